@@ -1,0 +1,1 @@
+"""Executable statements about the semantics of collective communication."""

@@ -1,0 +1,39 @@
+"""`all_reduce`: every member ends with the reduction of all contributions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry
+from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
+from runner.operations.reduction import reduced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class AllReduce(Collective):
+    """Reduce a tensor over the group; every member ends with the result, in place."""
+
+    name = "all_reduce"
+    params = (
+        tensor("tensor", "The contribution; holds the result afterwards.", writes=True),
+        REDUCE_OP,
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("op", "tensor.dtype", "tensor.shape")
+    example = """\
+world_size: 2
+tensors:
+  x: "full(3, rank + 1)"
+steps:
+  - all_reduce: {tensor: x, op: sum}
+    expect:
+      x: [3, 3, 3]
+"""
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """MPI 4.1, 6.9.6: the same result on every member."""
+        result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
+        return [{"tensor": result} for _ in entries]

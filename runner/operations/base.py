@@ -1,0 +1,359 @@
+"""What an operation is: the seam between the language, the reference and the worker.
+
+An operation lives in one file of this package: its arguments, what members must agree on, whom
+a member needs, its reference semantics on NumPy arrays, and its torch call. Nothing here
+imports torch; `execute` is handed `torch.distributed` by the worker.
+
+The classes below are the few *shapes* that an operation can have. The simulator and the worker
+know these shapes and no operation by name:
+
+* :class:`Collective`  matched by its position among a group's operations
+* :class:`PointToPoint`  messages, matched by (group, source, destination, tag)
+* :class:`Waiting`  completes work that was started before
+* :class:`GroupCreation`  matched by its position among a rank's creations
+* :class:`Local`  needs nobody: compute, sleep, destroy_process_group, fault
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import ModuleType
+
+    from runner.operations.params import Param
+    from runner.plan import Group
+    from runner.program import Process
+    from runner.scenario import Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What torch raises at the call itself, on this rank, before anything is communicated.
+
+    `kind` is one of :data:`runner.scenario.RAISE_KINDS`. The diagnosis is `invalid_argument`.
+    """
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Members of one operation whose arguments do not fit together.
+
+    `diagnosis` is one of `root_mismatch` `op_mismatch` `dtype_mismatch` `shape_mismatch`;
+    `values` maps each group rank to what it passed, as text.
+    """
+
+    diagnosis: str
+    what: str
+    values: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undefined:
+    """A value that an operation leaves undefined; never equal to anything.
+
+    `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one.
+    """
+
+    cause: str
+    diagnosis: str | None = None
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PremulSum:
+    """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One rank entering an operation, its arguments evaluated.
+
+    `arguments` holds every declared parameter under its declared name (defaults filled in).
+    Tensors are arrays of the executor's namespace (NumPy in the reference), possibly views into
+    what the rank holds; lists of tensors are Python lists; roots are integers or None.
+    """
+
+    rank: int
+    group: Group
+    arguments: Mapping[str, Any]
+
+    @property
+    def group_rank(self) -> int:
+        """This rank inside the group; -1 for a non-member."""
+        return self.group.group_rank(self.rank)
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return self.group.size
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 -- an argument has any type
+        """Return the argument `name`."""
+        return self.arguments[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a point-to-point operation, seen from the rank that posts it.
+
+    `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
+    is where to receive (a tensor, or a list for objects).
+    """
+
+    sends: bool
+    peer: int | None
+    tag: int
+    payload: Any = None
+    buffer: Any = None
+
+
+class Operation(ABC):
+    """One action of the language. Its class docstring is its description in the reference.
+
+    `name` is torch's. `aliases` are older or newer names of the same function. `example` is the
+    YAML of a small complete scenario that passes; it is checked by the contract tests.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
+    params: ClassVar[tuple[Param, ...]] = ()
+    example: ClassVar[str]
+    #: the YAML value of the action is this one argument itself, not a mapping of arguments
+    bare: ClassVar[str | None] = None
+    #: where torch documents it
+    source: ClassVar[str] = "torch.distributed"
+    #: the operation returns a work handle without being told to (`isend`)
+    asynchronous: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name: a plan refers to operations, it does not carry them."""
+        return operation_named, (self.name,)
+
+    def label(self, entry: Entry) -> str:
+        """Name this call in reports: the operation, and the group unless it is the world."""
+        return self.name if entry.group.name == "world" else f"{self.name} on {entry.group.name}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:  # noqa: ARG002 -- the default
+        """Return what torch itself would refuse when called so, or None."""
+        return None
+
+    def reads(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+        """Return whether this call reads what the argument holds (an output it only writes)."""
+        return param.reads
+
+    def writes(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+        """Return whether this call may store into the argument, on this rank."""
+        return param.writes
+
+    def introduces(self, step: Step) -> tuple[str, ...]:  # noqa: ARG002 -- the default
+        """Return the names that the step may make: a name with no value yet is None."""
+        return ()
+
+    def concerns(self, process: Process, step: Step) -> bool:  # noqa: ARG002 -- the default
+        """Return whether a member that no `ranks:` selected takes the step."""
+        return True
+
+    def evaluate(self, process: Process, step: Step) -> dict[str, Any]:
+        """Evaluate the step's arguments on one rank; defaults fill what is left out."""
+        return {
+            param.name: process.evaluate_argument(param, step.arguments.get(param.name))
+            for param in self.params
+        }
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch. `arguments` are torch's own: tensors, process groups, `dist.ReduceOp`.
+
+        Arguments that were left out and have no default are left out here as well.
+        """
+        return getattr(dist, self.name)(**arguments)
+
+
+class Collective(Operation):
+    """An operation that every member of a group takes part in.
+
+    `agree` lists what must be the same on every member: an argument's name, `tensor.dtype`,
+    `tensor.shape`, `tensor.numel`, or `root`. `rooted` is the role of the root (`src`, `dst`).
+    """
+
+    agree: ClassVar[tuple[str, ...]] = ()
+    rooted: ClassVar[str | None] = None
+    #: the root when neither spelling is given, as a world rank; None: torch demands one
+    default_root: ClassVar[int | None] = None
+
+    def root(self, entry: Entry) -> int:
+        """Return the root's group rank; call only on an entry that was not refused."""
+        assert self.rooted is not None  # noqa: S101 -- a fault of the definition, not of input
+        inside = entry[f"group_{self.rooted}"]
+        if inside is not None:
+            return int(inside)
+        given = entry[self.rooted]
+        return entry.group.group_rank(int(self.default_root if given is None else given))
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a root that is missing, given twice, or outside the group."""
+        return self.refuse_root(entry) if self.rooted else None
+
+    def refuse_root(self, entry: Entry) -> Refusal | None:
+        """Check the root as `torch.distributed` does.
+
+        `distributed_c10d._canonicalize_group_rank`: neither or both spellings, or a rank that is
+        not a member, raise ValueError.
+        """
+        role = self.rooted
+        assert role is not None  # noqa: S101 -- a fault of the definition, not of input
+        world, inside = entry[role], entry[f"group_{role}"]
+        if world is not None and inside is not None:
+            return Refusal(
+                kind="invalid_argument", message=f"both {role} and group_{role} are given"
+            )
+        if world is None and inside is None:
+            if self.default_root is None:
+                return Refusal(
+                    kind="invalid_argument", message=f"neither {role} nor group_{role} is given"
+                )
+            world = self.default_root
+        if inside is not None:
+            if not 0 <= inside < entry.size:
+                return Refusal(
+                    kind="invalid_argument",
+                    message=f"group_{role} {inside} is no rank of a group of {entry.size}",
+                )
+        elif entry.group.group_rank(world) < 0:
+            return Refusal(
+                kind="invalid_argument",
+                message=f"{role} {world} (a rank of the world) is not in group {entry.group.name}",
+            )
+        return None
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """Return the group ranks without whose entry no implementation could let this one pass.
+
+        The default: all of them, because the result depends on every contribution.
+        """
+        return frozenset(range(entry.size))
+
+    def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
+        """Return what the members' arguments disagree on; `entries` in group order.
+
+        Members may be missing. The default compares what `agree` lists.
+        """
+        found = []
+        for what in self.agree:
+            values = {
+                entry.group_rank: text
+                for entry in entries
+                if (text := self.agreed(what, entry)) is not None
+            }
+            if len(set(values.values())) > 1:
+                found.append(Disagreement(diagnosis=diagnosis_of(what), what=what, values=values))
+        return found
+
+    def agreed(self, what: str, entry: Entry) -> str | None:
+        """Return one agreed property of an entry as text; None where the rank does not state it."""
+        if what == "root":
+            return str(entry.group.ranks[self.root(entry)])
+        name, _, attribute = what.partition(".")
+        value = entry[name]
+        if value is None:
+            return None
+        if isinstance(value, list):
+            return ", ".join(describe(item, attribute) for item in value)
+        return describe(value, attribute)
+
+    @abstractmethod
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Return what each member's written arguments hold afterwards, in group order.
+
+        `entries` has every member, in agreement. Tensors are NumPy arrays and must not be
+        changed in place; a result is an array, a list of arrays, or :class:`Undefined`.
+        """
+
+
+class PointToPoint(Operation):
+    """Messages between two ranks."""
+
+    @abstractmethod
+    def messages(self, entry: Entry) -> tuple[Message, ...]:
+        """Return the messages that this call posts, in order."""
+
+
+class Waiting(Operation):
+    """Completes work that an asynchronous operation started."""
+
+    @abstractmethod
+    def handles(self, entry: Entry) -> tuple[str, ...]:
+        """Return the names of the handles that are waited for, in order."""
+
+
+class GroupCreation(Operation):
+    """Creates a process group while the program runs."""
+
+    @abstractmethod
+    def group(self, entry: Entry, ordinal: int, timeout_s: float) -> Group:
+        """Return the group that this call asks for; `ordinal` numbers the rank's creations."""
+
+
+class Local(Operation):
+    """Concerns nobody else."""
+
+    #: seconds that pass on this rank
+    def duration_s(self, entry: Entry) -> float:  # noqa: ARG002 -- the default
+        """Return how long the rank is busy with it, in seconds of its own clock."""
+        return 0.0
+
+    @abstractmethod
+    def run(self, process: Process, entry: Entry) -> None:
+        """Do it to the process: the same code in the reference and in the worker."""
+
+
+class Ending(Exception):  # noqa: N818 -- not an error: a scenario asked for it
+    """A `fault: kill` or `fault: exit` step: the process ends here.
+
+    `how` is a signal's name or `exit N`.
+    """
+
+    def __init__(self, how: str) -> None:
+        """Keep how the process ends."""
+        super().__init__(how)
+        self.how = how
+
+
+class ProgramError(Exception):
+    """A `fault: {raise: message}` step: the program raises here, of kind `other`."""
+
+
+def operation_named(name: str) -> Operation:
+    """Return the operation of that name from the table."""
+    from runner.operations import BY_NAME  # noqa: PLC0415 -- the table imports this module
+
+    return BY_NAME[name]
+
+
+def diagnosis_of(what: str) -> str:
+    """Return the diagnosis for a disagreement on `what`."""
+    if what in {"root", "op"}:
+        return f"{what}_mismatch"
+    return "dtype_mismatch" if what.endswith(".dtype") else "shape_mismatch"
+
+
+def describe(value: Any, attribute: str) -> str:  # noqa: ANN401 -- an argument has any type
+    """Return a property of an argument as text: its dtype, its shape, or itself."""
+    if attribute == "dtype":
+        return str(value.dtype)
+    if attribute == "shape":
+        return str(list(value.shape))
+    if attribute == "numel":
+        return f"{int(np.prod(value.shape))} elements"
+    return str(value)

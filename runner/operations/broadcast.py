@@ -1,0 +1,52 @@
+"""`broadcast`: the source's tensor on every member."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry
+from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Broadcast(Collective):
+    """Copy the source's tensor to every member of the group."""
+
+    name = "broadcast"
+    params = (
+        tensor("tensor", "Sent by the source, filled on every other member.", writes=True),
+        *root("src", "Whose tensor is sent."),
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("root", "tensor.dtype", "tensor.shape")
+    rooted = "src"
+    example = """\
+world_size: 3
+tensors:
+  x: {1: [1, 2, 3], else: [0, 0, 0]}
+steps:
+  - broadcast: {tensor: x, src: 1}
+    expect:
+      x: [1, 2, 3]
+"""
+
+    def reads(self, param: Param, entry: Entry) -> bool:
+        """Only the source's tensor is looked at."""
+        return param.name != "tensor" or self.root(entry) == entry.group_rank
+
+    def writes(self, param: Param, entry: Entry) -> bool:
+        """The source keeps what it has."""
+        return param.writes and self.root(entry) != entry.group_rank
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.4)."""
+        source = self.root(entry)
+        return frozenset({source}) - {entry.group_rank}
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """MPI 4.1, 6.4: every member holds a copy of the root's buffer."""
+        sent = entries[self.root(entries[0])]["tensor"]
+        return [{"tensor": sent} for _ in entries]

@@ -1,0 +1,105 @@
+"""The reduce ops on NumPy arrays: exact where torch is exact, bounded where the order is open.
+
+Integers wrap in their width. Floats are reduced in float64 (complex128) and rounded once to the
+dtype; how far a backend's own order may take it from there is the *slack*. Semantics of each op:
+`torch.distributed.ReduceOp`; the error bound of a reordered sum: Higham, Accuracy and Stability
+of Numerical Algorithms, 4.2.
+"""
+
+from __future__ import annotations
+
+from functools import reduce as fold
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.operations.base import PremulSum, Undefined
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
+ORDERED = {"min": np.minimum, "max": np.maximum}
+
+
+def reduced(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] | Undefined:
+    """Combine same-shaped arrays of one dtype, element by element, in that dtype.
+
+    `min` and `max` over a NaN are undefined: what a backend keeps depends on the order
+    (measured on Gloo: NaN or a number, by the rank that holds it).
+    """
+    first = parts[0]
+    if op in ORDERED:
+        if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in parts):
+            return Undefined(
+                cause=f"{op} over a NaN", shape=tuple(first.shape), dtype=str(first.dtype)
+            )
+        return np.asarray(fold(ORDERED[str(op)], parts)).astype(first.dtype)
+    if op in BITWISE:
+        if is_inexact(first):
+            return Undefined(cause=f"{op} of {first.dtype}")
+        return np.asarray(fold(BITWISE[str(op)], parts)).astype(first.dtype)
+    with np.errstate(all="ignore"):
+        return _arithmetic(op, parts)
+
+
+def _arithmetic(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    dtype = parts[0].dtype
+    if dtype == np.bool_:
+        combine = np.logical_and if op == "product" else np.logical_or
+        return np.asarray(fold(combine, parts))
+    wider = [wide(part) for part in parts]
+    if op == "product":
+        return np.asarray(fold(np.multiply, wider)).astype(dtype)
+    if isinstance(op, PremulSum):
+        factor = op.factor if is_inexact(parts[0]) else int(op.factor)
+        return np.asarray(fold(np.add, [part * factor for part in wider])).astype(dtype)
+    total = np.asarray(fold(np.add, wider))
+    if op == "avg":
+        total = total / len(parts) if is_inexact(parts[0]) else total // len(parts)
+    return total.astype(dtype)
+
+
+def slack_of(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    """Return how far each element may be off because the order of the reduction is open.
+
+    None where it is exact: integers, min, max, bitwise ops, fewer than two parts.
+    """
+    first = parts[0]
+    if not is_inexact(first) or op in ORDERED or op in BITWISE or len(parts) < 2:  # noqa: PLR2004
+        return None
+    rounding = epsilon(first.dtype) * len(parts)
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(wide(part)) for part in parts]
+        if op == "product":
+            bound = np.asarray(fold(np.multiply, sizes))
+        else:
+            bound = np.asarray(fold(np.add, sizes))
+            if op == "avg":
+                bound = bound / len(parts)
+            elif isinstance(op, PremulSum):
+                bound = bound * abs(op.factor)
+        return np.asarray(np.nan_to_num(bound * rounding, nan=0.0, posinf=0.0))
+
+
+def is_inexact(array: NDArray[Any]) -> bool:
+    """Return whether the dtype rounds: floats, complex, bfloat16 and the float8s."""
+    return array.dtype.kind in "fcV" or array.dtype.name.startswith(("bfloat", "float8"))
+
+
+def wide(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the array in the widest dtype of its kind, in which a reduction is computed."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    if is_inexact(array):
+        return array.astype(np.float64)
+    return array.astype(np.uint64 if array.dtype.kind == "u" else np.int64)
+
+
+def epsilon(dtype: np.dtype[Any]) -> float:
+    """Return the spacing of the dtype at 1."""
+    import ml_dtypes  # noqa: PLC0415 -- finfo of NumPy does not know bfloat16
+
+    return float(ml_dtypes.finfo(dtype).eps)

@@ -1,0 +1,80 @@
+"""The stage `Plan`: a scenario with its groups resolved, ready for either executor.
+
+A plan knows every process group that exists before step 1, in the order of creation, and which of
+them a name means on which rank. What a rank does, step by step, is read from it by
+:mod:`runner.program`; nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runner.problems import Mark
+    from runner.scenario import GroupSpec, Scenario
+
+WORLD = "world"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One process group. `ranks` are world ranks; their order is that of the group ranks.
+
+    `key` is unique in a scenario (`even`, `pair#1`, `mesh.dp#0`); `name` is what an author writes.
+    """
+
+    key: str
+    name: str
+    ranks: tuple[int, ...]
+    timeout_s: float
+    backend: str | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.ranks)
+
+    def group_rank(self, rank: int) -> int:
+        """Return the rank inside the group of world rank `rank`, or -1 for a non-member.
+
+        As `torch.distributed.get_rank(group)`.
+        """
+        return self.ranks.index(rank) if rank in self.ranks else -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """One call that creates groups before step 1, made by every rank.
+
+    `kind` is the torch function: `new_group`, `new_subgroups`, `new_subgroups_by_enumeration` or
+    `init_device_mesh`. `groups` are its results in torch's order of creation.
+    """
+
+    kind: str
+    spec: GroupSpec
+    groups: tuple[Group, ...]
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A scenario, its world, and the groups that exist before step 1."""
+
+    scenario: Scenario
+    world: Group
+    creations: tuple[Creation, ...] = ()
+    #: name -> the groups of that name; a rank is in at most one of them
+    names: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """The number of ranks."""
+        return self.world.size
+
+    def group(self, name: str, rank: int) -> Group | None:
+        """Return the group that `name` means on `rank`; None where it is in no such group."""
+        return next((group for group in self.names.get(name, ()) if rank in group.ranks), None)

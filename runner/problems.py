@@ -1,0 +1,111 @@
+"""What is wrong, where, and what would be right.
+
+A :class:`Problem` is data: a stable code, a place, a message and a hint. Every stage that reads
+what a person wrote raises :class:`ScenarioError` with all the problems it found; nothing here
+prints, and nothing here knows which stage complains.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file as it was read: its path as the user named it, and its text."""
+
+    path: str
+    text: str = field(repr=False, compare=False, hash=False)
+
+    def line(self, number: int) -> str:
+        """Return line `number` (1-based) without its line break, or an empty string."""
+        lines = self.text.splitlines()
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A place in a source: line and column count from 1; the end is exclusive."""
+
+    source: Source
+    line: int
+    column: int
+    end_line: int | None = None
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        """Return `file:line:column`."""
+        return f"{self.source.path}:{self.line}:{self.column}"
+
+    @property
+    def short(self) -> str:
+        """`file:line` with the file's own name only, as prose names a step's place."""
+        return f"{self.source.path.rsplit('/', 1)[-1]}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right."""
+
+    code: str
+    message: str
+    mark: Mark | None = None
+    hint: str | None = None
+
+    def excerpt(self) -> tuple[str, str] | None:
+        """Return the source line and a line of carets under the fault, or None without a place."""
+        if self.mark is None:
+            return None
+        line = self.mark.source.line(self.mark.line)
+        start = self.mark.column - 1
+        if self.mark.end_column is None:
+            width = 1
+        elif self.mark.end_line in {None, self.mark.line}:
+            width = max(1, self.mark.end_column - self.mark.column)
+        else:
+            width = max(1, len(line) - start)
+        return line, " " * start + "^" * min(width, max(1, len(line) - start))
+
+    def __str__(self) -> str:
+        """Return the whole message as plain text: place, code, line, caret, hint."""
+        place = f"{self.mark}: " if self.mark else ""
+        parts = [f"{place}{self.message} [{self.code}]"]
+        shown = self.excerpt()
+        if shown and shown[0].strip():
+            parts += [f"    {shown[0]}", f"    {shown[1]}"]
+        if self.hint:
+            parts.append(f"  hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class ScenarioError(Exception):
+    """A scenario, or the command line, is invalid. Carries every problem that was found."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        """Keep the problems, in the order in which they were found."""
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class LaunchError(Exception):
+    """The environment could not run a scenario: no worker, no device, no port."""
+
+
+class UnsupportedError(Exception):
+    """The backend at hand cannot run this scenario; the message says why. Never a pass."""
+
+
+class WorkerError(Exception):
+    """A worker could not do what the plan asks, for a reason outside the scenario."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word closest to `word`, or None when none is close."""
+    import difflib  # noqa: PLC0415 -- only needed once something is wrong
+
+    matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return matches[0] if matches else None

@@ -1,0 +1,124 @@
+"""The stage `Trace`: what happened, on which rank, when, with what result.
+
+Both executors give one, the reference a predicted and the launch an observed one, in the same
+terms: values are NumPy arrays (with ml_dtypes for bfloat16 and float8), times are seconds since
+the scenario began on that rank. Who reads a trace cannot tell, and need not know, where it is from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
+Value: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a call raised: a kind of :data:`runner.scenario.RAISE_KINDS`, the backend's words.
+
+    In a predicted trace `kinds` are all the kinds that a correct backend may raise here.
+    """
+
+    kinds: tuple[str, ...]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One step taken by one rank.
+
+    `index` and `iteration` name the instance of the step, the same on every rank. `state` is
+    `done`, `raised`, `blocked` (for sure, or as observed), `possibly_blocked` (predicted only: the
+    semantics leave it open) or `running` (observed: busy with something that blocks on nobody).
+    `writes` are the values, right after the step, of the tensors that it may have stored into;
+    `slack` how far an observed element may be from the predicted one because the order of a
+    reduction is open (arrays of absolute differences). `observed` are the values of the step's
+    expectation keys that are expressions, by their text. `end_s` is None where it never returned.
+    On a device, `complete_s` is when the device was done.
+    """
+
+    index: int
+    label: str
+    iteration: tuple[int, ...] = ()
+    state: str = "done"
+    start_s: float = 0.0
+    end_s: float | None = None
+    complete_s: float | None = None
+    failure: Failure | None = None
+    writes: Mapping[str, Value] = field(default_factory=dict)
+    slack: Mapping[str, Value] = field(default_factory=dict)
+    observed: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """One rank: what it held before step 1, its events in program order, and how it ended.
+
+    `ending` is `finished`, `blocked`, `possibly_blocked`, `raised` (an exception that no step
+    expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`).
+    """
+
+    rank: int
+    initial: Mapping[str, Value] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    ending: str = "finished"
+    died: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
+
+    `because` says in a phrase what it waits for: `to receive`, `to enter all_reduce`.
+    """
+
+    waiter: int
+    peer: int
+    label: str
+    index: int
+    because: str
+    place: str = ""
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is wrong with a program: its name, the first step where it shows, whom it concerns.
+
+    `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
+    (or ranks) that most others disagree with; `prose` explains it to a person, naming places.
+    """
+
+    name: str
+    prose: str
+    index: int = -1
+    iteration: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    odd: tuple[int, ...] = ()
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a whole scenario did. `backend` is `reference` or the backend's name.
+
+    `outcome` is one of :data:`runner.scenario.OUTCOMES`. In a predicted trace `open` lists the
+    outcomes that a correct backend may show instead, because the program is wrong in a way whose
+    effect the semantics leave open; and `limits` what the analysis could not explore.
+    """
+
+    backend: str
+    outcome: str
+    ranks: tuple[RankTrace, ...]
+    open: tuple[str, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    limits: tuple[str, ...] = ()
+    duration_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
