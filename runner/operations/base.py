@@ -109,7 +109,7 @@ class Message:
     """One message of a point-to-point operation, seen from the rank that posts it.
 
     `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
-    is where to receive (a tensor, or a list for objects).
+    is where to receive (a tensor, or a list for objects). `group` is None for the call's own.
     """
 
     sends: bool
@@ -117,6 +117,7 @@ class Message:
     tag: int
     payload: Any = None
     buffer: Any = None
+    group: Group | None = None
 
 
 class Operation(ABC):
@@ -156,6 +157,29 @@ class Operation(ABC):
     def writes(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
         """Return whether this call may store into the argument, on this rank."""
         return param.writes
+
+    def group_of(self, process: Process, step: Step) -> str | None:
+        """Return the name of the group of a step; None is the world."""
+        name: str | None = process.evaluate(step.arguments.get("group"))
+        return name
+
+    def roots(self, process: Process, step: Step) -> dict[str, frozenset[str]]:
+        """Map each argument to the names of held tensors whose storage it may share here."""
+        return {
+            param.name: process.roots(step.arguments[param.name])
+            for param in self.params
+            if param.name in step.arguments
+        }
+
+    def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return the names of the held tensors that this call looks at."""
+        names = (roots.get(param.name, ()) for param in self.params if self.reads(param, entry))
+        return frozenset().union(*names)
+
+    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return the names of the held tensors that this call may store into."""
+        names = (roots.get(param.name, ()) for param in self.params if self.writes(param, entry))
+        return frozenset().union(*names)
 
     def introduces(self, step: Step) -> tuple[str, ...]:  # noqa: ARG002 -- the default
         """Return the names that the step may make: a name with no value yet is None."""
@@ -199,7 +223,12 @@ class Collective(Operation):
         if inside is not None:
             return int(inside)
         given = entry[self.rooted]
-        return entry.group.group_rank(int(self.default_root if given is None else given))
+        world: int = self.default_root if given is None else given
+        return entry.group.group_rank(world)
+
+    def is_root(self, entry: Entry) -> bool:
+        """Return whether this rank is the root; False where the root is refused."""
+        return self.refuse_root(entry) is None and self.root(entry) == entry.group_rank
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a root that is missing, given twice, or outside the group."""
@@ -268,7 +297,7 @@ class Collective(Operation):
         value = entry[name]
         if value is None:
             return None
-        if isinstance(value, list):
+        if isinstance(value, list) and attribute != "length":
             return ", ".join(describe(item, attribute) for item in value)
         return describe(value, attribute)
 
@@ -279,6 +308,14 @@ class Collective(Operation):
         `entries` has every member, in agreement. Tensors are NumPy arrays and must not be
         changed in place; a result is an array, a list of arrays, or :class:`Undefined`.
         """
+
+    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Return how far each result may be off because the order of a reduction is open.
+
+        In the shape of :meth:`reference`; absolute differences, and None or nothing where it is
+        exact. The default: everything is exact.
+        """
+        return [{} for _ in entries]
 
 
 class PointToPoint(Operation):
@@ -307,6 +344,9 @@ class GroupCreation(Operation):
 
 class Local(Operation):
     """Concerns nobody else."""
+
+    #: the worker calls `execute` as well, because torch has a part in it
+    calls_torch: ClassVar[bool] = False
 
     #: seconds that pass on this rank
     def duration_s(self, entry: Entry) -> float:  # noqa: ARG002 -- the default
@@ -354,6 +394,8 @@ def describe(value: Any, attribute: str) -> str:  # noqa: ANN401 -- an argument 
         return str(value.dtype)
     if attribute == "shape":
         return str(list(value.shape))
+    if attribute == "length":
+        return f"{len(value)} items"
     if attribute == "numel":
         return f"{int(np.prod(value.shape))} elements"
     return str(value)

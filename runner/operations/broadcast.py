@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry
+from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor
+from runner.operations.refusals import absent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,18 +34,21 @@ steps:
       x: [1, 2, 3]
 """
 
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a bad root and no tensor."""
+        return self.refuse_root(entry) or absent(entry, "tensor")
+
     def reads(self, param: Param, entry: Entry) -> bool:
         """Only the source's tensor is looked at."""
-        return param.name != "tensor" or self.root(entry) == entry.group_rank
+        return param.name != "tensor" or self.is_root(entry)
 
     def writes(self, param: Param, entry: Entry) -> bool:
         """The source keeps what it has."""
-        return param.writes and self.root(entry) != entry.group_rank
+        return param.writes and not self.is_root(entry)
 
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.4)."""
-        source = self.root(entry)
-        return frozenset({source}) - {entry.group_rank}
+        return frozenset({self.root(entry)}) - {entry.group_rank}
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.4: every member holds a copy of the root's buffer."""

@@ -50,7 +50,7 @@ steps:
     def run(self, process: Process, entry: Entry) -> None:
         """Assign in order."""
         for name, form in entry["assignments"].items():
-            process.assign(name, process.tensor_value(form, dtype=None))
+            process.compute(name, form)
 
 
 def _assignments(step: Step) -> Mapping[str, Form]:

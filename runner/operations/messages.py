@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.operations.base import Refusal
+from runner.operations.refusals import invalid
 
 if TYPE_CHECKING:
     from runner.operations.base import Entry
@@ -15,37 +16,55 @@ def peer_of(entry: Entry, role: str) -> int | None:
 
     A group rank that does not exist yields -1, which :func:`refuse_message` refuses.
     """
-    inside = entry[f"group_{role}"]
+    return world_rank(entry, entry[role], entry[f"group_{role}"])
+
+
+def world_rank(entry: Entry, world: int | None, inside: int | None) -> int | None:
+    """Return a peer as a world rank from either spelling; -1 for a group rank that is none."""
     if inside is None:
-        given = entry[role]
-        return None if given is None else int(given)
+        return None if world is None else int(world)
     return entry.group.ranks[inside] if 0 <= inside < entry.size else -1
 
 
-def refuse_message(entry: Entry, role: str) -> Refusal | None:
+def named(peer: int | None) -> str:
+    """Return a peer as a label shows it."""
+    return "anyone" if peer is None else str(peer)
+
+
+def refuse_message(
+    entry: Entry, role: str, what: str = "tensor", *, anyone: bool = False
+) -> Refusal | None:
     """Refuse what `torch.distributed.send` and `recv` refuse, or cannot carry out.
 
-    A rank outside the group, oneself as the peer, both spellings of the peer, a send to nobody, a
-    negative tag: ValueError, or RuntimeError for the tag. A rank outside the *world* group is
-    refused here although Gloo does not look and waits for it until its timeout.
+    A rank outside the group, oneself as the peer, both spellings of the peer, a peer left out
+    (unless `anyone` will do), a negative tag, an argument `what` that is None. A rank outside the
+    *world* group is refused here although Gloo does not look and waits for it until its timeout.
     """
-    if entry.group_rank < 0:
-        return Refusal(kind="not_member", message=f"rank {entry.rank} is not in the group")
-    if entry[role] is not None and entry[f"group_{role}"] is not None:
-        return _invalid(f"both {role} and group_{role} are given")
-    peer = peer_of(entry, role)
-    if peer is None:
-        return None if role == "src" else _invalid(f"neither {role} nor group_{role} is given")
-    if peer not in entry.group.ranks:
-        return _invalid(f"{role} {peer} is not a rank of group {entry.group.name}")
-    if peer == entry.rank:
-        return _invalid(f"{role} is the rank itself")
-    if entry["tag"] < 0:
-        return _invalid("the tag is negative")
-    if entry["tensor"] is None:
-        return _invalid("the tensor is None on this rank")
+    refusal = refuse_peer(entry, role, entry[role], entry[f"group_{role}"], anyone=anyone)
+    if refusal is not None:
+        return refusal
+    if entry.arguments.get("tag", 0) < 0:
+        return invalid("the tag is negative")
+    if entry[what] is None:
+        return invalid(f"{what} is None on this rank")
     return None
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(kind="invalid_argument", message=message)
+def refuse_peer(
+    entry: Entry, role: str, world: int | None, inside: int | None, *, anyone: bool
+) -> Refusal | None:
+    """Refuse a peer that is given twice, not at all, outside the group, or the rank itself."""
+    if entry.group_rank < 0:
+        return Refusal(kind="not_member", message=f"rank {entry.rank} is not in the group")
+    if world is not None and inside is not None:
+        return invalid(f"both {role} and group_{role} are given")
+    peer = world_rank(entry, world, inside)
+    if peer is None:
+        return None if anyone else invalid(f"neither {role} nor group_{role} is given")
+    if inside is not None and peer < 0:
+        return invalid(f"group_{role} {inside} is no rank of a group of {entry.size}")
+    if peer not in entry.group.ranks:
+        return invalid(f"{role} {peer} is not a rank of group {entry.group.name}")
+    if peer == entry.rank:
+        return invalid(f"{role} is the rank itself")
+    return None

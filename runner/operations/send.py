@@ -32,7 +32,7 @@ steps:
 
     def label(self, entry: Entry) -> str:
         """`send to 1`, in world ranks."""
-        return f"send to {peer_of(entry, 'dst')}"
+        return f"{self.name} to {peer_of(entry, 'dst')}"
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a peer outside the group, a self-send and a negative tag."""
@@ -40,8 +40,5 @@ steps:
 
     def messages(self, entry: Entry) -> tuple[Message, ...]:
         """One message out."""
-        return (
-            Message(
-                sends=True, peer=peer_of(entry, "dst"), tag=entry["tag"], payload=entry["tensor"]
-            ),
-        )
+        peer = peer_of(entry, "dst")
+        return (Message(sends=True, peer=peer, tag=entry["tag"], payload=entry["tensor"]),)

@@ -1,0 +1,62 @@
+"""`all_reduce_coalesced`: several tensors reduced in one operation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
+from runner.operations.reduction import reduced, slack_of
+from runner.operations.refusals import absent, invalid, mixed_dtypes, wrong_op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class AllReduceCoalesced(Collective):
+    """Reduce each tensor of a list over the group, in place, in one operation (deprecated)."""
+
+    name = "all_reduce_coalesced"
+    params = (
+        tensors("tensors", "The contributions; hold the results afterwards.", writes=True),
+        REDUCE_OP,
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("op", "tensors.dtype", "tensors.shape")
+    example = """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+  y: "full(3, 10 * rank)"
+steps:
+  - all_reduce_coalesced: {tensors: [x, y], op: sum}
+    expect:
+      x: [3, 3]
+      y: [10, 10, 10]
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse None, no tensors at all, several dtypes, and an op that the dtype has not."""
+        return (
+            absent(entry, "tensors")
+            or (None if entry["tensors"] else invalid("tensors is empty"))
+            or mixed_dtypes(entry, "tensors")
+            or wrong_op(entry, "tensors")
+        )
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """As `all_reduce` of each tensor in turn."""
+        op = entries[0]["op"]
+        return [{"tensors": [reduced(op, parts) for parts in _columns(entries)]} for _ in entries]
+
+    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """The order of each reduction is open."""
+        op = entries[0]["op"]
+        return [{"tensors": [slack_of(op, parts) for parts in _columns(entries)]} for _ in entries]
+
+
+def _columns(entries: Sequence[Entry]) -> list[list[NDArray[Any]]]:
+    return [list(column) for column in zip(*(entry["tensors"] for entry in entries), strict=True)]

@@ -1,0 +1,31 @@
+"""`barrier`: nobody leaves before everybody has entered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry
+from runner.operations.params import ASYNC_OP, GROUP, TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Barrier(Collective):
+    """Wait until every member of the group has entered the barrier."""
+
+    name = "barrier"
+    params = (GROUP, ASYNC_OP, TIMEOUT)
+    example = """\
+world_size: 2
+steps:
+  - ranks: 1
+    sleep: 0.2s
+  - barrier: {}
+    expect:
+      elapsed: {min: 0.2s}
+"""
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Nothing is stored (MPI 4.1, 6.3)."""
+        return [{} for _ in entries]

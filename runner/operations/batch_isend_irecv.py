@@ -1,0 +1,159 @@
+"""`batch_isend_irecv`: starts several sends and receives as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.messages import named, refuse_peer, world_rank
+from runner.operations.params import GROUP, TAG, Param, tensor
+from runner.operations.refusals import invalid
+from runner.scenario import ListForm, PerRank, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+    from runner.program import Process
+    from runner.scenario import Form, Step
+
+FIELDS = (
+    Param(
+        name="op",
+        kind="word",
+        words=("isend", "irecv"),
+        required=True,
+        description="Which of the two it is.",
+    ),
+    tensor("tensor", "What is sent, or where the message is stored."),
+    Param(name="peer", kind="rank", description="The other side. A rank of the world."),
+    GROUP,
+    TAG,
+    Param(
+        name="group_peer",
+        kind="group_rank",
+        description="The other side. A rank inside the group, in place of `peer`.",
+    ),
+)
+OPS = "p2p_op_list"
+
+
+class BatchISendIRecv(PointToPoint):
+    """Start several `isend` and `irecv` together, in any order; the handle completes them all."""
+
+    name = "batch_isend_irecv"
+    asynchronous = True
+    params = (
+        Param(
+            name=OPS,
+            kind="p2p_ops",
+            required=True,
+            fields=FIELDS,
+            description="The operations, each with the arguments of torch's P2POp; one group.",
+        ),
+    )
+    example = """\
+world_size: 2
+tensors:
+  mine: "full(2, rank)"
+  theirs: [-1, -1]
+steps:
+  - batch_isend_irecv:
+      p2p_op_list:
+        - {op: isend, tensor: mine, peer: 1 - rank}
+        - {op: irecv, tensor: theirs, peer: 1 - rank}
+    as: exchange
+  - wait: exchange
+    expect:
+      theirs: {0: [1, 1], 1: [0, 0]}
+"""
+
+    def group_of(self, process: Process, step: Step) -> str | None:
+        """The group of the first operation; all must use the same."""
+        for item in _items(process, step):
+            name: str | None = process.evaluate(item.get("group"))
+            return name
+        return None
+
+    def evaluate(self, process: Process, step: Step) -> dict[str, Any]:
+        """Evaluate each item into a dict with every field of P2POp."""
+        return {
+            OPS: [
+                {
+                    field.name: process.evaluate_argument(field, item.get(field.name))
+                    for field in FIELDS
+                }
+                for item in _items(process, step)
+            ]
+        }
+
+    def roots(self, process: Process, step: Step) -> dict[str, frozenset[str]]:
+        """What is sent and what is stored into, apart: under `isend` and under `irecv`."""
+        found: dict[str, frozenset[str]] = {"isend": frozenset(), "irecv": frozenset()}
+        for item in _items(process, step):
+            word = str(process.evaluate(item.get("op")))
+            found[word] = found.get(word, frozenset()) | process.roots(item.get("tensor"))
+        return found
+
+    def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:  # noqa: ARG002 -- the roots say it all
+        """What the sends send."""
+        return roots.get("isend", frozenset())
+
+    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:  # noqa: ARG002 -- the roots say it all
+        """What the receives store into."""
+        return roots.get("irecv", frozenset())
+
+    def label(self, entry: Entry) -> str:
+        """`batch_isend_irecv (isend to 1, irecv from 1)`."""
+        parts = [
+            f"{item['op']} {'to' if item['op'] == 'isend' else 'from'} {named(_peer(entry, item))}"
+            for item in entry[OPS]
+        ]
+        return f"{self.name} ({', '.join(parts)})"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse an empty list, several groups, and what P2POp refuses in an item."""
+        items = entry[OPS]
+        if not items:
+            return invalid(f"{OPS} is empty")
+        for item in items:
+            refusal = refuse_peer(entry, "peer", item["peer"], item["group_peer"], anyone=False)
+            if refusal is not None:
+                return refusal
+            if item["tensor"] is None:
+                return invalid("a tensor is None on this rank")
+            if item["tag"] < 0:
+                return invalid("a tag is negative")
+        if len({item["group"] or "world" for item in items}) > 1:
+            return invalid("all operations need the same group")
+        return None
+
+    def messages(self, entry: Entry) -> tuple[Message, ...]:
+        """One message for each item, in order."""
+        return tuple(_message(entry, item) for item in entry[OPS])
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Make torch's P2POps; the group handle stands in `group` of each item."""
+        operations = []
+        for item in arguments[OPS]:
+            given = {name: value for name, value in item.items() if value is not None}
+            operations.append(dist.P2POp(getattr(dist, given.pop("op")), **given))
+        return dist.batch_isend_irecv(operations)
+
+
+def _items(process: Process, step: Step) -> list[Mapping[str, Form]]:
+    form = step.arguments[OPS]
+    chosen = process.choose(form) if isinstance(form, PerRank) else form
+    items = chosen.items if isinstance(chosen, ListForm) else ()
+    return [item.fields for item in items if isinstance(item, Record)]
+
+
+def _peer(entry: Entry, item: Mapping[str, Any]) -> int | None:
+    return world_rank(entry, item["peer"], item["group_peer"])
+
+
+def _message(entry: Entry, item: Mapping[str, Any]) -> Message:
+    peer, tag = _peer(entry, item), item["tag"]
+    if item["op"] == "isend":
+        return Message(sends=True, peer=peer, tag=tag, payload=item["tensor"])
+    return Message(sends=False, peer=peer, tag=tag, buffer=item["tensor"])

@@ -1,0 +1,84 @@
+"""`gather`: every member's tensor in a list, on the destination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor, tensors
+from runner.operations.refusals import (
+    absent,
+    invalid,
+    mixed_dtypes,
+    wrong_length,
+    wrong_shapes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Gather(Collective):
+    """Collect the members' tensors, in the order of their group ranks, on the destination."""
+
+    name = "gather"
+    params = (
+        tensor("tensor", "The contribution."),
+        tensors(
+            "gather_list",
+            "Where the tensors are stored: one for each member. On the destination only.",
+            writes=True,
+            reads=False,
+            required=False,
+        ),
+        *root("dst", "Who collects; rank 0 if left out."),
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("root", "tensor.dtype", "tensor.shape")
+    rooted = "dst"
+    default_root = 0
+    example = """\
+world_size: 2
+tensors:
+  x: "full(2, rank)"
+  parts: {0: "[zeros(2) for r in range(world_size)]"}
+steps:
+  - gather: {tensor: x, gather_list: parts, dst: 0}
+    expect:
+      parts: {0: [[0, 0], [1, 1]]}
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a bad root, a list off the destination, none or a misfitting one on it."""
+        listed = entry["gather_list"]
+        refusal = (
+            absent(entry, "tensor")
+            or (absent(entry, "gather_list") if listed else None)
+            or mixed_dtypes(entry, "tensor", "gather_list")
+            or self.refuse_root(entry)
+        )
+        if refusal is not None:
+            return refusal
+        if not self.is_root(entry):
+            return invalid("gather_list is given off the destination") if listed else None
+        if not listed:
+            return invalid("gather_list is missing on the destination")
+        return wrong_length(entry, "gather_list") or wrong_shapes(entry, "gather_list", "tensor")
+
+    def writes(self, param: Param, entry: Entry) -> bool:
+        """Only the destination stores anything."""
+        return param.writes and self.is_root(entry)
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.5)."""
+        return frozenset(range(entry.size)) if self.is_root(entry) else frozenset()
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """MPI 4.1, 6.5: block j of the root's buffer is what member j sent."""
+        gathered = [entry["tensor"] for entry in entries]
+        destination = self.root(entries[0])
+        return [
+            {"gather_list": gathered} if entry.group_rank == destination else {}
+            for entry in entries
+        ]

@@ -1,0 +1,89 @@
+"""`gather_object`: every member's object in a list, on the destination."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.params import GROUP, Param, root
+from runner.operations.refusals import invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LIST = "object_gather_list"
+
+
+class GatherObject(Collective):
+    """Collect one object of each member, in the order of their group ranks, on the destination."""
+
+    name = "gather_object"
+    params = (
+        Param(
+            name="obj",
+            kind="object",
+            aliases=("object",),
+            description="The contribution; None if left out.",
+        ),
+        Param(
+            name=LIST,
+            kind="objects",
+            writes=True,
+            reads=False,
+            aliases=("gather_list", "object_list"),
+            description="Where the objects are stored, a place for each. On the destination only.",
+        ),
+        *root("dst", "Who collects; rank 0 if left out."),
+        GROUP,
+    )
+    agree = ("root",)
+    rooted = "dst"
+    default_root = 0
+    example = """\
+world_size: 2
+objects:
+  me: {expr: "rank * 10"}
+  all: {0: [null, null]}
+steps:
+  - gather_object: {obj: me, object_gather_list: all, dst: 0}
+    expect:
+      all: {0: [0, 10]}
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a bad root, a list off the destination, and none on it."""
+        refusal = self.refuse_root(entry)
+        if refusal is not None:
+            return refusal
+        if self.is_root(entry):
+            return None if entry[LIST] else invalid(f"{LIST} is missing on the destination")
+        return invalid(f"{LIST} is given off the destination") if entry[LIST] else None
+
+    def writes(self, param: Param, entry: Entry) -> bool:
+        """Only the destination stores anything."""
+        return param.writes and self.is_root(entry)
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """The destination needs every contribution; nothing need stop the others."""
+        return frozenset(range(entry.size)) if self.is_root(entry) else frozenset()
+
+    def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
+        """A list without a place for each member fails only after everything was exchanged."""
+        found = super().disagreements(entries)
+        short = {
+            entry.group_rank: f"{len(entry[LIST])} places"
+            for entry in entries
+            if self.is_root(entry) and len(entry[LIST]) < entry.size
+        }
+        if short:
+            what = f"{LIST} shorter than the group"
+            found.append(Disagreement(diagnosis="invalid_argument", what=what, values=short))
+        return found
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """As `gather` of one object; places beyond the group's size keep what they have."""
+        gathered = [entry["obj"] for entry in entries]
+        return [
+            {LIST: gathered + entry[LIST][len(gathered) :]} if self.is_root(entry) else {}
+            for entry in entries
+        ]

@@ -1,0 +1,32 @@
+"""`monitored_barrier`: a barrier that names who is missing (Gloo only)."""
+
+from __future__ import annotations
+
+from runner.operations.barrier import Barrier
+from runner.operations.params import GROUP, TIMEOUT, Param
+
+
+class MonitoredBarrier(Barrier):
+    """Wait for every member; after the timeout, rank 0 of the group names those who are missing.
+
+    torch's own default is 30 minutes, whatever the group's timeout is; a scenario that gives none
+    means the group's.
+    """
+
+    name = "monitored_barrier"
+    params = (
+        GROUP,
+        TIMEOUT,
+        Param(
+            name="wait_all_ranks",
+            kind="flag",
+            default=False,
+            description="Name every missing rank, not only the first.",
+        ),
+    )
+    example = """\
+world_size: 2
+backends: [gloo]
+steps:
+  - monitored_barrier: {timeout: 5s}
+"""

@@ -1,0 +1,91 @@
+"""`new_group`: creates a process group while the program runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Entry, GroupCreation, Refusal
+from runner.operations.params import TIMEOUT, Param
+from runner.operations.refusals import invalid
+from runner.plan import Group
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class NewGroup(GroupCreation):
+    """Create a process group. Every rank of the world calls it, members or not, in one order.
+
+    As in torch the ranks are sorted unless `sort_ranks` is false. torch's own default timeout is
+    30 minutes; a scenario that gives none means its own.
+    """
+
+    name = "new_group"
+    params = (
+        Param(name="name", kind="name", required=True, description="How later steps refer to it."),
+        Param(
+            name="group_ranks",
+            kind="ranks",
+            aliases=("ranks",),
+            description="The members, as ranks of the world; all of it if left out.",
+        ),
+        TIMEOUT,
+        Param(name="backend", kind="text", description="Another backend than the world's."),
+        Param(
+            name="sort_ranks",
+            kind="flag",
+            default=True,
+            description="Whether group ranks follow the order of world ranks.",
+        ),
+        Param(name="group_desc", kind="text", description="A description for logs."),
+    )
+    example = """\
+world_size: 3
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - new_group: {name: outer, group_ranks: [0, 2]}
+  - all_reduce: {tensor: x, group: outer}
+    expect:
+      x: [4, 4]
+"""
+
+    def label(self, entry: Entry) -> str:
+        """`new_group outer`."""
+        return f"{self.name} {entry['name']}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse no ranks, a rank twice, and a rank outside the world."""
+        ranks = entry["group_ranks"]
+        if ranks is None:
+            return None
+        if not ranks:
+            return invalid("group_ranks is empty")
+        if len(set(ranks)) != len(ranks):
+            return invalid(f"group_ranks {ranks} names a rank twice")
+        outside = sorted(set(ranks) - set(entry.group.ranks))
+        if outside:
+            return invalid(f"group_ranks names {outside[0]}, the world has {entry.size} ranks")
+        return None
+
+    def group(self, entry: Entry, ordinal: int, timeout_s: float) -> Group:
+        """Return the group, its ranks in the order of the group ranks."""
+        ranks = entry["group_ranks"]
+        ranks = list(entry.group.ranks) if ranks is None else ranks
+        given = entry["timeout"]
+        return Group(
+            key=f"{entry['name']}#{ordinal}",
+            name=entry["name"],
+            ranks=tuple(sorted(ranks) if entry["sort_ranks"] else ranks),
+            timeout_s=timeout_s if given is None else float(given),
+            backend=entry["backend"],
+        )
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Create it; `sort_ranks` is left out where it is torch's default: older torch lacks it."""
+        given = {**arguments}
+        given.pop("name", None)
+        ranks = given.pop("group_ranks", None)
+        if given.get("sort_ranks", True):
+            given.pop("sort_ranks", None)
+        return dist.new_group(ranks, **given)

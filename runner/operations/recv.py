@@ -1,0 +1,44 @@
+"""`recv`: takes one message from one rank, or from anyone."""
+
+from __future__ import annotations
+
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.messages import named, peer_of, refuse_message
+from runner.operations.params import GROUP, TAG, root, tensor
+
+
+class Recv(PointToPoint):
+    """Receive a tensor from one rank, or from anyone where no source is given. Blocks."""
+
+    name = "recv"
+    params = (
+        tensor("tensor", "Where the message is stored.", writes=True, reads=False),
+        *root("src", "Who sends; anyone if left out."),
+        GROUP,
+        TAG,
+    )
+    example = """\
+world_size: 2
+tensors:
+  x: {0: [0, 0], 1: [3, 4]}
+steps:
+  - ranks: 0
+    recv: {tensor: x}
+    expect:
+      x: [3, 4]
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+"""
+
+    def label(self, entry: Entry) -> str:
+        """`recv from 1`, in world ranks, or `recv from anyone`."""
+        return f"{self.name} from {named(peer_of(entry, 'src'))}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a peer outside the group, oneself and a negative tag."""
+        return refuse_message(entry, "src", anyone=True)
+
+    def messages(self, entry: Entry) -> tuple[Message, ...]:
+        """One message in."""
+        peer = peer_of(entry, "src")
+        return (Message(sends=False, peer=peer, tag=entry["tag"], buffer=entry["tensor"]),)

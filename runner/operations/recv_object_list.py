@@ -1,0 +1,50 @@
+"""`recv_object_list`: a list of objects from one rank."""
+
+from __future__ import annotations
+
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.messages import named, peer_of, refuse_message
+from runner.operations.params import GROUP, Param, root
+
+
+class RecvObjectList(PointToPoint):
+    """Receive a list of objects from one rank, into a list of as many items. Blocks."""
+
+    name = "recv_object_list"
+    params = (
+        Param(
+            name="object_list",
+            kind="objects",
+            required=True,
+            writes=True,
+            reads=False,
+            description="Where the objects are stored.",
+        ),
+        *root("src", "Who sends."),
+        GROUP,
+    )
+    example = """\
+world_size: 2
+objects:
+  letter: {0: [null], 1: [{from: 1}]}
+steps:
+  - ranks: 0
+    recv_object_list: {object_list: letter, src: 1}
+    expect:
+      letter: [{from: 1}]
+  - ranks: 1
+    send_object_list: {object_list: letter, dst: 0}
+"""
+
+    def label(self, entry: Entry) -> str:
+        """`recv_object_list from 1`, in world ranks."""
+        return f"{self.name} from {named(peer_of(entry, 'src'))}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a peer left out, outside the group or oneself, and no list to store into."""
+        return refuse_message(entry, "src", "object_list")
+
+    def messages(self, entry: Entry) -> tuple[Message, ...]:
+        """One message in (torch receives two: the sizes, then the bytes)."""
+        peer = peer_of(entry, "src")
+        return (Message(sends=False, peer=peer, tag=0, buffer=entry["object_list"]),)

@@ -1,0 +1,68 @@
+"""`reduce`: the reduction of all contributions, on the destination only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry, Refusal, Undefined
+from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
+from runner.operations.reduction import reduced, slack_of
+from runner.operations.refusals import absent, wrong_op
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Reduce(Collective):
+    """Reduce a tensor over the group; the destination ends with the result.
+
+    What the other members hold afterwards is undefined: a backend may leave partial results.
+    """
+
+    name = "reduce"
+    params = (
+        tensor("tensor", "The contribution; on the destination, the result.", writes=True),
+        *root("dst", "Who ends with the result."),
+        REDUCE_OP,
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("root", "op", "tensor.dtype", "tensor.shape")
+    rooted = "dst"
+    example = """\
+world_size: 3
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - reduce: {tensor: x, dst: 0, op: sum}
+    expect:
+      x: {0: [6, 6]}
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a bad root, no tensor, and an op that its dtype has not."""
+        return self.refuse_root(entry) or absent(entry, "tensor") or wrong_op(entry, "tensor")
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.9)."""
+        if self.root(entry) == entry.group_rank:
+            return frozenset(range(entry.size)) - {entry.group_rank}
+        return frozenset()
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """The result on the destination; undefined elsewhere."""
+        result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
+        destination = self.root(entries[0])
+        left = Undefined(
+            cause="reduce off its destination",
+            shape=tuple(entries[0]["tensor"].shape),
+            dtype=str(entries[0]["tensor"].dtype),
+        )
+        return [
+            {"tensor": result if entry.group_rank == destination else left} for entry in entries
+        ]
+
+    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """The order of the reduction is open."""
+        bound = slack_of(entries[0]["op"], [entry["tensor"] for entry in entries])
+        return [{"tensor": bound} for _ in entries]

@@ -1,0 +1,96 @@
+"""What torch refuses at the call, stated once for the operations that share it.
+
+Each check takes an entry and gives a :class:`Refusal` or None, so that `or` joins them. They follow
+`torch.distributed.distributed_c10d` (`_check_single_tensor`, `_check_tensor_list`,
+`_ensure_all_tensors_same_dtype`) and the size checks that the backends share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.operations.base import Refusal
+from runner.operations.reduction import BITWISE, ORDERED, is_inexact
+
+if TYPE_CHECKING:
+    from runner.operations.base import Entry
+
+
+def invalid(message: str) -> Refusal:
+    """Return the refusal of an argument that is wrong in itself."""
+    return Refusal(kind="invalid_argument", message=message)
+
+
+def misfit(message: str) -> Refusal:
+    """Return the refusal of sizes that do not fit each other within one call."""
+    return Refusal(kind="shape_mismatch", message=message)
+
+
+def absent(entry: Entry, *names: str) -> Refusal | None:
+    """Refuse a tensor that has no value on this rank (TypeError in torch)."""
+    for name in names:
+        if holds_none(entry[name]):
+            return invalid(f"{name} is None on this rank")
+    return None
+
+
+def holds_none(value: Any) -> bool:  # noqa: ANN401 -- an argument has any type
+    """Return whether a value, or anything in a nested list, is None."""
+    if isinstance(value, list):
+        return any(holds_none(item) for item in value)
+    return value is None
+
+
+def mixed_dtypes(entry: Entry, *names: str) -> Refusal | None:
+    """Refuse tensors of several dtypes in one call (ValueError in torch)."""
+    found = sorted({str(array.dtype) for name in names for array in arrays_in(entry[name])})
+    if len(found) > 1:
+        return invalid(f"tensors of different dtypes in one call: {', '.join(found)}")
+    return None
+
+
+def arrays_in(value: Any) -> list[Any]:  # noqa: ANN401 -- an argument has any type
+    """Return the arrays in a tensor, a list, a list of lists or None."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return [array for item in value for array in arrays_in(item)]
+    return [value]
+
+
+def wrong_length(entry: Entry, name: str) -> Refusal | None:
+    """Refuse a list that has not one item for each member."""
+    value = entry[name]
+    if isinstance(value, list) and len(value) == entry.size:
+        return None
+    given = len(value) if isinstance(value, list) else "no list"
+    return invalid(f"{name} needs {entry.size} items, one for each member: {given} given")
+
+
+def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
+    """Refuse a list whose items have not the shape of the tensor `like`."""
+    wanted = tuple(entry[like].shape)
+    for index, item in enumerate(entry[name]):
+        if tuple(item.shape) != wanted:
+            return misfit(
+                f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
+            )
+    return None
+
+
+def wrong_op(entry: Entry, *names: str) -> Refusal | None:
+    """Refuse a reduce op that has no meaning for the dtype.
+
+    Order and products of complex numbers (`supports_complex`), bits of anything but integers.
+    """
+    op = entry["op"]
+    for array in (array for name in names for array in arrays_in(entry[name])):
+        if np.dtype(array.dtype).kind == "c" and (
+            op in BITWISE or op in ORDERED or op == "product"
+        ):
+            return invalid(f"{op} does not support complex tensors")
+        if op in BITWISE and is_inexact(array):
+            return Refusal(kind="unsupported", message=f"{op} needs an integral dtype")
+    return None

@@ -1,0 +1,74 @@
+"""`scatter`: each member gets one tensor of the source's list."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.params import ASYNC_OP, GROUP, root, tensor, tensors
+from runner.operations.refusals import (
+    absent,
+    invalid,
+    mixed_dtypes,
+    wrong_length,
+    wrong_shapes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Scatter(Collective):
+    """Give each member the tensor at its group rank in the source's list."""
+
+    name = "scatter"
+    params = (
+        tensor("tensor", "Where one's own part is stored.", writes=True, reads=False),
+        tensors(
+            "scatter_list",
+            "What is given away: one tensor for each member. On the source only.",
+            required=False,
+        ),
+        *root("src", "Whose list it is; rank 0 if left out."),
+        GROUP,
+        ASYNC_OP,
+    )
+    agree = ("root", "tensor.dtype", "tensor.shape")
+    rooted = "src"
+    default_root = 0
+    example = """\
+world_size: 2
+tensors:
+  mine: [0, 0]
+  parts: {0: "[full(2, i + 1) for i in range(world_size)]"}
+steps:
+  - scatter: {tensor: mine, scatter_list: parts, src: 0}
+    expect:
+      mine: {0: [1, 1], 1: [2, 2]}
+"""
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a bad root, a list off the source, none or a misfitting one on it."""
+        listed = entry["scatter_list"]
+        refusal = (
+            absent(entry, "tensor")
+            or (absent(entry, "scatter_list") if listed else None)
+            or mixed_dtypes(entry, "tensor", "scatter_list")
+            or self.refuse_root(entry)
+        )
+        if refusal is not None:
+            return refusal
+        if not self.is_root(entry):
+            return invalid("scatter_list is given off the source") if listed else None
+        if not listed:
+            return invalid("scatter_list is missing on the source")
+        return wrong_length(entry, "scatter_list") or wrong_shapes(entry, "scatter_list", "tensor")
+
+    def needs(self, entry: Entry) -> frozenset[int]:
+        """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.6)."""
+        return frozenset({self.root(entry)}) - {entry.group_rank}
+
+    def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """MPI 4.1, 6.6: member j receives block j of the root's buffer."""
+        parts = entries[self.root(entries[0])]["scatter_list"]
+        return [{"tensor": parts[entry.group_rank]} for entry in entries]

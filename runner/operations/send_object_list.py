@@ -1,0 +1,47 @@
+"""`send_object_list`: a list of objects to one rank."""
+
+from __future__ import annotations
+
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.messages import peer_of, refuse_message
+from runner.operations.params import GROUP, Param, root
+from runner.operations.refusals import invalid
+
+
+class SendObjectList(PointToPoint):
+    """Send a list of objects to one rank. It may block until the receiver takes it."""
+
+    name = "send_object_list"
+    params = (
+        Param(name="object_list", kind="objects", required=True, description="What is sent."),
+        *root("dst", "Who receives."),
+        GROUP,
+    )
+    example = """\
+world_size: 2
+objects:
+  letter: {0: [hello, 7], 1: [null, null]}
+steps:
+  - ranks: 0
+    send_object_list: {object_list: letter, dst: 1}
+  - ranks: 1
+    recv_object_list: {object_list: letter, src: 0}
+    expect:
+      letter: [hello, 7]
+"""
+
+    def label(self, entry: Entry) -> str:
+        """`send_object_list to 1`, in world ranks."""
+        return f"{self.name} to {peer_of(entry, 'dst')}"
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse a peer outside the group, a self-send, and nothing to send."""
+        refusal = refuse_message(entry, "dst", "object_list")
+        if refusal is None and not entry["object_list"]:
+            return invalid("object_list is empty")
+        return refusal
+
+    def messages(self, entry: Entry) -> tuple[Message, ...]:
+        """One message out (torch sends two: the sizes, then the bytes)."""
+        peer = peer_of(entry, "dst")
+        return (Message(sends=True, peer=peer, tag=0, payload=entry["object_list"]),)
