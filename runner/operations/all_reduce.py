@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from runner.operations.reduction import reduced, slack_of
-from runner.operations.refusals import absent, wrong_op
+from runner.operations.reduction import reduced
+from runner.operations.refusals import absent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +35,10 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse no tensor, and an op that its dtype has not."""
-        return absent(entry, "tensor") or wrong_op(entry, "tensor")
+        """Refuse no tensor."""
+        return absent(entry, "tensor")
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""
         result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
         return [{"tensor": result} for _ in entries]
-
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The order of the reduction is open."""
-        bound = slack_of(entries[0]["op"], [entry["tensor"] for entry in entries])
-        return [{"tensor": bound} for _ in entries]

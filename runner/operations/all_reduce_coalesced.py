@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
-from runner.operations.reduction import reduced, slack_of
-from runner.operations.refusals import absent, invalid, mixed_dtypes, wrong_op
+from runner.operations.reduction import reduced
+from runner.operations.refusals import absent, invalid, mixed_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,23 +39,17 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, no tensors at all, several dtypes, and an op that the dtype has not."""
+        """Refuse None, no tensors at all, and several dtypes."""
         return (
             absent(entry, "tensors")
             or (None if entry["tensors"] else invalid("tensors is empty"))
             or mixed_dtypes(entry, "tensors")
-            or wrong_op(entry, "tensors")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_reduce` of each tensor in turn."""
         op = entries[0]["op"]
         return [{"tensors": [reduced(op, parts) for parts in _columns(entries)]} for _ in entries]
-
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The order of each reduction is open."""
-        op = entries[0]["op"]
-        return [{"tensors": [slack_of(op, parts) for parts in _columns(entries)]} for _ in entries]
 
 
 def _columns(entries: Sequence[Entry]) -> list[list[NDArray[Any]]]:

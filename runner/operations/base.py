@@ -223,7 +223,8 @@ class Collective(Operation):
         if inside is not None:
             return int(inside)
         given = entry[self.rooted]
-        world: int = self.default_root if given is None else given
+        world = self.default_root if given is None else given
+        assert isinstance(world, int)  # noqa: S101 -- a missing root is refused before
         return entry.group.group_rank(world)
 
     def is_root(self, entry: Entry) -> bool:
@@ -309,14 +310,6 @@ class Collective(Operation):
         changed in place; a result is an array, a list of arrays, or :class:`Undefined`.
         """
 
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """Return how far each result may be off because the order of a reduction is open.
-
-        In the shape of :meth:`reference`; absolute differences, and None or nothing where it is
-        exact. The default: everything is exact.
-        """
-        return [{} for _ in entries]
-
 
 class PointToPoint(Operation):
     """Messages between two ranks."""
@@ -352,6 +345,10 @@ class Local(Operation):
     def duration_s(self, entry: Entry) -> float:  # noqa: ARG002 -- the default
         """Return how long the rank is busy with it, in seconds of its own clock."""
         return 0.0
+
+    def ends(self, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+        """Return whether the rank's program ends here: a fault."""
+        return False
 
     @abstractmethod
     def run(self, process: Process, entry: Entry) -> None:

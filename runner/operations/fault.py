@@ -21,8 +21,7 @@ class Fault(Local):
             name="how",
             kind="word",
             required=True,
-            words=("kill", "exit"),
-            mapping="raise",
+            words=("kill", "exit", "raise"),
             description="`kill` (SIGKILL), `exit` (exit code 1), or `{raise: message}`.",
         ),
     )
@@ -38,16 +37,26 @@ steps:
 
     def label(self, entry: Entry) -> str:
         """`fault kill`."""
-        how = entry["how"]
-        return f"{self.name} {how if isinstance(how, str) else 'raise'}"
+        return f"{self.name} {_word_and_message(entry)[0]}"
+
+    def ends(self, entry: Entry) -> bool:  # noqa: ARG002 -- every fault does
+        """The rank's program ends here, unless its step expects the exception."""
+        return True
 
     def run(self, process: Process, entry: Entry) -> None:  # noqa: ARG002 -- nothing else is touched
-        """Raise what ends the process, or the program's own error; None does nothing."""
-        how = entry["how"]
-        if isinstance(how, dict):
-            raise ProgramError(str(how["raise"]))
-        if how is not None:
-            raise Ending(ENDINGS[how])
+        """Raise what ends the process, or the program's own error."""
+        word, message = _word_and_message(entry)
+        if word == "raise":
+            raise ProgramError(message)
+        raise Ending(ENDINGS[word])
 
 
 ENDINGS = {"kill": "SIGKILL", "exit": "exit 1"}
+
+
+def _word_and_message(entry: Entry) -> tuple[str, str]:
+    how = entry["how"]
+    if isinstance(how, dict):
+        ((word, message),) = how.items()
+        return str(word), str(message)
+    return str(how), "a fault that the scenario asked for"

@@ -37,6 +37,12 @@ class NewGroup(GroupCreation):
             default=True,
             description="Whether group ranks follow the order of world ranks.",
         ),
+        Param(
+            name="use_local_synchronization",
+            kind="flag",
+            default=False,
+            description="Whether only the members need call it.",
+        ),
         Param(name="group_desc", kind="text", description="A description for logs."),
     )
     example = """\

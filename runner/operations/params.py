@@ -41,8 +41,7 @@ class Param:
 
     `writes` says that the operation stores into it, `reads` that it looks at what was there before
     (a pure output does not). `aliases` are names that other versions of
-    torch use for the same argument. `words` are the values of kind `word`; a value may also be
-    a mapping with the one key `mapping` and text.
+    torch use for the same argument. `words` are the values of kind `word`.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Param:
     reads: bool = True
     aliases: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    mapping: str | None = None
     #: of kind `p2p_ops`: the keys of each item
     fields: tuple[Param, ...] = ()
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
-from runner.operations.reduction import reduced, slack_of
-from runner.operations.refusals import absent, wrong_op
+from runner.operations.reduction import reduced
+from runner.operations.refusals import absent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse a bad root, no tensor, and an op that its dtype has not."""
-        return self.refuse_root(entry) or absent(entry, "tensor") or wrong_op(entry, "tensor")
+        """Refuse a bad root and no tensor."""
+        return self.refuse_root(entry) or absent(entry, "tensor")
 
     def needs(self, entry: Entry) -> frozenset[int]:
         """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.9)."""
@@ -61,8 +61,3 @@ steps:
         return [
             {"tensor": result if entry.group_rank == destination else left} for entry in entries
         ]
-
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The order of the reduction is open."""
-        bound = slack_of(entries[0]["op"], [entry["tensor"] for entry in entries])
-        return [{"tensor": bound} for _ in entries]

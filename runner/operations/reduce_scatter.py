@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
-from runner.operations.reduction import reduced, slack_of
+from runner.operations.reduction import reduced
 from runner.operations.refusals import (
     absent,
     misfit,
     mixed_dtypes,
     wrong_length,
-    wrong_op,
 )
 
 if TYPE_CHECKING:
@@ -66,16 +65,11 @@ steps:
             or mixed_dtypes(entry, "output", "input_list")
             or wrong_length(entry, "input_list")
             or _misfitting_output(entry)
-            or wrong_op(entry, "input_list")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.10: member j receives block j of the reduction."""
         return [{"output": reduced(entry["op"], _parts(entries, entry))} for entry in entries]
-
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The order of each reduction is open."""
-        return [{"output": slack_of(entry["op"], _parts(entries, entry))} for entry in entries]
 
 
 def _parts(entries: Sequence[Entry], of: Entry) -> list[NDArray[Any]]:

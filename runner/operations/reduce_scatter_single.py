@@ -8,8 +8,8 @@ import numpy as np
 
 from runner.operations.base import Collective, Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from runner.operations.reduction import reduced, slack_of
-from runner.operations.refusals import absent, invalid, misfit, wrong_op
+from runner.operations.reduction import reduced
+from runner.operations.refusals import absent, invalid, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, another dtype of the output, an output of the wrong size, a senseless op."""
+        """Refuse None, another dtype of the output, and an output of the wrong size."""
         refusal = absent(entry, "output", "input")
         if refusal is not None:
             return refusal
@@ -65,17 +65,12 @@ steps:
                 f"input has shape {list(given.shape)}; {entry.size} outputs of shape {list(part)} "
                 f"make {list(joined)}"
             )
-        return wrong_op(entry, "input")
+        return None
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Reduce_scatter_block (MPI 4.1, 6.10.1)."""
         result = reduced(entries[0]["op"], [entry["input"] for entry in entries])
         return [{"output": _part(result, entry)} for entry in entries]
-
-    def slack(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
-        """The order of the reduction is open."""
-        bound = slack_of(entries[0]["op"], [entry["input"] for entry in entries])
-        return [{"output": _part(bound, entry)} for entry in entries]
 
     def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
         """Call it by the name that the installed torch has (2.13 renamed it)."""

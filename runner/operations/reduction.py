@@ -32,6 +32,8 @@ def reduced(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] 
     """
     first = parts[0]
     if op in ORDERED:
+        if first.dtype.kind == "c":
+            return Undefined(cause=f"{op} of complex numbers")
         if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in parts):
             return Undefined(
                 cause=f"{op} over a NaN", shape=tuple(first.shape), dtype=str(first.dtype)

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from runner.operations.base import Refusal
-from runner.operations.reduction import BITWISE, ORDERED, is_inexact
 
 if TYPE_CHECKING:
     from runner.operations.base import Entry
@@ -77,20 +74,4 @@ def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
             return misfit(
                 f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
             )
-    return None
-
-
-def wrong_op(entry: Entry, *names: str) -> Refusal | None:
-    """Refuse a reduce op that has no meaning for the dtype.
-
-    Order and products of complex numbers (`supports_complex`), bits of anything but integers.
-    """
-    op = entry["op"]
-    for array in (array for name in names for array in arrays_in(entry[name])):
-        if np.dtype(array.dtype).kind == "c" and (
-            op in BITWISE or op in ORDERED or op == "product"
-        ):
-            return invalid(f"{op} does not support complex tensors")
-        if op in BITWISE and is_inexact(array):
-            return Refusal(kind="unsupported", message=f"{op} needs an integral dtype")
     return None
