@@ -1,0 +1,193 @@
+"""(Scenario, Trace, Trace) -> Verdict: what came of a scenario, by three witnesses.
+
+The author says what must be, the reference what the semantics make of the program, the run what
+a backend did. They must agree on every value, on what every rank raises, and on how it ends; a
+finding says which of the three stands alone. Without a run the verdict is the static one. Nothing
+here starts a process, prints, or knows which executor made a trace.
+
+What counts as compared: every expectation the author states, and with a run every tensor that a
+step may store into. A scenario with neither (barriers alone) still asserts its outcome, which is
+`completes` unless it says otherwise; the verdict then carries a note that it asserts no value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.problems import ScenarioError
+from runner.verdict.agreement import judge_agreement
+from runner.verdict.case import start
+from runner.verdict.conduct import judge_conduct
+from runner.verdict.ending import judge_diagnoses, judge_ending
+from runner.verdict.expectations import Values
+from runner.verdict.finding import (
+    ALONE,
+    FINDING_CODES,
+    STATUSES,
+    Difference,
+    Finding,
+    Status,
+    Verdict,
+    Witness,
+)
+from runner.verdict.guess import guess
+
+if TYPE_CHECKING:
+    from runner.plan import Plan
+    from runner.scenario import FinalExpectation, Scenario
+    from runner.trace import Trace
+
+__all__ = [
+    "ALONE",
+    "FINDING_CODES",
+    "STATUSES",
+    "Difference",
+    "Finding",
+    "Status",
+    "Verdict",
+    "Witness",
+    "judge",
+]
+
+NO_VALUE = "it asserts its outcome alone: no value is stated or written"
+
+
+def judge(
+    scenario: Scenario,
+    predicted: Trace,
+    observed: Trace | None = None,
+    backend: str | None = None,
+    *,
+    reference: bool = True,
+) -> Verdict:
+    """Return the verdict on one case; with no observed trace the static one.
+
+    `backend` chooses the author's section for it (the observed trace's own backend if left out);
+    the static verdict without one judges every section against what the reference allows.
+    `reference` False switches the reference's opinion off, so that the author is compared with
+    the run alone. The result is INVALID where an expectation cannot be computed.
+    """
+    from runner.plan import plan  # noqa: PLC0415 -- plan reads the language, which reads much
+
+    resolved = plan(scenario)
+    name = backend or (observed.backend if observed is not None else None)
+    try:
+        parts = [
+            _judge_on(resolved, predicted, observed, final, reference=reference)
+            for final in _sections(scenario, name)
+        ]
+    except ScenarioError as error:
+        return Verdict(
+            status="INVALID", predicted=predicted, observed=observed, problems=error.problems
+        )
+    return _merged(parts)
+
+
+def _sections(scenario: Scenario, backend: str | None) -> list[FinalExpectation]:
+    """Return the author's final expectations that are to be judged."""
+    final = scenario.expect
+    if backend is not None:
+        return [final.on(backend)]
+    everywhere = scenario.backends or ()
+    general = not everywhere or any(name not in final.backends for name in everywhere)
+    return ([final] if general else []) + [final.backends[name] for name in sorted(final.backends)]
+
+
+def _judge_on(
+    plan: Plan,
+    predicted: Trace,
+    observed: Trace | None,
+    final: FinalExpectation,
+    *,
+    reference: bool,
+) -> Verdict:
+    case = start(plan, predicted, observed, final, reference=reference)
+    values = Values(case)
+    stated = [*values.judge(), *judge_conduct(case)]
+    ending = judge_ending(case)
+    diagnoses = judge_diagnoses(case)
+    agreement = judge_agreement(case, values.blamed)
+    found = [
+        replace(finding, guess=guess(case, finding)) if finding.differences else finding
+        for finding in (*diagnoses, *ending, *stated, *agreement)
+    ]
+    writes = any(event.writes for rank in predicted.ranks for event in rank.events)
+    notes = case.notes if writes or _states_values(plan.scenario) else [*case.notes, NO_VALUE]
+    return Verdict(
+        status=_status(predicted, observed, found),
+        findings=tuple(found),
+        predicted=predicted,
+        observed=observed,
+        reason=_reason(predicted, observed, found),
+        notes=tuple(dict.fromkeys(notes)),
+        compared=case.compared,
+    )
+
+
+def _states_values(scenario: Scenario) -> bool:
+    from runner.scenario import steps_of  # noqa: PLC0415 -- beside its only use
+
+    beside = any(step.expect and step.expect.values for step in steps_of(scenario.steps))
+    return beside or bool(scenario.expect.at_end.values)
+
+
+def _unexplained_timeout(observed: Trace | None, found: list[Finding]) -> bool:
+    """Return whether all that went wrong is that calls timed out which nothing should block.
+
+    The semantics let them pass and the author expects it: a machine too slow for the timeout.
+    """
+    if observed is None or observed.outcome != "error":
+        return False
+    raised = [
+        set(event.failure.kinds)
+        for rank in observed.ranks
+        if rank.ending == "raised"
+        for event in rank.events[-1:]
+        if event.failure is not None
+    ]
+    timed_out = any("timeout" in kinds for kinds in raised)
+    only = all(kinds & {"timeout", "peer_lost"} for kinds in raised)
+    conduct = {"outcome_differs", "conduct_differs"}
+    return timed_out and only and all(finding.code in conduct for finding in found)
+
+
+def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> Status:
+    if found and not (_expects_to_pass(predicted) and _unexplained_timeout(observed, found)):
+        return "FAILED"
+    return "INCONCLUSIVE" if found or predicted.limits else "PASSED"
+
+
+def _expects_to_pass(predicted: Trace) -> bool:
+    return predicted.outcome == "completes" and not predicted.open
+
+
+def _reason(predicted: Trace, observed: Trace | None, found: list[Finding]) -> str | None:
+    status = _status(predicted, observed, found)
+    if status != "INCONCLUSIVE":
+        return None
+    if found:
+        return "a timeout that nothing explains: " + "; ".join(item.prose for item in found)
+    return "; ".join(predicted.limits)
+
+
+def _merged(parts: list[Verdict]) -> Verdict:
+    """Join the verdicts on several sections: what they have in common is said once."""
+    if len(parts) == 1:
+        return parts[0]
+    found: dict[tuple[object, ...], Finding] = {}
+    for part in parts:
+        for finding in part.findings:
+            key = (finding.code, finding.witness, finding.index, finding.iteration, finding.prose)
+            found.setdefault(key, finding)
+    worst: Status = next(
+        (status for status in ("FAILED", "INCONCLUSIVE") if any(p.status == status for p in parts)),
+        "PASSED",
+    )
+    return replace(
+        parts[0],
+        status=worst,
+        findings=tuple(found.values()),
+        reason=next((part.reason for part in parts if part.reason), None),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+    )

@@ -1,0 +1,164 @@
+"""One case before the judge: the three witnesses side by side, aligned rank by rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+from runner.verdict.memory import Memories, Moment, ProgramOrder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runner.operations.base import Undefined
+    from runner.plan import Plan
+    from runner.scenario import FinalExpectation, Scenario, Step
+    from runner.trace import Event, Trace, Value
+
+#: states in which what stands beside the step is asked
+RETURNED = frozenset({"done", "raised"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One event of one trace, with what the rank held before and after it."""
+
+    memories: Memories
+    rank: int
+    event: Event
+    before: dict[str, Value]
+    after: dict[str, Value]
+
+    @property
+    def returned(self) -> bool:
+        """Whether the step returned or raised: it was not left blocked."""
+        return self.event.state in RETURNED
+
+    @property
+    def moment(self) -> Moment:
+        """Where the event stands in the program."""
+        return self.memories.order.moment(self.event.index, self.event.iteration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One step taken by one rank, as the reference and the run have it; one may be missing."""
+
+    rank: int
+    step: Step
+    predicted: Side | None
+    observed: Side | None
+
+    @property
+    def event(self) -> Event:
+        """The event, from whichever trace has it."""
+        side = self.predicted or self.observed
+        assert side is not None  # noqa: S101 -- an instance is made of one at least
+        return side.event
+
+
+@dataclass(slots=True, kw_only=True)
+class Case:
+    """The witnesses. `final` is what the author states for the end, on this backend.
+
+    `reference` False switches the reference's own opinion off: only author and run are compared.
+    `relied` collects what the judge learns on the way: that an undefined value was relied on.
+    """
+
+    scenario: Scenario
+    final: FinalExpectation
+    order: ProgramOrder
+    predicted: Memories
+    observed: Memories | None
+    reference: bool = True
+    relied: set[str] = field(default_factory=set)
+    compared: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def prediction(self) -> Trace:
+        """The predicted trace."""
+        return self.predicted.trace
+
+    @property
+    def run(self) -> Trace | None:
+        """The observed trace; None where nothing ran."""
+        return self.observed.trace if self.observed else None
+
+    def forgives(self, value: Undefined) -> bool:
+        """Return whether the author states why a value is undefined, so that only the run is asked.
+
+        A value that is undefined without any mismatch (off a reduce's destination) is relied on
+        under the diagnosis `undefined_read`.
+        """
+        diagnosis = value.diagnosis or "undefined_read"
+        if value.diagnosis is None:
+            self.relied.add(diagnosis)
+        return diagnosis in self.final.diagnoses
+
+    def instances(self) -> Iterator[Instance]:
+        """Yield every step beside which something is expected, on each rank that took it."""
+        indexes = frozenset(
+            step.index for step in self.order.steps.values() if step.expect is not None
+        )
+        if not indexes:
+            return
+        for rank in range(self.scenario.world_size):
+            predicted = _by_instance(self.predicted, rank, indexes)
+            observed = _by_instance(self.observed, rank, indexes) if self.observed else {}
+            for key in dict.fromkeys((*predicted, *observed)):
+                yield Instance(
+                    rank=rank,
+                    step=self.order.steps[key[0]],
+                    predicted=predicted.get(key),
+                    observed=observed.get(key),
+                )
+
+
+def _by_instance(memories: Memories, rank: int, indexes: frozenset[int]) -> dict[Occurrence, Side]:
+    nth = Occurrences()
+    return {
+        nth(event): Side(memories=memories, rank=rank, event=event, before=before, after=after)
+        for event, before, after in memories.fold(rank, indexes)
+    }
+
+
+#: step index, values of the loop variables, and which of equal ones
+Occurrence: TypeAlias = tuple[int, tuple[int, ...], int]
+
+
+class Occurrences:
+    """Names a rank's events one after the other, so that equal loop values stay apart."""
+
+    def __init__(self) -> None:
+        """Begin before the first event."""
+        self._counts: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def __call__(self, event: Event) -> Occurrence:
+        """Return the name of the next event."""
+        name = (event.index, event.iteration)
+        nth = self._counts.get(name, -1) + 1
+        self._counts[name] = nth
+        return (*name, nth)
+
+
+def start(
+    plan: Plan,
+    predicted: Trace,
+    observed: Trace | None,
+    final: FinalExpectation,
+    *,
+    reference: bool,
+) -> Case:
+    """Lay the witnesses side by side."""
+    traces = (predicted,) if observed is None else (predicted, observed)
+    order = ProgramOrder(plan.scenario.steps, traces)
+    expected = Memories(plan, predicted, order)
+    return Case(
+        scenario=plan.scenario,
+        final=final,
+        order=order,
+        predicted=expected,
+        observed=None if observed is None else Memories(plan, observed, order, expected),
+        reference=reference,
+    )

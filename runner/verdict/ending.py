@@ -1,0 +1,332 @@
+"""How the scenario ended, against what the author states: outcome, blocked, diagnosis, dies.
+
+Where the reference leaves the outcome open (`Trace.open`), only the run can contradict the author.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.problems import ScenarioError
+from runner.program import CANNOT_COMPUTE
+from runner.verdict.conduct import CLOCK_ERROR_S, GAVE_UP
+from runner.verdict.finding import Finding, Witness
+
+if TYPE_CHECKING:
+    from runner.scenario import FinalExpectation, PerRank
+    from runner.trace import Diagnosis, Event, RankTrace
+    from runner.verdict.case import Case
+    from runner.verdict.memory import Memories
+
+STUCK = frozenset({"blocked", "possibly_blocked"})
+
+
+def judge_ending(case: Case) -> list[Finding]:
+    """Return the findings on how the scenario ended."""
+    found = [*_outcome(case), *_dies(case), *_within(case)]
+    if not found or case.run is None:
+        found += _blocked(case)
+    return found
+
+
+def judge_diagnoses(case: Case) -> list[Finding]:
+    """Return the findings on what the analysis calls the program: static, the same on any run."""
+    if not case.reference:
+        return []
+    stated = set(case.final.diagnoses)
+    faults: dict[int, list[Diagnosis]] = {}
+    for diagnosis in case.prediction.diagnoses:
+        faults.setdefault(diagnosis.finding, []).append(diagnosis)
+    found = [
+        _undeclared(case, names[0])
+        for names in faults.values()
+        if not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
+    ]
+    names = {diagnosis.name for diagnosis in case.prediction.diagnoses} | case.relied
+    also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
+    found += [
+        Finding(
+            witness="expectation",
+            code="diagnosis_absent",
+            prose=f"the program has no {name}; it has {', '.join(sorted(names)) or 'no diagnosis'}",
+            mark=case.final.mark,
+            name="diagnosis",
+        )
+        for name in case.final.diagnoses
+        if name not in names | also
+    ]
+    return found
+
+
+def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
+    return Finding(
+        witness="expectation",
+        code="diagnosis_undeclared",
+        prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state: "
+        f"{diagnosis.prose}",
+        mark=case.final.mark or case.scenario.mark,
+        ranks=diagnosis.ranks,
+        index=diagnosis.index,
+        iteration=diagnosis.iteration,
+        name="diagnosis",
+    )
+
+
+# ---------------------------------------------------------------------------- outcome
+
+
+def _outcome(case: Case) -> list[Finding]:
+    stated, predicted = case.final.outcome, case.prediction.outcome
+    allowed = {predicted, *case.prediction.open}
+    observed = observed_outcome(case)
+    case.compared += 1
+    if observed is None:
+        if not case.reference or stated in allowed:
+            return []
+        return [_outcome_finding(case, "expectation", f"the program's outcome is {predicted}")]
+    if observed == stated:
+        if stated in allowed or not case.reference:
+            return []
+        text = f"the reference says {predicted}, the run agrees with you: {observed}"
+        return [_outcome_finding(case, "reference", text)]
+    told = f"the run's outcome is {observed}{_because(case)}"
+    alone: Witness = "expectation" if observed == predicted else "backend"
+    return [_outcome_finding(case, alone, told)]
+
+
+def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
+    prose = f"{what}; you expect {case.final.outcome}"
+    explained = [d.prose for d in case.prediction.diagnoses if d.prose]
+    if witness != "reference" and explained and case.run is None:
+        prose = f"{prose}. {explained[0]}"
+    return Finding(
+        witness=witness,
+        code="outcome_differs",
+        prose=prose,
+        mark=case.final.mark or case.scenario.mark,
+        ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
+        name="outcome",
+    )
+
+
+def observed_outcome(case: Case) -> str | None:
+    """Return the run's outcome; None where nothing ran.
+
+    A predicted deadlock that ended because every stuck rank gave up waiting is that deadlock,
+    confirmed by the backend's own timeout.
+    """
+    run = case.run
+    if run is None:
+        return None
+    if run.outcome == "error" and case.final.outcome == "deadlock":
+        raised = [rank for rank in run.ranks if rank.ending == "raised"]
+        if raised and all(_gave_up(rank) for rank in raised):
+            return "deadlock"
+    return run.outcome
+
+
+def _gave_up(rank: RankTrace) -> bool:
+    last = rank.events[-1] if rank.events else None
+    return bool(last and last.failure and set(last.failure.kinds) & GAVE_UP)
+
+
+def _because(case: Case) -> str:
+    """Say which ranks ended the run otherwise than by finishing, and how."""
+    parts = []
+    for rank in case.run.ranks if case.run else ():
+        last = rank.events[-1] if rank.events else None
+        step = f" in `{last.label}`" if last else ""
+        if rank.ending == "died":
+            parts.append(f"rank {rank.rank} died ({rank.died}){step}")
+        elif rank.ending == "raised" and last is not None and last.failure is not None:
+            kinds = " or ".join(last.failure.kinds)
+            words = last.failure.message.strip().splitlines()
+            parts.append(
+                f"rank {rank.rank} raised {kinds}{step}" + (f": {words[0]}" if words else "")
+            )
+        elif rank.ending == "blocked":
+            parts.append(f"rank {rank.rank} is blocked{step}")
+    shown = parts[:4] + ([f"{len(parts) - 4} more ranks"] if len(parts) > 4 else [])  # noqa: PLR2004
+    return f" ({'; '.join(shown)})" if shown else ""
+
+
+# ---------------------------------------------------------------------------- blocked
+
+
+def _blocked(case: Case) -> list[Finding]:
+    final = case.final
+    if final.blocked is None:
+        return []
+    found: list[Finding] = []
+    static = case.reference and final.outcome == case.prediction.outcome
+    for rank in range(case.scenario.world_size):
+        stated = _chosen(case.predicted, rank, final.blocked)
+        case.compared += 1
+        mine = None
+        if static:
+            mine = _position(case, case.predicted, rank, stated)
+        seen = _position(case, case.observed, rank, stated) if case.observed else None
+        if mine and case.observed and seen is None:
+            found.append(_blocked_finding(final, "reference", rank, mine))
+        elif mine:
+            found.append(_blocked_finding(final, "expectation", rank, mine))
+        elif seen:
+            found.append(_blocked_finding(final, "backend", rank, seen))
+    return found
+
+
+def _blocked_finding(final: FinalExpectation, witness: Witness, rank: int, prose: str) -> Finding:
+    mark = final.blocked.mark if final.blocked is not None else None
+    return Finding(
+        witness=witness,
+        code="blocked_differs",
+        prose=prose,
+        mark=mark or final.mark,
+        ranks=(rank,),
+        name="blocked",
+    )
+
+
+def _chosen(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
+    process = memories.process(rank, memories.final(rank), None, None)
+    chosen = process.choose(stated)
+    return None if chosen is None else str(chosen)
+
+
+def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
+    """Return how a rank's position contradicts what is stated, or None."""
+    found = memories.rank(rank)
+    stuck = _stuck_at(found)
+    sure = found is not None and found.ending != "possibly_blocked"
+    if stated is None:
+        if stuck is None or not sure:
+            return None
+        if memories is case.observed and _possibly(case, rank, stuck):
+            return None
+        return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
+    if stuck is None:
+        ended = found.ending if found else "not there"
+        return f"rank {rank} is not blocked (it {_ended(ended)}), you expect it in `{stated}`"
+    if not sure and memories is case.predicted:
+        return (
+            f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
+            f"it pass, so `blocked:` must not state it"
+        )
+    names = _names(case, memories, rank, stuck)
+    if stated in names:
+        return None
+    return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
+
+
+def _ended(ending: str) -> str:
+    return {"finished": "takes its last step", "raised": "raises", "died": "dies"}.get(
+        ending, f"is {ending}"
+    )
+
+
+def _stuck_at(found: RankTrace | None) -> Event | None:
+    if found is None or not found.events:
+        return None
+    last = found.events[-1]
+    if found.ending in STUCK or (found.ending == "raised" and _gave_up(found)):
+        return last
+    return None
+
+
+def _possibly(case: Case, rank: int, event: Event) -> bool:
+    """Return whether a correct backend may leave a rank stuck in this step, though not for sure."""
+    predicted = case.predicted.rank(rank)
+    if predicted is None:
+        return False
+    return (
+        predicted.ending == "possibly_blocked"
+        or (event.index, event.iteration) in predicted.may_block
+    )
+
+
+def _names(case: Case, memories: Memories, rank: int, event: Event) -> set[str]:
+    """Return every name of the step that a rank is stuck in: its own, its label, the operation."""
+    names = {event.label}
+    names.update(
+        w.label for w in case.prediction.waits if (w.waiter, w.index) == (rank, event.index)
+    )
+    step = case.order.steps.get(event.index)
+    if step is None:
+        return names
+    if step.name is not None:
+        names.add(step.name)
+    operation = step.operation
+    if operation is not None:
+        names.update((operation.name, *operation.aliases))
+        process = memories.process(rank, memories.final(rank), event, None)
+        try:
+            names.add(operation.label(memories.entry(process, operation, step)))
+        except (ScenarioError, *CANNOT_COMPUTE):
+            return names
+    return names
+
+
+# ---------------------------------------------------------------------------- dies, within
+
+
+def _dies(case: Case) -> list[Finding]:
+    final = case.final
+    if final.dies is None and final.outcome != "crash":
+        return []
+    found: list[Finding] = []
+    for rank in range(case.scenario.world_size) if final.dies is not None else ():
+        assert final.dies is not None  # noqa: S101 -- asked above
+        stated = _chosen(case.predicted, rank, final.dies)
+        case.compared += 1
+        predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
+        opened = "crash" in case.prediction.open or not case.reference
+        mine = stated != predicted and not opened
+        seen = case.observed is not None and stated != observed
+        if not mine and not seen:
+            continue
+        witness: Witness = (
+            "backend" if not mine else "expectation" if seen or case.run is None else "reference"
+        )
+        got = observed if case.run is not None else predicted
+        found.append(
+            Finding(
+                witness=witness,
+                code="dies_differs",
+                prose=f"rank {rank} {_death(got)}, you expect that it {_death(stated)}",
+                mark=final.dies.mark or final.mark,
+                ranks=(rank,),
+                name="dies",
+            )
+        )
+    return found
+
+
+def _died(memories: Memories | None, rank: int) -> str | None:
+    found = memories.rank(rank) if memories else None
+    return found.died if found else None
+
+
+def _death(how: str | None) -> str:
+    return "does not die" if how is None else f"dies by {how}"
+
+
+def _within(case: Case) -> list[Finding]:
+    limit_s = case.final.within_s
+    if limit_s is None:
+        return []
+    case.compared += 1
+    predicted_s = case.prediction.duration_s
+    mine = case.reference and predicted_s > limit_s + CLOCK_ERROR_S
+    seen = case.run is not None and case.run.duration_s > limit_s
+    if not mine and not seen:
+        return []
+    took_s = case.run.duration_s if case.run is not None else predicted_s
+    return [
+        Finding(
+            witness="expectation" if mine else "backend",
+            code="within_exceeded",
+            prose=f"it takes {took_s:.3g} s, you expect at most {limit_s:g} s",
+            mark=case.final.mark,
+            name="within",
+        )
+    ]

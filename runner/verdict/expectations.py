@@ -1,0 +1,324 @@
+"""The author's values against the reference's and the run's: beside every step, and at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from runner.operations.base import Undefined
+from runner.scenario import PerRank, Typed, Unchanged
+from runner.verdict.comparison import Wanted, differences
+from runner.verdict.finding import Difference, Finding, Witness
+from runner.verdict.memory import UndefinedRead, defined
+
+if TYPE_CHECKING:
+    from runner.program import Process
+    from runner.scenario import Expression, Form, ValueExpectation
+    from runner.trace import Event, Value
+    from runner.verdict.case import Case, Side
+    from runner.verdict.memory import Memories, Moment
+
+UNREACHED = "reached by no rank"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One rank of one trace at one moment: where keys and wanted values are evaluated."""
+
+    memories: Memories
+    rank: int
+    event: Event | None
+    moment: Moment | None
+    before: dict[str, Value]
+    after: dict[str, Value]
+
+    def process(self, *, before: bool = False) -> Process:
+        """Return the rank's process, holding what it held after (or before) the step."""
+        memory = self.before if before else self.after
+        return self.memories.process(self.rank, memory, self.event, self.moment)
+
+    def value(self, key: Expression, *, before: bool = False) -> Value:
+        """Return what the key is here. Raises UndefinedRead where it looks at such a value."""
+        memory = self.before if before else self.after
+        if key.text in memory:
+            return memory[key.text]
+        if not before and self.event is not None and key.text in self.event.observed:
+            return self.event.observed[key.text]
+        process = self.process(before=before)
+        return defined(process, lambda: process.evaluate(key))
+
+    def wanted(self, expectation: ValueExpectation) -> Wanted | None:
+        """Return what the author wants here; None where the rank is asked nothing."""
+        form: Any = expectation.wanted
+        process = self.process()
+        while isinstance(form, PerRank):
+            form = self._chosen(process, form)
+        if form is None:
+            return None
+        if isinstance(form, Unchanged):
+            value = self.value(expectation.key, before=True)
+            return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
+        return defined(process, lambda: _wanted(process, form))
+
+    def _chosen(self, process: Process, form: PerRank[Any]) -> Any:  # noqa: ANN401 -- a form or None
+        return defined(process, lambda: process.choose(form))
+
+
+def view_of(side: Side) -> View:
+    """Return the view right after one step."""
+    return View(
+        memories=side.memories,
+        rank=side.rank,
+        event=side.event,
+        moment=side.moment,
+        before=side.before,
+        after=side.after,
+    )
+
+
+def view_at_end(memories: Memories, rank: int) -> View:
+    """Return the view after a rank's last step; before it is the beginning."""
+    return View(
+        memories=memories,
+        rank=rank,
+        event=None,
+        moment=None,
+        before=dict(memories.initial(rank)),
+        after=memories.final(rank),
+    )
+
+
+def _wanted(process: Process, form: Form) -> Wanted:
+    if not isinstance(form, Typed):
+        return Wanted(value=process.evaluate(form))
+    shape = process.evaluate(form.shape)
+    return Wanted(
+        value=process.evaluate(form.value),
+        has_value=form.value is not None,
+        dtype=process.evaluate(form.dtype),
+        shape=None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape),
+        rtol=form.rtol,
+        atol=form.atol,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Group:
+    """Findings on one expectation from one witness: the first instance whole, others counted."""
+
+    label: str | None
+    index: int
+    iteration: tuple[int, ...]
+    expectation: ValueExpectation
+    witness: Witness
+    differences: list[Difference] = field(default_factory=list)
+    others: set[tuple[int, ...]] = field(default_factory=set)
+
+
+class Values:
+    """Judges the values of a case, and collects what differs."""
+
+    def __init__(self, case: Case) -> None:
+        """Begin with nothing found."""
+        self.case = case
+        self.groups: dict[tuple[int, int, Witness], _Group] = {}
+        #: (rank, step index, iteration, name) that a finding blames on the backend already
+        self.blamed: set[tuple[int, int, tuple[int, ...], str]] = set()
+
+    def judge(self) -> list[Finding]:
+        """Return the findings on all values that the author states."""
+        asked: set[int] = set()
+        for instance in self.case.instances():
+            expect = instance.step.expect
+            if expect is None or not expect.values:
+                continue
+            views = (_view(instance.predicted), _view(instance.observed))
+            if views == (None, None):
+                continue
+            asked.add(instance.step.index)
+            for expectation in expect.values:
+                self._ask(instance.rank, expectation, *views)
+        self._note_unreached(asked)
+        self._judge_end()
+        return [_finding(group) for group in self.groups.values()]
+
+    def _note_unreached(self, asked: set[int]) -> None:
+        for step in self.case.order.steps.values():
+            if step.expect is not None and step.expect.values and step.index not in asked:
+                place = f" ({step.mark.short})" if step.mark else ""
+                name = step.name or (step.operation.name if step.operation else "expect")
+                self.case.notes.append(f"the expectation of `{name}`{place} is {UNREACHED}")
+
+    def _judge_end(self) -> None:
+        values = self.case.final.at_end.values
+        for rank in range(self.case.scenario.world_size) if values else ():
+            observed = self.case.observed
+            for expectation in values:
+                self._ask(
+                    rank,
+                    expectation,
+                    view_at_end(self.case.predicted, rank),
+                    view_at_end(observed, rank) if observed and _lives(observed, rank) else None,
+                )
+
+    # ------------------------------------------------------------------ one value on one rank
+
+    def _ask(
+        self,
+        rank: int,
+        expectation: ValueExpectation,
+        predicted: View | None,
+        observed: View | None,
+    ) -> None:
+        event = next((v.event for v in (predicted, observed) if v), None)
+        place = _Place(rank=rank, event=event, expectation=expectation)
+        shared = _opinion(predicted, expectation)
+        slack = None
+        if predicted is not None and predicted.event is not None:
+            slack = predicted.event.slack.get(expectation.key.text)
+        mine = self._compare(predicted, expectation, shared) if self.case.reference else None
+        seen = self._compare(observed, expectation, shared, slack)
+        self.case.compared += (mine is not None) + (seen is not None)
+        for witness, found in _blame(mine, seen, ran=observed is not None):
+            self._add(place, witness, found)
+
+    def _compare(
+        self,
+        view: View | None,
+        expectation: ValueExpectation,
+        shared: Wanted | None,
+        slack: Value = None,
+    ) -> list[Difference] | None:
+        """Compare one trace with the author; None where it has nothing to say."""
+        if view is None:
+            return None
+        try:
+            wanted = view.wanted(expectation) if shared is None else shared
+            if wanted is None:
+                return None
+            got = view.value(expectation.key)
+        except UndefinedRead as read:
+            return self._undefined(view, read.value, read.name)
+        if wanted.has_value and wanted.value is None and got is None:
+            return []
+        for value in (wanted.value, got):
+            if isinstance(value, Undefined):
+                return self._undefined(view, value, expectation.key.text)
+        return differences(view.rank, wanted, got, slack)
+
+    def _undefined(self, view: View, value: Undefined, name: str) -> list[Difference] | None:
+        if self.case.forgives(value):
+            return None
+        text = f"relies on {name}, which is undefined after {value.cause}"
+        return [
+            Difference(
+                rank=view.rank, code="undefined_read", message=text, expected=None, got=value
+            )
+        ]
+
+    def _add(self, place: _Place, witness: Witness, found: list[Difference]) -> None:
+        index = place.event.index if place.event else -1
+        iteration = place.event.iteration if place.event else ()
+        key = (index, id(place.expectation), witness)
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = _Group(
+                label=place.event.label if place.event else None,
+                index=index,
+                iteration=iteration,
+                expectation=place.expectation,
+                witness=witness,
+            )
+        if group.iteration == iteration:
+            group.differences += found
+        else:
+            group.others.add(iteration)
+        if witness != "expectation":
+            self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    rank: int
+    event: Event | None
+    expectation: ValueExpectation
+
+
+def _view(side: Side | None) -> View | None:
+    return view_of(side) if side is not None and side.returned else None
+
+
+def _opinion(view: View | None, expectation: ValueExpectation) -> Wanted | None:
+    """Return what the author wants, evaluated in the reference's memory; None where it cannot be.
+
+    `unchanged` is asked of each trace by itself.
+    """
+    if view is None:
+        return None
+    try:
+        wanted = view.wanted(expectation)
+    except UndefinedRead:
+        return None
+    if wanted is None or wanted.unchanged or isinstance(wanted.value, Undefined):
+        return None
+    return wanted
+
+
+def _lives(observed: Memories, rank: int) -> bool:
+    found = observed.rank(rank)
+    return found is not None and found.died is None
+
+
+def _blame(
+    mine: list[Difference] | None, seen: list[Difference] | None, *, ran: bool
+) -> list[tuple[Witness, list[Difference]]]:
+    """Return who stands alone; `mine` is author against reference, `seen` author against run."""
+    if mine is None:
+        return [("expectation", seen)] if seen else []
+    if not mine:
+        return [("backend", seen)] if seen else []
+    if ran and seen is not None and not seen:
+        return [("reference", [_turned(difference) for difference in mine])]
+    return [("expectation", mine)]
+
+
+def _turned(difference: Difference) -> Difference:
+    """Return a difference from the reference's point of view: it is the one that is off."""
+    return replace(difference, message=f"in the reference {difference.message}")
+
+
+def _finding(group: _Group) -> Finding:
+    ranks = tuple(sorted({difference.rank for difference in group.differences}))
+    first = group.differences[0]
+    return Finding(
+        witness=group.witness,
+        code=first.code,
+        prose=prose_of(group.expectation.key.text, group.differences),
+        mark=group.expectation.mark or group.expectation.key.mark,
+        ranks=ranks,
+        label=group.label,
+        index=group.index,
+        iteration=group.iteration,
+        name=group.expectation.key.text,
+        differences=tuple(group.differences),
+        more=len(group.others),
+    )
+
+
+def prose_of(name: str, found: list[Difference]) -> str:
+    """Say on which ranks which difference shows: equal messages once, ranks in order."""
+    by_message: dict[str, list[int]] = {}
+    for difference in found:
+        item = "".join(f"[{position}]" for position in difference.item)
+        by_message.setdefault(f"{name}{item} {difference.message}", []).append(difference.rank)
+    return "; ".join(f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items())
+
+
+def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
+    """Return `rank 3`, or `ranks 0, 1 and 4`; many are cut."""
+    shown = sorted(set(ranks))
+    if len(shown) == 1:
+        return f"rank {shown[0]}"
+    if len(shown) > 8:  # noqa: PLR2004 -- as many as a line holds
+        return f"{len(shown)} ranks ({shown[0]}, {shown[1]}, {shown[2]}, ...)"
+    return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"

@@ -1,0 +1,122 @@
+"""The stage `Verdict`: what came of a scenario, and every finding that led to it.
+
+Three witnesses speak about every fact of a scenario: the author, the reference and the run. A
+finding says which of them stands alone, where in the file, on which ranks, and by how much.
+Nothing here judges; nothing here prints.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from runner.problems import Mark, Problem
+    from runner.trace import Trace, Value
+
+Status: TypeAlias = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
+Witness: TypeAlias = Literal["expectation", "backend", "reference"]
+
+STATUSES: tuple[Status, ...] = ("PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID")
+
+#: the witness that stands alone -> how a report says so
+ALONE: dict[Witness, str] = {
+    "expectation": "your expectation is wrong",
+    "backend": "the backend deviates",
+    "reference": "the reference deviates",
+}
+
+#: the stable codes of findings; `scenario explain` knows each
+FINDING_CODES = (
+    "value_differs",
+    "shape_differs",
+    "dtype_differs",
+    "value_missing",
+    "undefined_read",
+    "raises_differs",
+    "elapsed_differs",
+    "within_exceeded",
+    "outcome_differs",
+    "blocked_differs",
+    "dies_differs",
+    "diagnosis_undeclared",
+    "diagnosis_absent",
+    "conduct_differs",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How one value on one rank differs from what it should be.
+
+    `expected` and `got` have the same shape where `code` is `value_differs`; `wrong` then marks
+    the elements beyond tolerance. `item` is the position inside a list of tensors. `max_abs` and
+    `max_rel` are the largest errors over all elements, None where there is no number.
+    """
+
+    rank: int
+    code: str
+    message: str
+    expected: Value = field(repr=False, compare=False)
+    got: Value = field(repr=False, compare=False)
+    wrong: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    max_abs: float | None = None
+    max_rel: float | None = None
+    item: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One disagreement: who stands alone, where, on which ranks, and how.
+
+    `label` names the step, `index` and `iteration` its instance (index -1: the scenario as a
+    whole); `name` is the key of the expectation. `guess` says which mistake the numbers show.
+    `more` counts further iterations of the same step with the same finding.
+    """
+
+    witness: Witness
+    code: str
+    prose: str
+    mark: Mark | None = None
+    ranks: tuple[int, ...] = ()
+    label: str | None = None
+    index: int = -1
+    iteration: tuple[int, ...] = ()
+    name: str | None = None
+    differences: tuple[Difference, ...] = ()
+    guess: str | None = None
+    more: int = 0
+
+    @property
+    def headline(self) -> str:
+        """Who stands alone, in words."""
+        return ALONE[self.witness]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of one case.
+
+    `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says
+    why it is UNSUPPORTED or INCONCLUSIVE. `notes` are facts that change no verdict (an
+    expectation that no rank ever reaches). `silently_wrong`: the program has a diagnosis and the
+    backend let it finish nonetheless.
+    """
+
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    predicted: Trace | None = None
+    observed: Trace | None = None
+    problems: tuple[Problem, ...] = ()
+    reason: str | None = None
+    notes: tuple[str, ...] = ()
+    compared: int = 0
+
+    @property
+    def silently_wrong(self) -> bool:
+        """Whether a wrong program finished on the backend as if nothing were the matter."""
+        if self.predicted is None or self.observed is None or not self.predicted.diagnoses:
+            return False
+        return self.observed.outcome == "completes"

@@ -1,0 +1,265 @@
+"""What every rank held at any moment of a trace, and expressions evaluated there.
+
+A trace stores only what was written. The memory of a rank at an event is what it held in the
+beginning, with every write up to that event laid over it:
+
+    initial {x: 1, y: 0}   event 0 writes {y: 2}   event 1 writes {x: 3}
+    memory  {x: 1, y: 0}           {x: 1, y: 2}            {x: 3, y: 2}
+
+Moments on different ranks are put in order by the *program order* of step instances, so that
+"before this step" has a meaning on a rank that does not take the step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runner.language.functions import NumpyArrays
+from runner.operations.base import Entry, GroupCreation, Operation, Undefined
+from runner.problems import ScenarioError
+from runner.program import Process
+from runner.scenario import steps_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from runner.plan import Group, Plan
+    from runner.scenario import Step
+    from runner.trace import Event, RankTrace, Trace, Value
+
+T = TypeVar("T")
+
+
+class UndefinedRead(Exception):  # noqa: N818 -- a finding about the scenario
+    """An expectation relies on `name`, which an operation left undefined."""
+
+    def __init__(self, name: str, value: Undefined) -> None:
+        """Keep what was read."""
+        super().__init__(f"{name} is undefined after {value.cause}")
+        self.name = name
+        self.value = value
+
+
+def defined(process: Process, evaluate: Callable[[], T]) -> T:
+    """Return what `evaluate` returns. Raises UndefinedRead where it looked at such a value."""
+    process.undefined_reads.clear()
+    try:
+        value = evaluate()
+    except ScenarioError:
+        if not process.undefined_reads:
+            raise
+    else:
+        if not process.undefined_reads:
+            return value
+    raise UndefinedRead(*process.undefined_reads[0])
+
+
+#: where a step instance stands in the program; compares with any other
+Moment = tuple[int, ...]
+
+
+class ProgramOrder:
+    """The order of step instances: by position in the file, and in a loop by its iterations.
+
+    The values of a loop are put in the order in which ranks met them: ascending or descending
+    where every rank counts so, else in the order of the first rank that met them.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], traces: tuple[Trace, ...]) -> None:
+        """Learn the loops of the scenario and the values that the traces show for them."""
+        self.loops: dict[int, tuple[Step, ...]] = {}
+        self.steps: dict[int, Step] = {step.index: step for step in steps_of(steps)}
+        self._enclose(steps, ())
+        self._positions: dict[tuple[int, tuple[int, ...]], dict[int, int]] = {}
+        if any(self.loops.values()):
+            self._learn(traces)
+
+    def _enclose(self, steps: tuple[Step, ...], loops: tuple[Step, ...]) -> None:
+        for step in steps:
+            self.loops[step.index] = loops
+            self._enclose(step.body, (*loops, step))
+
+    def _learn(self, traces: tuple[Trace, ...]) -> None:
+        met: dict[tuple[int, tuple[int, ...]], list[dict[int, None]]] = {}
+        for trace in traces:
+            for rank in trace.ranks:
+                own: dict[tuple[int, tuple[int, ...]], dict[int, None]] = {}
+                for event in rank.events:
+                    for depth, loop in enumerate(self.loops.get(event.index, ())):
+                        place = (loop.index, event.iteration[:depth])
+                        own.setdefault(place, {})[event.iteration[depth]] = None
+                for place, values in own.items():
+                    met.setdefault(place, []).append(values)
+        for place, orders in met.items():
+            self._positions[place] = _merged(orders)
+
+    def moment(self, index: int, iteration: tuple[int, ...]) -> Moment:
+        """Return the sort key of a step instance."""
+        key: list[int] = []
+        for depth, loop in enumerate(self.loops.get(index, ())):
+            positions = self._positions.get((loop.index, iteration[:depth]), {})
+            key += [loop.index, positions.get(iteration[depth], len(positions))]
+        return (*key, index)
+
+    def variables(self, event: Event) -> dict[str, int]:
+        """Return the loop variables that are known at an event, with their values."""
+        loops = self.loops.get(event.index, ())
+        return {
+            str(loop.variable): value for loop, value in zip(loops, event.iteration, strict=False)
+        }
+
+
+def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
+    everything = dict.fromkeys(value for values in orders for value in values)
+    listed = [list(values) for values in orders]
+    if all(values == sorted(values) for values in listed):
+        ordered = sorted(everything)
+    elif all(values == sorted(values, reverse=True) for values in listed):
+        ordered = sorted(everything, reverse=True)
+    else:
+        ordered = list(everything)
+    return {value: position for position, value in enumerate(ordered)}
+
+
+class Memories:
+    """One trace, folded: what each rank held when.
+
+    `fallback` gives the initial values where a trace does not state them.
+    """
+
+    def __init__(
+        self, plan: Plan, trace: Trace, order: ProgramOrder, fallback: Memories | None = None
+    ) -> None:
+        """Keep the trace; nothing is folded before it is asked for."""
+        self.plan = plan
+        self.trace = trace
+        self.order = order
+        self.arrays = NumpyArrays()
+        self._fallback = fallback
+        self._ranks = {rank.rank: rank for rank in trace.ranks}
+        self._histories: dict[int, dict[str, tuple[list[Moment], list[Value]]]] = {}
+        self._processes: dict[int, Process] = {}
+        self._creations: dict[int, list[tuple[Event, Group]]] = {}
+
+    def rank(self, rank: int) -> RankTrace | None:
+        """Return what one rank did; None where the trace has no such rank."""
+        return self._ranks.get(rank)
+
+    def initial(self, rank: int) -> Mapping[str, Value]:
+        """Return what a rank held before step 1."""
+        found = self._ranks.get(rank)
+        if self._fallback is None:
+            return found.initial if found else {}
+        return {**self._fallback.initial(rank), **(found.initial if found else {})}
+
+    def fold(
+        self, rank: int, indexes: frozenset[int]
+    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
+        """Yield a rank's events at the steps `indexes` with what it held before and after each."""
+        memory = dict(self.initial(rank))
+        found = self._ranks.get(rank)
+        for event in found.events if found else ():
+            if event.index in indexes:
+                before = dict(memory)
+                memory.update(event.writes)
+                yield event, before, dict(memory)
+            else:
+                memory.update(event.writes)
+
+    def final(self, rank: int) -> dict[str, Value]:
+        """Return what a rank held in the end, wherever it ended."""
+        memory = dict(self.initial(rank))
+        found = self._ranks.get(rank)
+        for event in found.events if found else ():
+            memory.update(event.writes)
+        return memory
+
+    def before(self, name: str, rank: int, moment: Moment | None) -> Value:
+        """Return what a rank held in `name` just before a moment; None is the beginning."""
+        if not 0 <= rank < self.plan.world_size:
+            message = f"before({name}, {rank}): the world has ranks 0 to {self.plan.world_size - 1}"
+            raise ValueError(message)
+        if moment is not None:
+            moments, values = self._history(rank).get(name, ([], []))
+            position = bisect_left(moments, moment)
+            if position:
+                return values[position - 1]
+        return self.initial(rank).get(name)
+
+    def _history(self, rank: int) -> dict[str, tuple[list[Moment], list[Value]]]:
+        if rank not in self._histories:
+            history: dict[str, tuple[list[Moment], list[Value]]] = {}
+            found = self._ranks.get(rank)
+            for event in found.events if found else ():
+                moment = self.order.moment(event.index, event.iteration)
+                for name, value in event.writes.items():
+                    moments, values = history.setdefault(name, ([], []))
+                    moments.append(moment)
+                    values.append(value)
+            self._histories[rank] = history
+        return self._histories[rank]
+
+    # ------------------------------------------------------------------ evaluation
+
+    def process(
+        self, rank: int, memory: Mapping[str, Value], event: Event | None, moment: Moment | None
+    ) -> Process:
+        """Return a process of `rank` that holds `memory`, at an event (None: outside any step).
+
+        It serves until the next call for the same rank. Its `before(x, r)` looks at `moment`.
+        """
+        process = self._processes.get(rank)
+        if process is None:
+            process = Process(self.plan, rank, self.arrays, initialise=False)
+            self._processes[rank] = process
+        process.scope["before()"] = self._before_function(moment)
+        process.held.clear()
+        process.undefined.clear()
+        for name, value in memory.items():
+            process.scope[name] = value
+            if isinstance(value, Undefined):
+                process.undefined[name] = value
+            elif value is not None:
+                process.held.add(name)
+        if event is not None:
+            process.scope.update(self.order.variables(event))
+        self._join(process, moment)
+        return process
+
+    def _before_function(self, moment: Moment | None) -> Callable[[str, Any], Value]:
+        def before(name: str, rank: Any) -> Value:  # noqa: ANN401 -- an array of one element, too
+            value = self.before(name, int(rank), moment)
+            if isinstance(value, Undefined):
+                raise UndefinedRead(name, value)
+            if value is None:
+                message = f"rank {int(rank)} holds no {name!r} before this step"
+                raise ValueError(message)
+            return value
+
+        return before
+
+    def _join(self, process: Process, moment: Moment | None) -> None:
+        """Let the process know the groups that its own `new_group` steps made before `moment`."""
+        for event, group in self._created(process):
+            if moment is None or self.order.moment(event.index, event.iteration) <= moment:
+                process.join(group)
+
+    def _created(self, process: Process) -> list[tuple[Event, Group]]:
+        if process.rank not in self._creations:
+            found = self._ranks.get(process.rank)
+            created: list[tuple[Event, Group]] = []
+            self._creations[process.rank] = created
+            for event in found.events if found else ():
+                step = self.order.steps.get(event.index)
+                operation = step.operation if step else None
+                if step and isinstance(operation, GroupCreation) and event.state == "done":
+                    entry = self.entry(process, operation, step)
+                    timeout_s = self.plan.scenario.timeout_s
+                    created.append((event, operation.group(entry, len(created), timeout_s)))
+        return self._creations[process.rank]
+
+    def entry(self, process: Process, operation: Operation, step: Step) -> Entry:
+        """Return the entry of a rank into a step, its arguments evaluated in `process`."""
+        group = process.group(operation.group_of(process, step))
+        return Entry(rank=process.rank, group=group, arguments=operation.evaluate(process, step))
