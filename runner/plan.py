@@ -51,13 +51,15 @@ class Creation:
     """One call that creates groups before step 1, made by every rank.
 
     `kind` is the torch function: `new_group`, `new_subgroups`, `new_subgroups_by_enumeration` or
-    `init_device_mesh`. `groups` are its results in torch's order of creation.
+    `init_device_mesh`. `groups` are its results in torch's order of creation. `refused` says why
+    torch refuses the call, on every rank, or is None.
     """
 
     kind: str
     spec: GroupSpec
     groups: tuple[Group, ...]
     shape: tuple[int, ...] = ()
+    refused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,3 +80,11 @@ class Plan:
     def group(self, name: str, rank: int) -> Group | None:
         """Return the group that `name` means on `rank`; None where it is in no such group."""
         return next((group for group in self.names.get(name, ()) if rank in group.ranks), None)
+
+
+def plan(scenario: Scenario) -> Plan:
+    """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
+    from runner.groups import resolve  # noqa: PLC0415 -- groups are made of this module's values
+    from runner.language.functions import NumpyArrays  # noqa: PLC0415 -- NumPy only when needed
+
+    return resolve(scenario, NumpyArrays())

@@ -72,16 +72,6 @@ class Arrays(Protocol):
         """Return `value` in another shape; a single element fills the shape."""
 
 
-class UndefinedRead(Exception):  # noqa: N818 -- a finding about the program
-    """A step read `name`, which `cause` left undefined."""
-
-    def __init__(self, name: str, value: Undefined) -> None:
-        """Keep what was read."""
-        super().__init__(f"{name} is undefined after {value.cause}")
-        self.name = name
-        self.value = value
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One step taken by one rank, its arguments evaluated.
@@ -110,13 +100,15 @@ class Call:
         """The names of the held tensors that this call may store into, sorted."""
         if self.operation is None:
             return ()
-        stored = {
-            name
-            for param in self.operation.params
-            if self.operation.writes(param, self.entry)
-            for name in self.roots.get(param.name, ())
-        }
+        stored = self.operation.written(self.entry, self.roots)
         return tuple(sorted(stored.union(self.operation.introduces(self.step))))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The names of the held tensors that this call looks at, sorted."""
+        if self.operation is None:
+            return ()
+        return tuple(sorted(self.operation.read(self.entry, self.roots)))
 
     @property
     def asynchronous(self) -> bool:
@@ -135,6 +127,8 @@ class Process:
         rank: int,
         arrays: Arrays,
         functions: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        initialise: bool = True,
     ) -> None:
         """Bind constants, groups and initial values; `functions` replace or add names.
 
@@ -145,7 +139,10 @@ class Process:
         self.arrays = arrays
         self.groups: dict[str, Group] = {}
         self.held: set[str] = set()
+        #: names whose value an operation left undefined, or is still writing
         self.undefined: dict[str, Undefined] = {}
+        #: the undefined values that were read since this list was last emptied
+        self.undefined_reads: list[tuple[str, Undefined]] = []
         self.handles: set[str] = set()
         self.scope: dict[str, Any] = {
             **arrays.functions(),
@@ -163,7 +160,8 @@ class Process:
             if group is not None:
                 self.groups[name] = group
             self.scope[name] = list(group.ranks) if group else []
-        self._initialise()
+        if initialise:
+            self._initialise()
 
     # ------------------------------------------------------------------ what it holds
 
@@ -190,6 +188,14 @@ class Process:
         self.held.add(name)
         self.undefined.pop(name, None)
 
+    def compute(self, name: str, form: Form) -> None:
+        """Let `name` hold a copy of the form's value; undefined if what it was made of is."""
+        noted = len(self.undefined_reads)
+        value = self.tensor_value(form, dtype=None)
+        self.assign(name, value)
+        if len(self.undefined_reads) > noted:
+            self.undefined[name] = self.undefined_reads[-1][1]
+
     def assign(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Let `name` hold a copy of `value`: an array, a list of arrays or a number."""
         if isinstance(value, list):
@@ -205,8 +211,8 @@ class Process:
     def evaluate(self, form: Form | None) -> Any:  # noqa: ANN401, PLR0911 -- one return a form
         """Return the value of a form on this rank now; None where it has no value here.
 
-        Raises ScenarioError where it cannot be computed, UndefinedRead where it looks at a value
-        that an operation left undefined.
+        Raises ScenarioError where it cannot be computed. A read of a value that an operation left
+        undefined is noted in `undefined_reads`; it goes on with whatever is there.
         """
         match form:
             case None:
@@ -214,7 +220,8 @@ class Process:
             case Constant():
                 return form.value
             case Expression():
-                self._require_defined(form)
+                if self.undefined:
+                    self._note_undefined(form)
                 return self._compute(form)
             case ListForm():
                 return [self.evaluate(item) for item in form.items]
@@ -236,10 +243,9 @@ class Process:
             return [self._tree(value) for value in tree]
         return tree
 
-    def _require_defined(self, form: Expression) -> None:
-        if self.undefined:
-            for name in sorted(form.names & self.undefined.keys()):
-                raise UndefinedRead(name, self.undefined[name])
+    def _note_undefined(self, form: Expression) -> None:
+        for name in sorted(form.names & self.undefined.keys()):
+            self.undefined_reads.append((name, self.undefined[name]))
 
     def _compute(self, form: Expression) -> Any:  # noqa: ANN401
         try:
@@ -318,8 +324,7 @@ class Process:
     def evaluate_argument(self, param: Param, form: Form | None) -> Any:  # noqa: ANN401
         """Return an argument in the type of its kind (see :data:`params.KINDS`).
 
-        An output may be undefined before it is written; anything else that is raises UndefinedRead
-        at the caller, which knows what the operation reads.
+        A tensor argument may be undefined: what of it the operation reads, the caller knows.
         """
         if form is None:
             return param.default
@@ -353,6 +358,11 @@ class Process:
                 return [make(item, DEFAULT_DTYPE) for item in chosen.value]
             return [[make(item, DEFAULT_DTYPE) for item in row] for row in chosen.value]
         return self.evaluate(chosen)
+
+    def roots(self, form: Form | None) -> frozenset[str]:
+        """Return the names of the held tensors whose storage the form's value may share here."""
+        chosen = self.choose(form) if isinstance(form, PerRank) else form
+        return roots_of(chosen) & self.held
 
     # ------------------------------------------------------------------ groups
 
@@ -393,7 +403,7 @@ class Process:
     def walk(self) -> Iterator[Call]:
         """Yield this rank's calls in program order; what a call does must be done before the next.
 
-        Raises ScenarioError or UndefinedRead where a selector or an argument cannot be had.
+        Raises ScenarioError where a selector or an argument cannot be computed.
         """
         yield from self._walk(self.plan.scenario.steps, ())
 
@@ -426,8 +436,7 @@ class Process:
             return None
         if operation is None:
             return Call(step=step, iteration=iteration, operation=None, entry=self._entry({}))
-        name = self.evaluate(step.arguments.get("group"))
-        group = self.group(name)
+        group = self.group(operation.group_of(self, step))
         if step.ranks is None and self.rank not in group.ranks:
             return None
         if not operation.concerns(self, step):
@@ -438,11 +447,7 @@ class Process:
             iteration=iteration,
             operation=operation,
             entry=Entry(rank=self.rank, group=group, arguments=arguments),
-            roots={
-                param.name: roots_of(step.arguments.get(param.name)) & self.held
-                for param in operation.params
-                if param.name in step.arguments
-            },
+            roots=operation.roots(self, step),
         )
 
     def _entry(self, arguments: dict[str, Any]) -> Entry:

@@ -60,7 +60,9 @@ class RankTrace:
     """One rank: what it held before step 1, its events in program order, and how it ended.
 
     `ending` is `finished`, `blocked`, `possibly_blocked`, `raised` (an exception that no step
-    expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`).
+    expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`). In a predicted trace
+    `may_block` are further places (index, iteration) where a correct backend may leave the rank
+    stuck because the semantics leave it open: a broadcast's source whose leaf is absent.
     """
 
     rank: int
@@ -68,6 +70,7 @@ class RankTrace:
     events: tuple[Event, ...] = ()
     ending: str = "finished"
     died: str | None = None
+    may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +95,10 @@ class Diagnosis:
 
     `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
     (or ranks) that most others disagree with; `prose` explains it to a person, naming places.
+
+    Diagnoses with the same `finding` are names for one fault seen from several sides
+    (`circular_wait` and `buffering_hazard`): a scenario that states one of them has stated the
+    fault. `also` lists further names that describe the same fault less exactly.
     """
 
     name: str
@@ -101,6 +108,8 @@ class Diagnosis:
     ranks: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
     waits: tuple[Wait, ...] = ()
+    finding: int = 0
+    also: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,193 @@
+"""Scenario -> Plan: what each entry of `groups:` creates, in torch's own order.
+
+The ranks of a group are computed once, for all ranks alike, because `groups:` states what every
+rank agrees on; a program whose ranks disagree says so with `new_group` steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from runner.plan import WORLD, Creation, Group, Plan
+from runner.problems import Problem, ScenarioError
+from runner.program import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runner.program import Arrays
+    from runner.scenario import Form, GroupSpec, Scenario
+
+
+def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
+    """Return the plan of a scenario. Raises ScenarioError where a group cannot be computed."""
+    world = Group(
+        key=WORLD,
+        name=WORLD,
+        ranks=tuple(range(scenario.world_size)),
+        timeout_s=scenario.timeout_s,
+    )
+    names: dict[str, tuple[Group, ...]] = {WORLD: (world,)}
+    creations: list[Creation] = []
+    for spec in scenario.groups:
+        known = Plan(scenario=scenario, world=world, names=dict(names))
+        creation = _creation(spec, scenario, _Ranks(known, arrays))
+        creations.append(creation)
+        for group in creation.groups:
+            names[group.name] = (*names.get(group.name, ()), group)
+        names.setdefault(spec.name, ())
+    return Plan(scenario=scenario, world=world, creations=tuple(creations), names=names)
+
+
+class _Ranks:
+    """Evaluates the forms of a group's specification, the same on every rank."""
+
+    def __init__(self, plan: Plan, arrays: Arrays) -> None:
+        self._plan = plan
+        self._arrays = arrays
+
+    def value(self, form: Form) -> Any:  # noqa: ANN401 -- a list of ranks, of lists, an integer
+        return Process(self._plan, 0, self._arrays, initialise=False).evaluate(form)
+
+    def members(self, form: Form, spec: GroupSpec) -> list[int]:
+        """Return the ranks that a form selects: a list, or a condition that holds on them."""
+        values = [
+            Process(self._plan, rank, self._arrays, initialise=False).evaluate(form)
+            for rank in (range(self._plan.world_size) if _depends_on_rank(form) else (0,))
+        ]
+        if all(isinstance(value, bool) for value in values):
+            return [rank for rank, value in enumerate(values) if value]
+        if any(_listed(value) != _listed(values[0]) for value in values):
+            raise ScenarioError(
+                [
+                    Problem(
+                        code="group_differs",
+                        message=f"the ranks of group {spec.name!r} differ from rank to rank",
+                        mark=form.mark or spec.mark,
+                        hint="a group for each rank's own part is {partition: [[0, 1], [2, 3]]}; "
+                        "ranks that disagree are shown with new_group steps",
+                    )
+                ]
+            )
+        return _ranks(values[0], form, spec)
+
+
+def _depends_on_rank(form: Form) -> bool:
+    return "rank" in getattr(form, "names", ())
+
+
+def _listed(value: Any) -> Any:  # noqa: ANN401 -- whatever an expression yields
+    return list(value) if isinstance(value, range | tuple) else value
+
+
+def _ranks(value: Any, form: Form, spec: GroupSpec) -> list[int]:  # noqa: ANN401
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [value]
+    try:
+        return [int(rank) for rank in value]
+    except (TypeError, ValueError):
+        raise ScenarioError(
+            [
+                Problem(
+                    code="bad_group",
+                    message=f"the ranks of group {spec.name!r} are no list of integers: {value!r}",
+                    mark=form.mark or spec.mark,
+                )
+            ]
+        ) from None
+
+
+def _creation(spec: GroupSpec, scenario: Scenario, ranks: _Ranks) -> Creation:
+    if spec.ranks is not None:
+        return _single(spec, scenario, ranks.members(spec.ranks, spec))
+    if spec.partition is not None:
+        parts = [_ranks(part, spec.partition, spec) for part in ranks.value(spec.partition)]
+        return _parts("new_subgroups_by_enumeration", spec, scenario, parts)
+    if spec.size is not None:
+        return _subgroups(spec, scenario, int(ranks.value(spec.size)))
+    assert spec.shape is not None  # noqa: S101 -- the language makes exactly one form
+    shape = tuple(int(extent) for extent in ranks.value(spec.shape))
+    return _mesh(spec, scenario, shape)
+
+
+def _group(  # noqa: PLR0913 -- the fields of a group
+    spec: GroupSpec, scenario: Scenario, *, key: str, name: str, ranks: Sequence[int]
+) -> Group:
+    return Group(
+        key=key,
+        name=name,
+        ranks=tuple(ranks),
+        timeout_s=scenario.timeout_s if spec.timeout_s is None else spec.timeout_s,
+        backend=spec.backend,
+        mark=spec.mark,
+    )
+
+
+def _single(spec: GroupSpec, scenario: Scenario, ranks: list[int]) -> Creation:
+    ordered = sorted(ranks) if spec.sort_ranks else ranks
+    group = _group(spec, scenario, key=spec.name, name=spec.name, ranks=ordered)
+    refused = refused_ranks(ranks, scenario.world_size)
+    return Creation(kind="new_group", spec=spec, groups=(group,), refused=refused)
+
+
+def refused_ranks(ranks: Sequence[int], world_size: int) -> str | None:
+    """Return why `torch.distributed.new_group` refuses these ranks, or None."""
+    if not ranks:
+        return "a group needs at least one rank"
+    outside = [rank for rank in ranks if not 0 <= rank < world_size]
+    if outside:
+        return f"rank {outside[0]} is not in a world of {world_size}"
+    if len(set(ranks)) < len(ranks):
+        return "a rank appears twice"
+    return None
+
+
+def _parts(kind: str, spec: GroupSpec, scenario: Scenario, parts: list[list[int]]) -> Creation:
+    groups = tuple(
+        _group(spec, scenario, key=f"{spec.name}#{number}", name=spec.name, ranks=sorted(part))
+        for number, part in enumerate(parts)
+    )
+    refusals = [refused_ranks(part, scenario.world_size) for part in parts]
+    together = [rank for part in parts for rank in part]
+    if len(set(together)) < len(together):
+        refusals.append("a rank is in two parts")
+    return Creation(kind=kind, spec=spec, groups=groups, refused=next(filter(None, refusals), None))
+
+
+def _subgroups(spec: GroupSpec, scenario: Scenario, size: int) -> Creation:
+    world = scenario.world_size
+    if size < 1 or size > world or world % size:
+        return Creation(
+            kind="new_subgroups",
+            spec=spec,
+            groups=(),
+            shape=(size,),
+            refused=f"a world of {world} does not divide into groups of {size}",
+        )
+    parts = [list(range(first, first + size)) for first in range(0, world, size)]
+    made = _parts("new_subgroups", spec, scenario, parts)
+    return Creation(kind=made.kind, spec=spec, groups=made.groups, shape=(size,))
+
+
+def _mesh(spec: GroupSpec, scenario: Scenario, shape: tuple[int, ...]) -> Creation:
+    """Row-major, the last dimension fastest: as `torch.distributed.init_device_mesh`."""
+    refused = None
+    if prod(shape) != scenario.world_size:
+        refused = f"a mesh of {list(shape)} does not cover a world of {scenario.world_size}"
+    elif len(spec.dims) != len(shape):
+        refused = f"a mesh of {len(shape)} dimensions has {len(spec.dims)} names"
+    if refused:
+        return Creation(kind="init_device_mesh", spec=spec, groups=(), shape=shape, refused=refused)
+    strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    groups = []
+    for axis, dim in enumerate(spec.dims):
+        others = [range(extent) for at, extent in enumerate(shape) if at != axis]
+        rest = [stride for at, stride in enumerate(strides) if at != axis]
+        for number, place in enumerate(itertools.product(*others)):
+            first = sum(at * stride for at, stride in zip(place, rest, strict=True))
+            ranks = [first + at * strides[axis] for at in range(shape[axis])]
+            name = f"{spec.name}.{dim}"
+            groups.append(_group(spec, scenario, key=f"{name}#{number}", name=name, ranks=ranks))
+    return Creation(kind="init_device_mesh", spec=spec, groups=tuple(groups), shape=shape)

@@ -1,0 +1,23 @@
+"""A fault that the simulation came across, before it is put into words for the whole program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
+
+    `name` is one of :data:`runner.scenario.DIAGNOSES`; `index` and `iteration` the step where it
+    shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
+    """
+
+    name: str
+    prose: str
+    kind: str
+    index: int = -1
+    iteration: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    odd: tuple[int, ...] = ()
+    also: tuple[str, ...] = ()

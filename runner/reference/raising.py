@@ -1,0 +1,163 @@
+"""What raises: refused calls, timeouts on virtual time, and what nothing can move any more.
+
+A call raises at once where torch refuses it. A call that nothing completes stands still for ever
+in the semantics; where the scenario says that it raises (`raises: timeout`), or where it waits for
+a rank that is gone, it raises once nothing else moves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from runner.operations.base import Undefined
+from runner.reference.findings import Finding
+from runner.reference.matching import Joining, Posted
+from runner.reference.waits import edges_of
+from runner.scenario import PerRank, RaiseSpec
+from runner.trace import Failure
+
+if TYPE_CHECKING:
+    from runner.operations.base import Refusal
+    from runner.program import Call
+    from runner.reference.matching import Post, Work
+    from runner.reference.simulation import Simulation
+    from runner.reference.state import RankState
+    from runner.scenario import Expectation
+
+#: kinds that the semantics cannot foresee, because the backend's abilities decide
+BACKEND_KINDS = frozenset({"unsupported"})
+
+#: kinds that a call may raise which waits for what never comes
+WAITING_KINDS = ("timeout", "peer_lost", "aborted")
+
+#: kinds that a stuck call may raise at all; a mismatch that a debug level detects among them
+STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A call that raises because somebody waited longer than the timeout: when, and what."""
+
+    at_s: float
+    failure: Failure
+
+
+def expected(state: RankState, expect: Expectation | None) -> tuple[str, ...]:
+    """Return the kinds that `raises` allows on this rank; empty: none."""
+    raises = expect.raises if expect else None
+    if isinstance(raises, PerRank):
+        raises = state.process.choose(raises)
+    return raises.kinds if isinstance(raises, RaiseSpec) else ()
+
+
+def fail(state: RankState, call: Call, failure: Failure, start_s: float) -> None:
+    """Let a call raise: the rank goes on if its step expects that, else it ends here."""
+    stated = expected(state, call.step.expect)
+    agreed = tuple(kind for kind in failure.kinds if kind in stated)
+    if agreed:
+        failure = Failure(kinds=agreed, message=failure.message)
+    state.add_event(call, start_s, state="raised", end_s=state.clock_s, failure=failure)
+    state.waiting = ()
+    state.state = "ready" if agreed else "raised"
+
+
+def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
+    """Let a call raise that torch does not even start."""
+    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    simulation.findings.append(
+        Finding(
+            name="invalid_argument",
+            prose=f"rank {state.rank} in `{call.label}`{place}: {refusal.message}",
+            index=call.step.index,
+            iteration=call.iteration,
+            ranks=(state.rank,),
+            kind=f"invalid_argument:{call.step.index}",
+        )
+    )
+    failure = Failure(kinds=(refusal.kind,), message=refusal.message)
+    fail(state, call, failure, state.clock_s)
+
+
+def unsupported(state: RankState, call: Call) -> bool:
+    """Let a call raise of which the scenario says that the backend cannot do it."""
+    kinds = expected(state, call.step.expect)
+    if not kinds or not set(kinds) <= BACKEND_KINDS:
+        return False
+    for name in call.written:
+        state.process.undefined[name] = Undefined(cause="an unsupported call")
+    fail(state, call, Failure(kinds=kinds), state.clock_s)
+    return True
+
+
+def too_late(works: tuple[Work, ...]) -> Late | None:
+    """Return what a rank raises that waited longer than its timeout, or whose peer had."""
+    for work in works:
+        timeout_s = timeout_of(work.call)
+        for post in work.posts:
+            if (post.done_s or 0.0) - post.time_s > timeout_s:
+                failure = Failure(kinds=("timeout", "peer_lost"))
+                return Late(at_s=post.time_s + timeout_s, failure=failure)
+            if any(post.time_s - other_s > timeout_s for other_s in _others(post)):
+                failure = Failure(kinds=("peer_lost", "timeout", "aborted", "other"))
+                return Late(at_s=post.time_s, failure=failure)
+    return None
+
+
+def _others(post: Post) -> list[float]:
+    """Return when those came whom this post met."""
+    if isinstance(post, Joining):
+        return [other.time_s for other in post.meeting.joined.values() if other is not post]
+    if isinstance(post, Posted) and post.partner is not None:
+        return [post.partner.time_s]
+    return []
+
+
+def timeout_of(call: Call) -> float:
+    """Return the seconds after which a backend gives up on a call: its own, or its group's."""
+    given = call.entry.arguments.get("timeout")
+    return call.entry.group.timeout_s if given is None else float(given)
+
+
+def give_up(simulation: Simulation) -> bool:
+    """Nothing moves: let those raise who wait for the gone, or are expected to raise."""
+    gone = {state.rank for state in simulation.ranks if state.state in {"raised", "died"}}
+    stuck = [state for state in simulation.ranks if state.state == "blocked"]
+    raising = [(state, kinds) for state in stuck if (kinds := _kinds(simulation, state, gone))]
+    for state, kinds in raising:
+        _abandon(simulation, state, kinds)
+    return bool(raising)
+
+
+def _kinds(simulation: Simulation, state: RankState, gone: set[int]) -> tuple[str, ...]:
+    call = state.call
+    assert call is not None  # noqa: S101 -- a blocked rank stands in a call
+    at_end = simulation.plan.scenario.expect.at_end
+    for stated in (expected(state, call.step.expect), expected(state, at_end)):
+        kinds = tuple(kind for kind in stated if kind in STUCK_KINDS)
+        if kinds:
+            return kinds
+    waits_for = {edge.peer for edge in edges_of(simulation, state)}
+    return WAITING_KINDS if waits_for & gone else ()
+
+
+def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -> None:
+    call = state.call
+    assert call is not None  # noqa: S101 -- a blocked rank stands in a call
+    start_s = state.clock_s
+    timeout_s = timeout_of(call)
+    for work in state.waiting:
+        timeout_s = timeout_of(work.call)
+        state.broken.add(work.call.entry.group.key)
+        for name in work.call.written:
+            state.process.undefined[name] = Undefined(cause=f"a failed `{work.call.label}`")
+        for post in work.posts:
+            post.withdrawn = post.done_s is None
+            if isinstance(post, Posted):
+                simulation.mailbox.withdraw(post)
+    simulation.opened.add("error")
+    if "timeout" in kinds:
+        state.clock_s += timeout_s
+    fail(state, call, Failure(kinds=kinds), start_s)
+    if state.state == "ready":
+        simulation.resume(state)

@@ -1,0 +1,182 @@
+"""Receives from anyone: every matching that can really happen, one after the other.
+
+Messages to a named receiver meet as soon as both sides are there; a receive from anyone waits
+until nothing else moves, and then has before it every message that could ever reach it. Taking
+each in turn, depth first, visits one schedule of each class that differs in a matching (the
+persistent sets of Vakkalanka, Gopalakrishnan and Kirby, ISP, CAV 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.operations.base import Undefined
+from runner.reference.faults import faults
+from runner.reference.findings import Finding
+from runner.reference.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runner.plan import Plan
+    from runner.program import Arrays
+    from runner.reference.state import Reading
+    from runner.reference.waits import Edge
+    from runner.trace import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """A run that has come to rest, with everything that is to be said of it."""
+
+    simulation: Simulation
+    findings: tuple[Finding, ...]
+    edges: tuple[Edge, ...]
+
+    @property
+    def outcome(self) -> str:
+        """One of :data:`runner.scenario.OUTCOMES`."""
+        states = {state.state for state in self.simulation.ranks}
+        if "died" in states:
+            return "crash"
+        if "raised" in states:
+            return "error"
+        return "deadlock" if "blocked" in states else "completes"
+
+
+def rest(
+    plan: Plan,
+    arrays: Arrays,
+    reading: Reading,
+    schedule: tuple[int, ...] = (),
+    *,
+    max_steps: int,
+) -> Rest:
+    """Run one schedule to its end. Raises ScenarioError where a value cannot be computed."""
+    simulation = Simulation(
+        plan, arrays, reading=reading, schedule=schedule, max_steps=max_steps
+    ).run()
+    found, edges = faults(simulation)
+    return Rest(simulation=simulation, findings=tuple(found), edges=tuple(edges))
+
+
+def explored(
+    plan: Plan, arrays: Arrays, reading: Reading, *, max_steps: int, max_schedules: int
+) -> tuple[list[Rest], bool]:
+    """Return the run of every schedule, the default one first, and whether the bound was hit."""
+    runs: list[Rest] = []
+    for schedule in _schedules(runs):
+        if len(runs) == max_schedules:
+            return runs, True
+        runs.append(rest(plan, arrays, reading, schedule, max_steps=max_steps))
+    return runs, False
+
+
+def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:
+    """Yield each schedule after the one before it was run: an odometer over its choices."""
+    schedule: tuple[int, ...] | None = ()
+    while schedule is not None:
+        yield schedule
+        widths = runs[-1].simulation.choices
+        taken = [*schedule, *[0] * (len(widths) - len(schedule))]
+        schedule = None
+        for at in reversed(range(len(widths))):
+            if taken[at] + 1 < widths[at]:
+                schedule = (*taken[:at], taken[at] + 1)
+                break
+
+
+def race(runs: list[Rest]) -> Finding | None:
+    """Return the finding that what ranks receive depends on the schedule, or None."""
+    first = runs[0]
+    for other in runs[1:]:
+        at = _divergence(first, other)
+        if at is not None:
+            rank, event, text = at
+            return Finding(
+                name="message_race",
+                prose=(
+                    f"rank {rank} in `{event.label}` takes whichever message comes first: {text}"
+                ),
+                kind="message_race",
+                index=event.index,
+                iteration=event.iteration,
+                ranks=(rank,),
+            )
+    return None
+
+
+def _divergence(one: Rest, two: Rest) -> tuple[int, Event, str] | None:
+    found: list[tuple[int, Event, str]] = []
+    for left, right in zip(one.simulation.ranks, two.simulation.ranks, strict=True):
+        for mine, theirs in zip(left.events, right.events, strict=False):
+            if (mine.index, mine.iteration) != (theirs.index, theirs.iteration):
+                found.append((left.rank, mine, "in one schedule it goes on to another step"))
+                break
+            differing = [
+                name for name in mine.writes if not same(mine.writes[name], theirs.writes.get(name))
+            ]
+            if differing:
+                name = differing[0]
+                text = (
+                    f"{name} is {_brief(mine.writes[name])} in one schedule and "
+                    f"{_brief(theirs.writes.get(name))} in another"
+                )
+                found.append((left.rank, mine, text))
+                break
+        else:
+            if len(left.events) != len(right.events) or left.state != right.state:
+                last = (left.events or right.events)[-1:]
+                if last:
+                    text = f"in one schedule rank {left.rank} is {left.state}, in another " + (
+                        right.state
+                    )
+                    found.append((left.rank, last[0], text))
+    return min(found, key=lambda item: (item[1].index, item[0])) if found else None
+
+
+def _brief(value: Any) -> str:  # noqa: ANN401 -- any value of a trace
+    text = str(value.tolist() if isinstance(value, np.ndarray) else value)
+    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 -- one line of prose
+
+
+def same(one: Any, two: Any) -> bool:  # noqa: ANN401 -- any value of a trace
+    """Return whether two values of a trace are the same to the bit (NaN equals NaN)."""
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, np.ndarray) or isinstance(two, np.ndarray):
+        return False
+    return bool(one == two)
+
+
+def agreed(runs: list[Rest]) -> list[list[Event]]:
+    """Return each rank's events of the first run; what another run differs in is undefined."""
+    merged = [list(state.events) for state in runs[0].simulation.ranks]
+    for other in runs[1:]:
+        for events, state in zip(merged, other.simulation.ranks, strict=True):
+            for at, (mine, theirs) in enumerate(zip(events, state.events, strict=False)):
+                if (mine.index, mine.iteration) != (theirs.index, theirs.iteration):
+                    break
+                events[at] = _merged(mine, theirs)
+    return merged
+
+
+def _merged(mine: Event, theirs: Event) -> Event:
+    changed = {
+        name: Undefined(cause="a race of messages", diagnosis="message_race")
+        for name, value in mine.writes.items()
+        if not same(value, theirs.writes.get(name))
+    }
+    observed = {
+        key: Undefined(cause="a race of messages", diagnosis="message_race")
+        for key, value in mine.observed.items()
+        if not same(value, theirs.observed.get(key))
+    }
+    if not changed and not observed:
+        return mine
+    return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **observed})

@@ -1,0 +1,196 @@
+"""Plan -> Trace, by proof: what every rank must hold after every step, or where it must stand.
+
+Deterministic and pure, in one process, without torch. The program is run under the reading that
+every correct implementation satisfies (sends wait for their receiver; a rank leaves a collective
+once it misses nothing that it needs), and where it stands still under other readings too, to tell
+what buffering would change and where else a backend may leave a rank stuck.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.language.functions import NumpyArrays
+from runner.reference.schedules import Rest, agreed, explored, race, rest
+from runner.reference.state import Reading
+from runner.trace import Diagnosis, Event, RankTrace, Trace, Wait
+
+if TYPE_CHECKING:
+    from runner.plan import Plan
+    from runner.program import Arrays
+    from runner.reference.findings import Finding
+    from runner.reference.simulation import Simulation
+    from runner.reference.state import RankState
+    from runner.reference.waits import Edge
+
+#: the bounds of the analysis, each with the flag that raises it
+MAX_STEPS = 2_000_000
+MAX_SCHEDULES = 256
+
+Place = tuple[int, tuple[int, ...]]
+
+
+def simulate(
+    plan: Plan, *, max_steps: int = MAX_STEPS, max_schedules: int = MAX_SCHEDULES
+) -> Trace:
+    """Return what the plan must do. Raises ScenarioError where a value cannot be computed.
+
+    `max_steps` bounds the steps of all ranks together, `max_schedules` the matchings of receives
+    from anyone that are explored; hitting the latter is said in the trace's `limits`.
+    """
+    arrays = NumpyArrays()
+    runs, bounded = explored(
+        plan, arrays, Reading(), max_steps=max_steps, max_schedules=max_schedules
+    )
+    main = runs[0]
+    findings = list(main.findings)
+    raced = race(runs)
+    if raced is not None:
+        findings.append(raced)
+        for other in runs[1:]:
+            findings += [replace(finding, kind=raced.kind) for finding in other.findings]
+    findings += _hazards(plan, arrays, main, max_steps)
+    may_block = _may_block(plan, arrays, main, max_steps)
+    opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
+    if any(may_block.values()):
+        opened.add("deadlock")
+    if any(finding.name == "buffering_hazard" for finding in findings):
+        opened.add("completes")
+    limits = (
+        (f"explored {max_schedules} schedules of the receives from anyone; raise --max-schedules",)
+        if bounded
+        else ()
+    )
+    events = agreed(runs)
+    return Trace(
+        backend="reference",
+        outcome=main.outcome,
+        open=tuple(sorted(opened - {main.outcome})),
+        ranks=tuple(
+            _rank_trace(state, events[state.rank], tuple(sorted(may_block.get(state.rank, ()))))
+            for state in main.simulation.ranks
+        ),
+        diagnoses=diagnosed(findings, main.edges),
+        waits=tuple(edge.wait() for edge in main.edges),
+        limits=limits,
+        duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
+    )
+
+
+def _rank_trace(state: RankState, events: list[Event], may_block: tuple[Place, ...]) -> RankTrace:
+    ending = state.state
+    if ending == "blocked":
+        call = state.call
+        assert call is not None  # noqa: S101 -- a blocked rank stands in a call
+        stuck = Event(
+            index=call.step.index,
+            label=call.label,
+            iteration=call.iteration,
+            state="blocked",
+            start_s=state.clock_s,
+        )
+        events = [*events, stuck]
+    return RankTrace(
+        rank=state.rank,
+        initial=state.initial,
+        events=tuple(events),
+        ending=ending,
+        died=state.died,
+        may_block=may_block,
+    )
+
+
+def _hazards(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> list[Finding]:
+    """Find rings that only a backend which buffers sends would not be caught in."""
+    rings = [finding for finding in main.findings if finding.name == "circular_wait"]
+    if not rings or not main.simulation.mailbox.sends:
+        return []
+    buffered = rest(plan, arrays, Reading(buffered=True), max_steps=max_steps)
+    stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
+    return [
+        replace(
+            ring,
+            name="buffering_hazard",
+            prose="it finishes only where the backend buffers what is sent, which none need do",
+        )
+        for ring in rings
+        if not stuck & set(ring.ranks)
+    ]
+
+
+def _may_block(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> dict[int, set[Place]]:
+    """Return, by rank, where a correct backend may leave it although it misses nothing it needs."""
+    found: dict[int, set[Place]] = {}
+    passed = False
+    for meeting in main.simulation.meetings.all():
+        if meeting.complete and not meeting.spoiled:
+            continue
+        for joining in meeting.joined.values():
+            passed = passed or joining.done_s is not None
+            place = (joining.call.step.index, joining.call.iteration)
+            found.setdefault(joining.rank, set()).add(place)
+            found[joining.rank] |= _waits_for_it(
+                main.simulation, joining.rank, joining.call.step.handle
+            )
+    if passed:
+        strict = rest(plan, arrays, Reading(strict=True), max_steps=max_steps)
+        for state in strict.simulation.ranks:
+            if state.state == "blocked" and state.call is not None:
+                place = (state.call.step.index, state.call.iteration)
+                found.setdefault(state.rank, set()).add(place)
+    return found
+
+
+def _waits_for_it(simulation: Simulation, rank: int, handle: str | None) -> set[Place]:
+    """Return where a rank waited for an asynchronous operation."""
+    if handle is None:
+        return set()
+    return {
+        (event.index, event.iteration)
+        for event in simulation.ranks[rank].events
+        if event.label.startswith("wait ") and handle in event.label[5:].split(", ")
+    }
+
+
+def diagnosed(
+    findings: list[Finding], edges: tuple[Edge, ...] | list[Edge]
+) -> tuple[Diagnosis, ...]:
+    """Put findings into the trace's words: one diagnosis a name and fault, first step first."""
+    waits = [edge.wait() for edge in edges]
+    numbers: dict[str, int] = {}
+    merged: dict[tuple[str, str], Finding] = {}
+    for finding in findings:
+        key = (finding.name, finding.kind)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = finding
+        else:
+            merged[key] = replace(known, ranks=tuple(sorted({*known.ranks, *finding.ranks})))
+    ordered = sorted(
+        merged.values(), key=lambda finding: (finding.index, _RANKING.get(finding.name, 0))
+    )
+    for finding in ordered:
+        numbers.setdefault(finding.kind, len(numbers))
+    return tuple(
+        Diagnosis(
+            name=finding.name,
+            prose=finding.prose,
+            index=finding.index,
+            iteration=finding.iteration,
+            ranks=finding.ranks,
+            odd=finding.odd,
+            waits=_concerned(waits, finding),
+            finding=numbers[finding.kind],
+            also=finding.also,
+        )
+        for finding in ordered
+    )
+
+
+#: names that follow the one they accompany
+_RANKING = {"buffering_hazard": 1, "missing_wait": 2}
+
+
+def _concerned(waits: list[Wait], finding: Finding) -> tuple[Wait, ...]:
+    return tuple(wait for wait in waits if wait.waiter in finding.ranks)
