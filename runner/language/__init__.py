@@ -1,1 +1,12 @@
-"""To be written."""
+"""The language: from the text of a file to `Scenario`.
+
+`load` reads one file and returns its cases; `discover` finds the files below some paths. Neither
+runs anything: what a rank holds, and whether a program finishes, is for later stages.
+"""
+
+from __future__ import annotations
+
+from runner.language.discovery import discover
+from runner.language.loading import load
+
+__all__ = ["discover", "load"]

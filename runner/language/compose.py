@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from runner.language.limits import Limits, beyond
 from runner.language.scalars import SCALAR_TAGS, TAG_PREFIX, resolve_plain, resolve_tagged
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain
 from runner.problems import Mark, Problem, ScenarioError
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from runner.problems import Source
 
-MAX_DEPTH = 40
-MAX_EXPANDED = 20_000
 _MERGE = "<<"
 
 
@@ -38,9 +37,10 @@ class _Open:
 class Composer:
     """Takes the events of one stream; afterwards `root` is its tree, `problems` what is wrong."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, limits: Limits) -> None:
         """Start with nothing read."""
         self.source = source
+        self.limits = limits
         self.root: Node | None = None
         self.problems: list[Problem] = []
         self._stack: list[_Open] = []
@@ -134,10 +134,10 @@ class Composer:
             return
         node, size, depth = known
         self._expanded += size
-        if self._expanded > MAX_EXPANDED:
+        if self._expanded > self.limits.max_anchor_expansion:
             self._stop(
                 "alias_expansion",
-                f"the aliases up to here expand to more than {MAX_EXPANDED} values",
+                f"the aliases expand too far: {beyond('max_anchor_expansion', self.limits)}",
                 mark,
                 "state large values as expressions",
             )
@@ -186,8 +186,8 @@ class Composer:
             self._anchors[anchor] = (node, size, depth)
 
     def _limit_depth(self, depth: int, mark: Mark) -> None:
-        if depth > MAX_DEPTH:
-            self._stop("nesting", f"values are nested more than {MAX_DEPTH} deep", mark)
+        if depth > self.limits.max_nesting:
+            self._stop("nesting", f"nested too deep: {beyond('max_nesting', self.limits)}", mark)
 
     # ------------------------------------------------------------------ faults
 

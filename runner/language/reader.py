@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from runner.language.compose import Composer
+from runner.language.limits import Limits, beyond
 from runner.problems import Mark, Problem, ScenarioError, Source
 
 if TYPE_CHECKING:
@@ -29,20 +30,19 @@ _BOM = b"\xef\xbb\xbf"
 _FOREIGN = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
-def read_tree(path: str, content: bytes, *, max_bytes: int) -> Node:
+def read_tree(path: str, content: bytes, *, limits: Limits) -> Node:
     """Return the tree of a file; `path` is what messages call it.
 
     Raises ScenarioError: too large, not UTF-8, not YAML, empty, several documents, duplicate
     keys, unknown tags, aliases that expand too far.
     """
-    source = _decoded(path, content, max_bytes)
-    return parse(source)
+    return parse(_decoded(path, content, limits), limits=limits)
 
 
-def parse(source: Source) -> Node:
+def parse(source: Source, *, limits: Limits) -> Node:
     """Return the tree of a text; raises ScenarioError with every fault up to the first of YAML."""
     _refuse_control_characters(source)
-    composer = Composer(source)
+    composer = Composer(source, limits)
     try:
         # the C parser's stubs know neither its methods nor its events
         parser: Any = _Parser(source.text)
@@ -67,15 +67,15 @@ def parse(source: Source) -> Node:
     return tree
 
 
-def _decoded(path: str, content: bytes, max_bytes: int) -> Source:
+def _decoded(path: str, content: bytes, limits: Limits) -> Source:
     blank = Source(path=path, text="")
     start = Mark(source=blank, line=1, column=1)
-    if len(content) > max_bytes:
+    if len(content) > limits.max_file_bytes:
         raise ScenarioError(
             [
                 Problem(
                     code="file_too_large",
-                    message=f"the file has {len(content)} bytes; at most {max_bytes} are read",
+                    message=f"the file is too large: {beyond('max_file_bytes', limits)}",
                     mark=start,
                     hint="state large tensors as expressions, such as `arange(1000000)`",
                 )

@@ -52,8 +52,8 @@ def resolve_plain(text: str) -> Any:  # noqa: ANN401 -- a scalar has any of five
 
 _NUMBERS = (
     (_DECIMAL, int),
-    (_OCTAL, lambda text: int(text[2:], 8)),
-    (_HEXADECIMAL, lambda text: int(text[2:], 16)),
+    (_OCTAL, lambda text: int(text, 0)),
+    (_HEXADECIMAL, lambda text: int(text, 0)),
     (_FLOAT, float),
 )
 

@@ -44,7 +44,7 @@ class Mapping:
         """Return the value of the key `name`, or None."""
         return next((value for key, value in self.entries if key_text(key) == name), None)
 
-    def keys(self) -> list[str]:
+    def words(self) -> list[str]:
         """Return the text of every key."""
         return [key_text(key) for key, _ in self.entries]
 

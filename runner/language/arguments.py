@@ -1,0 +1,344 @@
+"""The arguments of an operation, read by the kinds that its parameters declare."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from runner.language import forms
+from runner.language.expressing import FAILED, constant_value, expression
+from runner.language.namespace import police_new_name
+from runner.language.objects import object_argument
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.operations.base import PremulSum
+from runner.scenario import (
+    REDUCE_OPS,
+    Constant,
+    Expression,
+    ListForm,
+    PerRank,
+    Record,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Mapping as Mapping_
+    from collections.abc import Sequence as Sequence_
+
+    from runner.language.context import Context
+    from runner.operations.params import Param
+    from runner.scenario import Form
+
+    Reader: TypeAlias = Callable[[Node, Context, Param], Form]
+
+
+def argument(node: Node, context: Context, param: Param) -> Form:
+    """Return the form of one argument."""
+    form = READERS[param.kind](node, context, param)
+    if param.writes:
+        _police_output(form, node, context, param)
+    return form
+
+
+# ---------------------------------------------------------------------- tensors
+
+
+def _tensor(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+    return forms.value(node, context)
+
+
+def _tensors(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Sequence):
+        return _list_of(node, context, lambda item, there: _tensor(item, there, param))
+    return _named_or_per_rank(node, context, param, _tensors)
+
+
+def _tensor_lists(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Sequence):
+        return _list_of(node, context, lambda item, there: _tensors(item, there, param))
+    return _named_or_per_rank(node, context, param, _tensor_lists)
+
+
+def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
+    items = tuple(build(item, context) for item in node.items)
+    if items and all(isinstance(item, Constant) for item in items):
+        values = [item.value for item in items if isinstance(item, Constant)]
+        return Constant(value=values, mark=node.mark)
+    return ListForm(items=items, mark=node.mark)
+
+
+def _named_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
+    match node:
+        case Mapping():
+            return forms.per_rank(node, context, lambda item, there: again(item, there, param))
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar(value=None):
+            return Constant(value=None, mark=node.mark)
+        case _:
+            return forms.wrong_type(node, context, f"`{param.name}`", "a list")
+
+
+def _police_output(form: Form, node: Node, context: Context, param: Param) -> None:
+    """Refuse an output that could keep nothing: data, or an expression that makes a new tensor."""
+    if _keeps(form):
+        return
+    context.faults.add(
+        "output_not_a_name",
+        f"`{param.name}` is written to, so it must be the name of a tensor or a view of one",
+        node.mark,
+        "define it under `tensors:`, then name it here: `x`, `x[0:2]`",
+    )
+
+
+def _keeps(form: Form) -> bool:
+    match form:
+        case Expression():
+            return bool(form.roots)
+        case ListForm():
+            return all(_keeps(item) for item in form.items)
+        case PerRank():
+            branches = [item for _, item in form.branches]
+            if form.otherwise is not None:
+                branches.append(form.otherwise)
+            return any(_keeps(item) for item in branches)
+        case Constant():
+            return form.value is None
+        case _:
+            return False
+
+
+# ---------------------------------------------------------------------- numbers and names
+
+
+def _integer(node: Node, context: Context, param: Param) -> Form:
+    return forms.integer(node, context, what=f"`{param.name}`")
+
+
+def _integers(node: Node, context: Context, param: Param) -> Form:
+    return forms.integers(node, context, what=f"`{param.name}`")
+
+
+def _seconds(node: Node, context: Context, param: Param) -> Form:
+    return forms.seconds(node, context, what=f"`{param.name}`")
+
+
+def _flag(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool()):
+            return Constant(value=node.value, mark=node.mark)
+        case Scalar(value=str()):
+            if node.text in {"no", "off", "yes", "on", "No", "Off", "Yes", "On"}:
+                context.faults.add(
+                    "wrong_type",
+                    f"`{node.text}` is a text in YAML 1.2, not a boolean",
+                    node.mark,
+                    "write true or false",
+                )
+                return FAILED
+            return expression(node, context)
+        case Mapping():
+            return forms.per_rank(node, context, lambda item, there: _flag(item, there, param))
+        case _:
+            return forms.wrong_type(node, context, f"`{param.name}`", "true or false")
+
+
+def _group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+    known = context.names.groups | {"world"}
+    return forms.fixed_form(node, context, known, code="unknown_group", what="group")
+
+
+def _reduce_op(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        if node.words() == ["premul_sum"]:
+            factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
+            if isinstance(factor, int | float):
+                return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
+            return FAILED
+        return forms.per_rank(node, context, lambda item, there: _reduce_op(item, there, param))
+    return forms.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
+
+
+def _handles(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        return forms.per_rank(node, context, lambda item, there: _handles(item, there, param))
+    named = node.items if isinstance(node, Sequence) else [node]
+    found = [_handle(item, context) for item in named]
+    kept = [name for name in found if name is not None]
+    return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
+
+
+def _handle(node: Node, context: Context) -> str | None:
+    handles = context.names.handles
+    text = node.value if isinstance(node, Scalar) else None
+    if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
+        context.faults.add(
+            "unknown_handle",
+            f"`{text}` is a tensor, not a work handle",
+            node.mark,
+            "name the handle with `as` beside the asynchronous step, and wait for that name",
+        )
+        return None
+    return forms.fixed(node, context, handles, code="unknown_handle", what="work handle")
+
+
+def _name(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return forms.wrong_type(node, context, f"`{param.name}`", "a name")
+    police_new_name(node, context, what=f"`{param.name}`")
+    return Constant(value=context.final(node.value), mark=node.mark)
+
+
+def _word(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping) and len(node.entries) == 1 and node.words()[0] in param.words:
+        word, given = node.entries[0]
+        return Record(fields={key_text(word): _text(given, context, param)}, mark=node.mark)
+    what = f"`{param.name}`"
+    return forms.fixed_form(node, context, param.words, code="unknown_word", what=what)
+
+
+def _text(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar):
+        return Constant(value=None if node.value is None else node.text, mark=node.mark)
+    return forms.wrong_type(node, context, f"`{param.name}`", "text")
+
+
+# ---------------------------------------------------------------------- lists of operations
+
+
+_PEERS = {"isend": "dst", "irecv": "src"}
+
+
+def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
+    node, context = context.resolve(node)
+    match node:
+        case Sequence():
+            items = tuple(_p2p_op(item, context, param) for item in node.items)
+            return ListForm(items=items, mark=node.mark)
+        case Mapping():
+            return forms.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
+        case _:
+            return forms.wrong_type(node, context, f"`{param.name}`", "a list of isend and irecv")
+
+
+def _p2p_op(node: Node, context: Context, param: Param) -> Form:
+    """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp."""
+    if not isinstance(node, Mapping):
+        return forms.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
+    fields: dict[str, Form] = {}
+    inner, role = node, None
+    if len(node.entries) == 1 and node.words()[0] in _PEERS:
+        key, value = node.entries[0]
+        role = _PEERS[key_text(key)]
+        fields["op"] = Constant(value=key_text(key), mark=key.mark)
+        if not isinstance(value, Mapping):
+            return forms.wrong_type(value, context, f"`{key_text(key)}`", "a mapping of arguments")
+        inner = value
+    fields |= named_arguments(
+        inner,
+        context,
+        tuple(field for field in param.fields if field.name not in fields),
+        of="a message" if role is None else node.words()[0],
+        renamed={} if role is None else {role: "peer", f"group_{role}": "group_peer"},
+    )
+    return Record(fields=fields, mark=node.mark)
+
+
+def named_arguments(
+    node: Mapping,
+    context: Context,
+    params: Sequence_[Param],
+    *,
+    of: str,
+    renamed: Mapping_[str, str] | None = None,
+) -> dict[str, Form]:
+    """Return the arguments in a mapping by their declared names; every fault is noted.
+
+    `of` names what takes them; `renamed` maps further spellings to declared names.
+    """
+    spelt = {name: param for param in params for name in (param.name, *param.aliases)}
+    spelt |= {word: spelt[name] for word, name in (renamed or {}).items()}
+    found: dict[str, Form] = {}
+    for key, value in node.entries:
+        name = key_text(key)
+        param = spelt.get(name)
+        if param is None:
+            message = f"unknown argument `{name}` of {of}"
+            context.faults.unknown(
+                "unknown_argument", message, name, spelt, key.mark, listed="its arguments are"
+            )
+        elif param.name in found:
+            message = f"`{name}` and `{param.name}` are the same argument of {of}"
+            context.faults.add("duplicate_argument", message, key.mark)
+        else:
+            found[param.name] = argument(value, context, param)
+    for param in params:
+        if param.required and param.name not in found:
+            context.faults.add(
+                "missing_argument",
+                f"{of} has no `{param.name}`",
+                node.mark,
+                f"{param.name}: {param.description}",
+            )
+    return found
+
+
+def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+    if not isinstance(node, Mapping):
+        return forms.wrong_type(node, context, "`compute`", "a mapping from names to values")
+    fields: dict[str, Form] = {}
+    for key, item in node.entries:
+        if not isinstance(key, Scalar) or not isinstance(key.value, str):
+            context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
+            continue
+        police_new_name(key, context, what="the name")
+        target, there = context.resolve(key)
+        name = there.final(target.text if isinstance(target, Scalar) else key.value)
+        _police_target(name, key, context)
+        fields[name] = forms.value(item, context)
+    return Record(fields=fields, mark=node.mark)
+
+
+def _police_target(name: str, key: Scalar, context: Context) -> None:
+    names = context.names
+    taken = {
+        "a parameter": names.constants,
+        "a group": names.groups,
+        "a loop variable": context.loops.values(),
+    }
+    sort = next((sort for sort, known in taken.items() if name in known), None)
+    if sort and not context.is_opaque(name):
+        context.faults.add(
+            "duplicate_name", f"`{name}` is {sort}; nothing can be assigned to it", key.mark
+        )
+
+
+READERS: dict[str, Any] = {
+    "tensor": _tensor,
+    "tensors": _tensors,
+    "tensor_lists": _tensor_lists,
+    "rank": _integer,
+    "group_rank": _integer,
+    "tag": _integer,
+    "group": _group,
+    "reduce_op": _reduce_op,
+    "sizes": _integers,
+    "ranks": _integers,
+    "flag": _flag,
+    "seconds": _seconds,
+    "objects": object_argument,
+    "object": object_argument,
+    "handles": _handles,
+    "name": _name,
+    "word": _word,
+    "text": _text,
+    "p2p_ops": _p2p_ops,
+    "assignments": _assignments,
+}

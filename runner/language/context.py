@@ -1,0 +1,206 @@
+"""What is known while a tree becomes a scenario: the names, the limits, the faults found so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from runner.problems import Problem, ScenarioError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+    from itertools import count
+    from pathlib import Path
+
+    from runner.language.limits import Limits
+    from runner.language.tree import Node
+    from runner.language.use import Library
+    from runner.problems import Mark
+
+#: names that every expression may read
+ALWAYS = frozenset({"rank", "world_size", "world"})
+
+
+class Faults:
+    """Collects problems; the same problem of two cases of a matrix is one."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._found: dict[tuple[str, str, str], Problem] = {}
+
+    def add(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
+        """Add one problem."""
+        self.keep([Problem(code=code, message=message, mark=mark, hint=hint)])
+
+    def keep(self, problems: Iterable[Problem]) -> None:
+        """Add problems that another stage found."""
+        for problem in problems:
+            self._found.setdefault((problem.code, str(problem.mark), problem.message), problem)
+
+    def unknown(
+        self,
+        code: str,
+        message: str,
+        word: str,
+        known: Collection[str],
+        mark: Mark | None,
+        *,
+        listed: str | None = None,
+    ) -> None:
+        """Add a problem about a word that is none of `known`, with the nearest, or a list."""
+        close = nearest(word, known)
+        hint = f"did you mean `{close}`?" if close else None
+        if hint is None and listed and known:
+            hint = f"{listed}: {', '.join(sorted(known))}"
+        self.add(code, message, mark, hint)
+
+    def __bool__(self) -> bool:
+        """Whether anything is wrong."""
+        return bool(self._found)
+
+    def in_order(self) -> list[Problem]:
+        """Return the problems sorted by file and place; those without a place come first."""
+        return sorted(self._found.values(), key=_place)
+
+    def raise_any(self) -> None:
+        """Raise ScenarioError if anything is wrong."""
+        if self._found:
+            raise ScenarioError(self.in_order())
+
+
+def _place(problem: Problem) -> tuple[str, int, int, str, str]:
+    if problem.mark is None:
+        return "", 0, 0, problem.code, problem.message
+    mark = problem.mark
+    return mark.source.path, mark.line, mark.column, problem.code, problem.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a scenario defines, by sort; `used` further files add their own, renamed."""
+
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    tensors: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()
+    computed: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    handles: frozenset[str] = frozenset()
+    readable: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Unite what an expression may read."""
+        readable = ALWAYS.union(
+            self.constants, self.tensors, self.objects, self.computed, self.groups
+        )
+        object.__setattr__(self, "readable", readable)
+
+    @property
+    def held(self) -> frozenset[str]:
+        """The names that a rank may hold a value under."""
+        return self.tensors | self.objects | self.computed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    """What `with:` gave for an input: a node, to be read where it was written."""
+
+    node: Node
+    context: Context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inlined:
+    """How the names of a used file read outside of it.
+
+    `bindings` are its inputs, `renamed` its own names. While a library is checked by itself its
+    inputs are `opaque`: they stand for anything.
+    """
+
+    stem: str
+    bindings: Mapping[str, Binding] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    #: the variables of its loops, which are known only inside of them
+    variables: Mapping[str, str] = field(default_factory=dict)
+    opaque: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Where in which file something is read, and what may be named there."""
+
+    faults: Faults
+    limits: Limits
+    names: Names
+    index: count[int]
+    step_names: set[str]
+    #: every name of the whole scenario, also those made for used files
+    taken: set[str]
+    library: Library
+    path: Path
+    #: the files that use each other on the way to this one, itself last
+    chain: tuple[Path, ...]
+    #: `world_size`, where it is known
+    world: dict[str, Any] = field(default_factory=dict)
+    loops: Mapping[str, str] = field(default_factory=dict)
+    inlined: Inlined | None = None
+    expecting: bool = False
+
+    def within(self, variable: str, final: str) -> Context:
+        """Return the context inside a `for` over `variable`, which outside reads `final`."""
+        return replace(self, loops={**self.loops, variable: final})
+
+    def inside_expectation(self) -> Context:
+        """Return the context in which `before(x, r)` has a meaning."""
+        return self if self.expecting else replace(self, expecting=True)
+
+    def inlining(self, inlined: Inlined) -> Context:
+        """Return the context inside a used file."""
+        return replace(self, inlined=inlined)
+
+    @property
+    def readable(self) -> Collection[str]:
+        """The names that an expression written here may read."""
+        if self.inlined is None:
+            return self.names.readable.union(self.loops) if self.loops else self.names.readable
+        here = self.inlined
+        return ALWAYS.union(here.bindings, here.renamed, here.opaque, self.loops)
+
+    def resolve(self, node: Node) -> tuple[Node, Context]:
+        """Return what `with:` gave where a node is no more than an input's name."""
+        context = self
+        while context.inlined is not None:
+            text = getattr(node, "value", None)
+            binding = context.inlined.bindings.get(text) if isinstance(text, str) else None
+            if binding is None:
+                break
+            node, context = binding.node, replace(binding.context, expecting=context.expecting)
+        return node, context
+
+    def final(self, name: str) -> str:
+        """Return how a name of this file reads in the whole scenario."""
+        if self.inlined is None:
+            return name
+        return self.loops.get(name) or self.inlined.renamed.get(name, name)
+
+    def variable(self, name: str) -> str:
+        """Return how the variable of a loop in this file reads in the whole scenario."""
+        return name if self.inlined is None else self.inlined.variables.get(name, name)
+
+    def fresh(self, wanted: str) -> str:
+        """Return a name like `wanted` that nothing has, and take it."""
+        base = "".join(
+            letter if letter.isascii() and letter.isalnum() else "_" for letter in wanted
+        )
+        while "__" in base:
+            base = base.replace("__", "_")
+        base = base.strip("_") or "used"
+        name, count = base if base[0].isalpha() else f"f_{base}", 1
+        while name in self.taken:
+            count += 1
+            name = f"{base}_{count}"
+        self.taken.add(name)
+        return name
+
+    def is_opaque(self, name: str) -> bool:
+        """Whether a name is an input of a library that is checked by itself."""
+        return self.inlined is not None and name in self.inlined.opaque

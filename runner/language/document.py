@@ -1,0 +1,305 @@
+"""The top level of a file: from its tree to one Scenario for each case."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runner.language import forms
+from runner.language.cases import cases
+from runner.language.context import Context, Faults, Inlined, Names
+from runner.language.expressing import constant_value
+from runner.language.groups import backend_name, group_specs
+from runner.language.limits import Limits, beyond
+from runner.language.namespace import Definition, definitions, named, police_definitions
+from runner.language.objects import object_value
+from runner.language.outcomes import final_expectation
+from runner.language.steps import step_list
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.language.use import Library, declared_inputs, police_library, project_root
+from runner.scenario import Scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Mapping as Mapping_
+    from pathlib import Path
+
+    from runner.scenario import Form
+
+VERSION = 1
+
+TOP_KEYS = (
+    "version",
+    "name",
+    "description",
+    "tags",
+    "world_size",
+    "parameters",
+    "matrix",
+    "backends",
+    "timeout",
+    "debug",
+    "groups",
+    "tensors",
+    "objects",
+    "steps",
+    "expect",
+)
+DEBUG = ("off", "info", "detail")
+
+
+def scenarios(
+    tree: Node, path: Path, sets: Mapping_[str, str], limits: Limits
+) -> tuple[Scenario, ...]:
+    """Return the cases of a file; none for a library, which is checked all the same.
+
+    Raises ScenarioError with every problem, sorted by place.
+    """
+    faults = Faults()
+    context = _context(faults, limits, Names(), path)
+    if not isinstance(tree, Mapping):
+        forms.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
+        faults.raise_any()
+        return ()
+    _police_version(tree, context)
+    if tree.get("inputs") is not None and tree.get("world_size") is None:
+        _check_library(tree, context)
+        faults.raise_any()
+        return ()
+    _police_top(tree, context)
+    found = definitions(tree)
+    police_definitions(found, faults)
+    made = [
+        _scenario(tree, path, found, constants, suffix, faults, limits)
+        for constants, suffix in cases(tree, context, sets)
+    ]
+    faults.raise_any()
+    return tuple(made)
+
+
+def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Context:
+    resolved = path.resolve()
+    return Context(
+        faults=faults,
+        limits=limits,
+        names=names,
+        index=itertools.count(),
+        step_names=set(),
+        taken=set(names.readable | names.handles),
+        library=Library(project_root(path)),
+        path=resolved,
+        chain=(resolved,),
+    )
+
+
+def _scenario(
+    tree: Mapping,
+    path: Path,
+    found: list[Definition],
+    constants: dict[str, Any],
+    suffix: str,
+    faults: Faults,
+    limits: Limits,
+) -> Scenario:
+    names = Names(
+        constants=constants,
+        tensors=named(found, "tensor"),
+        objects=named(found, "object"),
+        computed=named(found, "computed name"),
+        groups=named(found, "group", "new group"),
+        handles=named(found, "work handle"),
+    )
+    context = _context(faults, limits, names, path)
+    context.taken.update(each.name for each in found)
+    name = _text(tree, "name", context) or path.stem
+    world_size = _world_size(tree, context)
+    context = replace(context, world={"world_size": world_size})
+    backends = _backends(tree.get("backends"), context)
+    return Scenario(
+        source=tree.mark.source,
+        name=name,
+        case=name + suffix,
+        world_size=world_size,
+        description=_text(tree, "description", context),
+        tags=_tags(tree.get("tags"), context),
+        constants=constants,
+        backends=backends,
+        timeout_s=_timeout(tree, context),
+        debug=_debug(tree.get("debug"), context),
+        groups=_section(tree, "groups", context, group_specs, ()),
+        tensors=_values(tree, "tensors", context, forms.value),
+        objects=_values(tree, "objects", context, object_value),
+        steps=step_list(tree.get("steps"), context),
+        expect=final_expectation(tree.get("expect"), context, backends or ()),
+        mark=tree.mark,
+    )
+
+
+# ---------------------------------------------------------------------- the file as a whole
+
+
+def _police_version(tree: Mapping, context: Context) -> None:
+    node = tree.get("version")
+    if node is None:
+        return
+    given = node.value if isinstance(node, Scalar) else None
+    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
+        forms.wrong_type(node, context, "`version`", f"a number such as {VERSION}")
+    elif given > VERSION:
+        context.faults.add(
+            "newer_version",
+            f"the file is in version {given} of the language; this program knows {VERSION}",
+            node.mark,
+            "install a newer scenario-runner",
+        )
+        context.faults.raise_any()
+
+
+def _police_top(tree: Mapping, context: Context) -> None:
+    for key, _ in tree.entries:
+        name = key_text(key)
+        if name == "inputs":
+            context.faults.add(
+                "inputs_with_world_size",
+                "a file has either `inputs`, to be used by others, or `world_size`, to be run",
+                key.mark,
+            )
+        elif name not in TOP_KEYS:
+            context.faults.unknown(
+                "unknown_key",
+                f"unknown key `{name}` at the top level",
+                name,
+                TOP_KEYS,
+                key.mark,
+                listed="its keys are",
+            )
+    for name, example in (("world_size", "world_size: 2"), ("steps", "steps: [...]")):
+        if tree.get(name) is None:
+            context.faults.add(
+                "missing_key", f"the file has no `{name}`", tree.mark, f"add `{example}`"
+            )
+    steps = tree.get("steps")
+    if isinstance(steps, Sequence) and not steps.items:
+        context.faults.add("empty_steps", "there are no steps, so nothing is tested", steps.mark)
+
+
+def _check_library(tree: Mapping, context: Context) -> None:
+    """Check a file that others use, its inputs standing for anything."""
+    police_library(tree, context)
+    found = definitions(tree)
+    inputs = frozenset(declared_inputs(tree, context))
+    own = named(found, "computed name", "work handle", "new group")
+    names = Names(
+        computed=named(found, "computed name") | inputs,
+        groups=named(found, "new group") | inputs,
+        handles=named(found, "work handle") | inputs,
+    )
+    there = _context(context.faults, context.limits, names, context.path)
+    opaque = Inlined(
+        stem=context.path.stem,
+        renamed={name: name for name in own},
+        opaque=inputs,
+    )
+    step_list(tree.get("steps"), there.inlining(opaque))
+
+
+# ---------------------------------------------------------------------- its keys
+
+
+def _world_size(tree: Mapping, context: Context) -> int:
+    node = tree.get("world_size")
+    if node is None:
+        return 1
+    size = constant_value(node, context, what="`world_size`")
+    if size is None:
+        return 1
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        context.faults.add(
+            "bad_world_size", "`world_size` must be an integer, at least 1", node.mark
+        )
+        return 1
+    if size > context.limits.max_ranks:
+        context.faults.add(
+            "too_many_ranks",
+            f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
+            node.mark,
+        )
+    return size
+
+
+def _text(tree: Mapping, key: str, context: Context) -> str:
+    node = tree.get(key)
+    if node is None:
+        return ""
+    if isinstance(node, Scalar):
+        return node.text.strip()
+    forms.wrong_type(node, context, f"`{key}`", "text")
+    return ""
+
+
+def _tags(node: Node | None, context: Context) -> tuple[str, ...]:
+    if node is None:
+        return ()
+    items = node.items if isinstance(node, Sequence) else [node]
+    for item in items:
+        if not isinstance(item, Scalar) or item.value is None:
+            context.faults.add("wrong_type", f"a tag is {kind_of(item)}, not a word", item.mark)
+    return tuple(item.text for item in items if isinstance(item, Scalar))
+
+
+def _backends(node: Node | None, context: Context) -> tuple[str, ...] | None:
+    if node is None:
+        return None
+    items = node.items if isinstance(node, Sequence) else [node]
+    if not items:
+        context.faults.add(
+            "bad_value",
+            "`backends` is empty, so the scenario is never run",
+            node.mark,
+            "leave it out for every backend",
+        )
+    return tuple(name for item in items if (name := backend_name(item, context)))
+
+
+def _timeout(tree: Mapping, context: Context) -> float:
+    node = tree.get("timeout")
+    default = 10.0
+    if node is None:
+        return default
+    return forms.fixed_seconds(node, context, what="`timeout`") or default
+
+
+def _debug(node: Node | None, context: Context) -> str:
+    if node is None:
+        return "off"
+    if isinstance(node, Scalar) and node.value is False:
+        return "off"
+    return forms.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
+
+
+def _values(
+    tree: Mapping, key: str, context: Context, build: Callable[[Node, Context], Form]
+) -> dict[str, Form]:
+    def read(node: Node, there: Context) -> dict[str, Form]:
+        if not isinstance(node, Mapping):
+            forms.wrong_type(node, there, f"`{key}`", "a mapping from names to values")
+            return {}
+        found: dict[str, Form] = {}
+        for name, value in node.entries:
+            if isinstance(name, Scalar) and isinstance(name.value, str):
+                found[name.value] = build(value, there)
+            else:
+                there.faults.add("bad_name", f"{kind_of(name)} is no name", name.mark)
+        return found
+
+    return _section(tree, key, context, read, {})
+
+
+def _section(
+    tree: Mapping, key: str, context: Context, read: Callable[[Node, Context], Any], empty: Any
+) -> Any:  # noqa: ANN401 -- what `read` makes of it
+    node = tree.get(key)
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return empty
+    return read(node, context)

@@ -1,0 +1,134 @@
+"""The five forms of an entry of `groups:`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.language import forms
+from runner.language.expressing import FAILED
+from runner.language.namespace import refusal_of
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.scenario import GroupSpec
+
+if TYPE_CHECKING:
+    from runner.language.context import Context
+    from runner.scenario import Form
+
+#: which keys decide the form, and which may stand beside them
+FORMS = {
+    "ranks": ("ranks", "timeout", "backend", "sort_ranks"),
+    "partition": ("partition", "timeout", "backend"),
+    "size": ("size", "timeout", "backend"),
+    "shape": ("shape", "dims", "timeout", "backend"),
+}
+_KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
+
+
+def group_specs(node: Node, context: Context) -> tuple[GroupSpec, ...]:
+    """Return the entries of `groups:` in order."""
+    if not isinstance(node, Mapping):
+        forms.wrong_type(node, context, "`groups`", "a mapping from names to groups")
+        return ()
+    return tuple(_group(key, value, context) for key, value in node.entries)
+
+
+def _group(key: Node, node: Node, context: Context) -> GroupSpec:
+    name = key_text(key)
+    if not isinstance(key, Scalar) or not isinstance(key.value, str):
+        context.faults.add("bad_name", f"{kind_of(key)} is no name for a group", key.mark)
+    if isinstance(node, Mapping):
+        return _long(name, key, node, context)
+    ranks = forms.integers(node, context, what=f"the group `{name}`")
+    if isinstance(node, Scalar) and node.value is None:
+        context.faults.add("missing_key", f"the group `{name}` has no ranks", key.mark)
+    return GroupSpec(name=name, ranks=ranks, mark=key.mark)
+
+
+def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
+    given = [word for word in node.words() if word in FORMS]
+    if len(given) != 1:
+        context.faults.add(
+            "bad_group",
+            f"the group `{name}` states {' and '.join(given) if given else 'no ranks'}",
+            key.mark,
+            "state exactly one of ranks, partition, size, or shape with dims",
+        )
+    allowed = FORMS[given[0]] if len(given) == 1 else _KEYS
+    fields: dict[str, Any] = {}
+    for word, value in node.entries:
+        if key_text(word) in allowed:
+            fields |= _field(key_text(word), value, context)
+            continue
+        message = f"unknown key `{key_text(word)}` of the group `{name}`"
+        if key_text(word) in _KEYS:
+            message = f"`{key_text(word)}` does not go with `{given[0]}` in the group `{name}`"
+        context.faults.unknown(
+            "unknown_key", message, key_text(word), allowed, word.mark, listed="its keys are"
+        )
+    if "shape" in fields and not fields.get("dims"):
+        context.faults.add(
+            "missing_key",
+            f"the mesh `{name}` has no `dims`",
+            key.mark,
+            "name each dimension: {shape: [2, 4], dims: [dp, tp]}",
+        )
+    return GroupSpec(name=name, **fields, mark=key.mark)
+
+
+def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
+    match word:
+        case "ranks" | "shape":
+            return {word: forms.integers(node, context, what=f"`{word}`")}
+        case "partition":
+            return {word: _partition(node, context)}
+        case "size":
+            return {word: forms.integer(node, context, what="`size`")}
+        case "dims":
+            return {word: _dims(node, context)}
+        case "timeout":
+            return {"timeout_s": forms.fixed_seconds(node, context, what="`timeout`")}
+        case "sort_ranks":
+            return {word: _flag(node, context)}
+        case _:
+            return {word: backend_name(node, context)}
+
+
+def _partition(node: Node, context: Context) -> Form:
+    if isinstance(node, Sequence):
+        return forms.listing(
+            node, context, lambda item, there: forms.integers(item, there, what="a part")
+        )
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return forms.integers(node, context)
+    return forms.wrong_type(node, context, "`partition`", "a list of lists of ranks")
+
+
+def _dims(node: Node, context: Context) -> tuple[str, ...]:
+    items = node.items if isinstance(node, Sequence) else [node]
+    names: list[str] = []
+    for item in items:
+        if not isinstance(item, Scalar) or not isinstance(item.value, str):
+            forms.wrong_type(item, context, "a dimension", "a name")
+        elif (refused := refusal_of(item.value)) and refused[0] == "bad_name":
+            context.faults.add("bad_name", refused[1], item.mark)
+        elif item.value in names:
+            context.faults.add("duplicate_name", f"`{item.value}` stands twice", item.mark)
+        else:
+            names.append(item.value)
+    return tuple(names)
+
+
+def _flag(node: Node, context: Context) -> bool:
+    if isinstance(node, Scalar) and isinstance(node.value, bool):
+        return node.value
+    failed = forms.wrong_type(node, context, "`sort_ranks`", "true or false")
+    return failed is not FAILED
+
+
+def backend_name(node: Node, context: Context) -> str | None:
+    """Return the name of a backend: any word, or the word that a parameter of that name holds."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
+        forms.wrong_type(node, context, "a backend", "a name such as gloo")
+        return None
+    constant = context.names.constants.get(node.value)
+    return constant if isinstance(constant, str) else node.value

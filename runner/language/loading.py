@@ -1,0 +1,47 @@
+"""`load`: one file, read, checked and built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.language.discovery import not_found
+from runner.language.document import scenarios
+from runner.language.limits import DEFAULT, Limits
+from runner.language.reader import read_tree
+from runner.problems import Mark, Problem, ScenarioError, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runner.scenario import Scenario
+
+
+def load(
+    path: str | Path, *, sets: Mapping[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases of a scenario file, one for each combination of its matrix.
+
+    `sets` replaces parameters and matrix keys by the YAML text given for them. A file with
+    `inputs:` is a library for others: it is checked, and has no cases. Raises ScenarioError with
+    all problems of the file and of the files that it uses, sorted by place.
+    """
+    path = Path(path)
+    content = _content(path, limits)
+    tree = read_tree(str(path), content, limits=limits)
+    return scenarios(tree, path, sets or {}, limits)
+
+
+def _content(path: Path, limits: Limits) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(limits.max_file_bytes + 1)
+    except FileNotFoundError:
+        raise ScenarioError([not_found(path)]) from None
+    except OSError as error:
+        problem = Problem(
+            code="unreadable_file",
+            message=f"the file cannot be read: {error.strerror or error}",
+            mark=Mark(source=Source(path=str(path), text=""), line=1, column=1),
+        )
+        raise ScenarioError([problem]) from None

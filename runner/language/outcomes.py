@@ -1,0 +1,150 @@
+"""What the `expect` at the top level says: outcome, who is blocked, diagnosis, deaths, backends."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runner.language import forms
+from runner.language.expectations import STEP_KEYS, from_entries
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
+from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from runner.language.context import Context
+
+#: keys of the top-level expectation that are no names
+FINAL_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within", *STEP_KEYS)
+
+#: names that are backends even where the scenario's own `backends:` does not list them
+KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
+
+#: what a backend's own outcome makes meaningless in the general expectation
+_ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
+_EXIT = re.compile(r"exit [0-9]{1,3}")
+
+
+def final_expectation(
+    node: Node | None, context: Context, backends: Collection[str]
+) -> FinalExpectation:
+    """Return the top-level `expect`, every backend's section merged over the general one."""
+    if node is None:
+        return FinalExpectation()
+    if not isinstance(node, Mapping):
+        forms.wrong_type(node, context, "`expect`", "a mapping")
+        return FinalExpectation(mark=node.mark)
+    sections = {
+        key_text(key): value
+        for key, value in node.entries
+        if _is_backend(key, value, context, backends)
+    }
+    general = _stated(node, context, leave_out=sections.keys())
+    whole = _made(general, node)
+    merged = {}
+    for name, section in sections.items():
+        assert isinstance(section, Mapping)  # noqa: S101 -- only mappings are sections
+        own = _stated(section, context, leave_out=())
+        merged[name] = _made(_merged(general, own), section)
+    return replace(whole, backends=merged)
+
+
+def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
+    name = key_text(key)
+    if not isinstance(value, Mapping) or name in FINAL_KEYS or name in context.readable:
+        return False
+    if name in backends or name in KNOWN_BACKENDS:
+        return True
+    return name.isidentifier() and any(word in FINAL_KEYS for word in value.words())
+
+
+def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
+    """Return what one mapping states, by the field that it becomes."""
+    found: dict[str, Any] = {}
+    others: list[tuple[Node, Node]] = []
+    for key, value in node.entries:
+        match key_text(key):
+            case "outcome":
+                found["outcome"] = forms.fixed(
+                    value, context, OUTCOMES, code="unknown_outcome", what="outcome"
+                )
+            case "blocked":
+                found["blocked"] = _texts(value, context, "blocked")
+            case "diagnosis":
+                found["diagnoses"] = _diagnoses(value, context)
+            case "dies":
+                found["dies"] = _texts(value, context, "dies")
+            case "within":
+                found["within_s"] = forms.fixed_seconds(value, context, what="`within`")
+            case name if name not in leave_out:
+                others.append((key, value))
+    found["at_end"] = from_entries(others, context.inside_expectation(), node)
+    return found
+
+
+def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return FinalExpectation(**given, mark=node.mark)
+
+
+def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return a backend's section over the general expectation, value by value."""
+    merged = {**general, **own}
+    outcome = merged.get("outcome") or "completes"
+    if outcome != (general.get("outcome") or "completes"):
+        for field, outcomes in _ONLY_WITH.items():
+            if field not in own and outcome not in outcomes:
+                merged.pop(field, None)
+    base: Expectation = general["at_end"]
+    over: Expectation = own["at_end"]
+    stated = {value.key.text for value in over.values}
+    kept = tuple(value for value in base.values if value.key.text not in stated)
+    raises = over.raises
+    if raises is None and outcome == (general.get("outcome") or "completes"):
+        raises = base.raises
+    merged["at_end"] = Expectation(
+        values=(*kept, *over.values),
+        elapsed=over.elapsed if over.elapsed is not None else base.elapsed,
+        raises=raises,
+        mark=over.mark,
+    )
+    return merged
+
+
+def _diagnoses(node: Node, context: Context) -> tuple[str, ...]:
+    items = node.items if isinstance(node, Sequence) else [node]
+    found = (
+        forms.fixed(item, context, DIAGNOSES, code="unknown_diagnosis", what="diagnosis")
+        for item in items
+    )
+    return tuple(name for name in found if name is not None)
+
+
+def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
+    if not isinstance(node, Mapping):
+        example = "{0: send to 1}" if name == "blocked" else "{1: SIGABRT}"
+        forms.wrong_type(node, context, f"`{name}`", f"a mapping from ranks, such as {example}")
+        return None
+    return forms.per_rank(node, context, _death if name == "dies" else _label)
+
+
+def _label(node: Node, context: Context) -> str:
+    if isinstance(node, Scalar) and node.value is not None:
+        return node.text
+    forms.wrong_type(node, context, "where a rank is blocked", "a step's name, as in `send to 1`")
+    return ""
+
+
+def _death(node: Node, context: Context) -> str:
+    text = node.text if isinstance(node, Scalar) else ""
+    if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
+        context.faults.add(
+            "bad_value",
+            f"`{text}` is no way to die",
+            node.mark,
+            "name a signal such as SIGABRT, or an exit code as in `exit 1`",
+        )
+    return text

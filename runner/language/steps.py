@@ -1,0 +1,353 @@
+"""The list of steps: one action each, and what stands beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.language import forms
+from runner.language.arguments import argument, named_arguments
+from runner.language.expectations import expectation
+from runner.language.expressing import constant_value
+from runner.language.limits import beyond
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.language.use import inline
+from runner.operations import BY_NAME
+from runner.scenario import Constant, Expression, Step
+
+if TYPE_CHECKING:
+    from runner.language.context import Context
+    from runner.operations.base import Operation
+    from runner.scenario import Form
+
+#: what may stand beside an action
+BESIDE = ("name", "ranks", "as", "expect")
+REPEAT = "for"
+INSERT = "use"
+_BODY = "steps"
+
+
+def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> tuple[Step, ...]:
+    """Return the steps of a list, `use` inlined."""
+    if not isinstance(node, Sequence):
+        if node is not None:
+            forms.wrong_type(node, context, what, "a list of steps")
+        return ()
+    return tuple(step for item in node.items for step in _steps(item, context))
+
+
+def _steps(node: Node, context: Context) -> list[Step]:
+    """Return what one item of the list becomes: a step; for `use` and `for` it may be several."""
+    if not isinstance(node, Mapping):
+        hint = None
+        if isinstance(node, Scalar) and node.text in BY_NAME:
+            hint = f"write `{node.text}: {{}}`"
+        context.faults.add(
+            "wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint
+        )
+        return []
+    action = _action(node, context)
+    beside = {word: value for word in BESIDE if (value := node.get(word)) is not None}
+    if action is None:
+        return _bare_expectation(node, beside, context)
+    key, value = action
+    _police_handle(key, value, beside, context)
+    match key_text(key):
+        case "for":
+            return _loop(node, value, beside, context)
+        case "use":
+            return _inserted(node, key, value, beside, context)
+        case name:
+            return [_operation(node, BY_NAME[name], key, value, beside, context)]
+
+
+# ---------------------------------------------------------------------- what a step says
+
+
+def _action(node: Mapping, context: Context) -> tuple[Node, Node] | None:
+    """Return the one action of a step; None where there is none. Notes unknown keys."""
+    found: list[tuple[Node, Node]] = []
+    strangers: list[Node] = []
+    for key, value in node.entries:
+        name = key_text(key)
+        if name in BY_NAME or name in {REPEAT, INSERT}:
+            found.append((key, value))
+        elif name not in BESIDE and name != _BODY:
+            strangers.append(key)
+    for key in strangers:
+        _note_stranger(key, context, has_action=bool(found))
+    for key, _ in found[1:]:
+        context.faults.add(
+            "several_actions",
+            f"`{key_text(found[0][0])}` and `{key_text(key)}` are two actions in one step",
+            key.mark,
+            "give each action a step of its own: a `-` in front of it",
+        )
+    body = next((key for key, _ in node.entries if key_text(key) == _BODY), None)
+    if body is not None and not any(key_text(key) == REPEAT for key, _ in found):
+        context.faults.add(
+            "unknown_key", "`steps` has a meaning only beside `for`", body.mark, "add a `for:`"
+        )
+    if not found and not strangers and node.get("expect") is None and body is None:
+        context.faults.add(
+            "empty_step",
+            "this step does nothing and expects nothing",
+            node.mark,
+            "add an operation, or an `expect`; `scenario ops` lists the operations",
+        )
+    return found[0] if found else None
+
+
+def _note_stranger(key: Node, context: Context, *, has_action: bool) -> None:
+    name = key_text(key)
+    actions = (*BY_NAME, REPEAT, INSERT)
+    if has_action:
+        context.faults.unknown(
+            "unknown_key",
+            f"unknown key `{name}` of a step",
+            name,
+            (*BESIDE, *actions),
+            key.mark,
+            listed=None,
+        )
+        return
+    from runner.problems import nearest  # noqa: PLC0415 -- only once something is wrong
+
+    close = nearest(name, (*actions, *BESIDE))
+    context.faults.add(
+        "unknown_operation",
+        f"there is no operation `{name}`",
+        key.mark,
+        f"did you mean `{close}`?" if close else "`scenario ops` lists the operations",
+    )
+
+
+def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Context) -> None:
+    """Note `as` beside an action that starts no asynchronous work."""
+    name = beside.get("as")
+    if name is None:
+        return
+    operation = BY_NAME.get(key_text(key))
+    if operation is not None and operation.asynchronous:
+        return
+    can = operation is not None and any(each.name == "async_op" for each in operation.params)
+    given = value.get("async_op") if isinstance(value, Mapping) else None
+    if can and given is not None and not (isinstance(given, Scalar) and given.value is False):
+        return
+    context.faults.add(
+        "handle_without_work",
+        f"`as` names work that goes on, but `{key_text(key)}` is complete when it returns",
+        name.mark,
+        "add `async_op: true` to its arguments" if can else "leave `as` out",
+    )
+
+
+def _name(beside: dict[str, Node], context: Context) -> str | None:
+    node = beside.get("name")
+    if node is None:
+        return None
+    if not isinstance(node, Scalar) or node.value is None or not node.text.strip():
+        forms.wrong_type(node, context, "the name of a step", "text")
+        return None
+    name = node.text.strip()
+    if context.inlined is not None:
+        name = f"{context.inlined.stem}: {name}"
+        count = 2
+        while name in context.step_names:
+            name = f"{context.inlined.stem} ({count}): {node.text.strip()}"
+            count += 1
+    elif name in context.step_names:
+        context.faults.add(
+            "duplicate_step_name",
+            f"another step is called `{name}`",
+            node.mark,
+            "reports and `blocked:` refer to a step by its name",
+        )
+    context.step_names.add(name)
+    return name
+
+
+def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
+    index = next(context.index)
+    if index == context.limits.max_file_steps:
+        context.faults.add(
+            "too_many_steps",
+            f"more steps than allowed: {beyond('max_file_steps', context.limits)}",
+            node.mark,
+        )
+    fields: dict[str, Any] = {
+        "index": index,
+        "name": _name(beside, context),
+        "mark": node.mark,
+    }
+    if "ranks" in beside:
+        fields["ranks"] = forms.selector(beside["ranks"], context)
+    if "as" in beside:
+        fields["handle"] = _handle(beside["as"], context)
+    if "expect" in beside:
+        fields["expect"] = expectation(beside["expect"], context)
+    return fields
+
+
+def _handle(node: Node, context: Context) -> str | None:
+    node, context = context.resolve(node)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        forms.wrong_type(node, context, "`as`", "the name of a work handle")
+        return None
+    return context.final(node.value)
+
+
+# ---------------------------------------------------------------------- kinds of steps
+
+
+def _bare_expectation(node: Mapping, beside: dict[str, Node], context: Context) -> list[Step]:
+    if "as" in beside:
+        context.faults.add(
+            "handle_without_work",
+            "`as` names work that goes on, but this step starts none",
+            beside["as"].mark,
+        )
+    return [Step(**_fields(node, beside, context))]
+
+
+def _operation(
+    node: Mapping,
+    operation: Operation,
+    key: Node,
+    value: Node,
+    beside: dict[str, Node],
+    context: Context,
+) -> Step:
+    fields = _fields(node, beside, context)
+    arguments = _arguments(operation, key, value, context)
+    return Step(operation=operation, arguments=arguments, **fields)
+
+
+def _arguments(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
+    name = key_text(key)
+    whole = _whole_value(operation, value)
+    if whole is not None:
+        param = next(param for param in operation.params if param.name == whole)
+        return {whole: argument(value, context, param)}
+    if isinstance(value, Scalar) and value.value is None:
+        value = Mapping(key.mark, [])
+    if not isinstance(value, Mapping):
+        context.faults.add(
+            "wrong_type",
+            f"the arguments of {name} are {kind_of(value)}, not a mapping",
+            value.mark,
+            f"write `{name}: {{{_first(operation)}: ...}}`; `scenario ops {name}` shows an example",
+        )
+        return {}
+    if value.entries:
+        value = Mapping(key.mark, value.entries)
+    return named_arguments(value, context, operation.params, of=name)
+
+
+def _whole_value(operation: Operation, value: Node) -> str | None:
+    """Return the parameter whose value the action's whole value is, or None for a mapping."""
+    if operation.bare is not None:
+        param = next(param for param in operation.params if param.name == operation.bare)
+        spelt = (param.name, *param.aliases)
+        if not isinstance(value, Mapping) or not any(key in spelt for key in value.words()):
+            return operation.bare
+        only = len(value.entries) == 1 and isinstance(value.entries[0][1], Mapping)
+        return operation.bare if param.kind == "assignments" and not only else None
+    if isinstance(value, Sequence):
+        return next((each.name for each in operation.params if each.kind == "p2p_ops"), None)
+    return None
+
+
+def _first(operation: Operation) -> str:
+    return operation.params[0].name if operation.params else ""
+
+
+def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context) -> list[Step]:
+    """Return a `for`; an `expect` beside it becomes a step of its own, after the last round."""
+    after = beside.pop("expect", None)
+    fields = _fields(node, beside, context)
+    body = node.get(_BODY)
+    if body is None or (isinstance(body, Sequence) and not body.items):
+        context.faults.add(
+            "missing_key", "this `for` has no `steps`", node.mark, "add `steps: [...]` beside it"
+        )
+    if not isinstance(value, Mapping) or len(value.entries) != 1:
+        context.faults.add(
+            "bad_loop",
+            f"`for` is {kind_of(value)}, not one variable with its values",
+            value.mark,
+            'write `for: {i: "range(3)"}`',
+        )
+        step_list(body, context)
+        return []
+    key, over = value.entries[0]
+    written = key_text(key)
+    if written in context.loops:
+        context.faults.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
+    final = context.variable(written)
+    found = Step(
+        variable=final,
+        over=_values(over, context),
+        body=step_list(body, context.within(written, final)),
+        **fields,
+    )
+    if after is None:
+        return [found]
+    expected = {"expect": after, **({"ranks": beside["ranks"]} if "ranks" in beside else {})}
+    return [found, Step(**_fields(node, expected, context))]
+
+
+def _values(node: Node, context: Context) -> Form:
+    """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
+    form = forms.integers(node, context, what="what `for` runs over")
+    known = context.names.constants.keys() | context.world.keys()
+    count = 0
+    if isinstance(form, Constant) and isinstance(form.value, list):
+        count = len(form.value)
+    elif isinstance(form, Expression) and form.names <= known and isinstance(node, Scalar):
+        count = _counted(node, context)
+    if count > context.limits.max_loop:
+        context.faults.add(
+            "loop_too_long",
+            f"this `for` runs {count} times; {beyond('max_loop', context.limits)}",
+            node.mark,
+        )
+    return form
+
+
+def _counted(node: Scalar, context: Context) -> int:
+    values = constant_value(node, context, what="what `for` runs over", extra=context.world)
+    if values is None:
+        return 0
+    if isinstance(values, list | tuple | range):
+        return len(values)
+    context.faults.add(
+        "bad_loop",
+        f"`{node.text}` is {type(values).__name__}, nothing to run over",
+        node.mark,
+        f"did you mean `range({node.text})`?",
+    )
+    return 0
+
+
+def _inserted(
+    node: Mapping, key: Node, value: Node, beside: dict[str, Node], context: Context
+) -> list[Step]:
+    """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it."""
+    name = beside.pop("name", None)
+    inner = inline(key, value, context, name.text if isinstance(name, Scalar) else None)
+    if inner is None:
+        return []
+    steps, there = inner
+    selected = {"ranks": beside["ranks"]} if "ranks" in beside else {}
+    found: tuple[Step, ...]
+    if selected:
+        fields = _fields(node, selected, context)
+        once = Constant(value=[0], mark=node.mark)
+        found = (
+            Step(variable=there.fresh("once"), over=once, body=step_list(steps, there), **fields),
+        )
+    else:
+        found = step_list(steps, there)
+    if "expect" not in beside:
+        return list(found)
+    return [*found, Step(**_fields(node, {**selected, "expect": beside["expect"]}, context))]
