@@ -1,1 +1,13 @@
-"""To be written."""
+"""The stage `launch`: Plan -> Trace, on real processes, under torchrun's own machinery.
+
+`launcher` is the near side: it never imports torch. `host` is the process that torch is imported
+in once and that workers are forked from; `supervisor` tells the workers what to run and learns
+from them how it went, through torchrun's own store. What one rank does stands in `rank`.
+"""
+
+from __future__ import annotations
+
+from runner.execution.launcher import Launcher
+from runner.execution.options import LaunchOptions
+
+__all__ = ["LaunchOptions", "Launcher"]

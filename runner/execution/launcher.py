@@ -1,0 +1,184 @@
+"""The near side of an execution: `Plan -> Trace`, observed. Never imports torch.
+
+Entering a :class:`Launcher` starts the host, which imports torch while the caller still analyses.
+One launcher takes many scenarios; workers stay warm between them.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Self
+
+from runner.execution.host import Job
+from runner.execution.observation import observed
+from runner.execution.options import LaunchOptions
+from runner.execution.orders import Order
+from runner.execution.watching import replaced_timeout, watch_for
+from runner.problems import LaunchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from runner.plan import Plan
+    from runner.trace import Trace
+
+#: what workers find in their environment unless the user set it
+ENVIRONMENT = {
+    # a reverse look-up of the peer's address stalls a connection for 5 s where DNS drops queries
+    "RES_OPTIONS": "timeout:1 attempts:1",
+    # many ranks on few cores: no thread pool in each
+    "OMP_NUM_THREADS": "1",
+    # asking whether there is a GPU must not initialise CUDA in the process that workers fork from
+    "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+LOOPBACK = ("lo", "lo0")
+
+
+class Launcher:
+    """Runs plans on real processes. Use as a context manager."""
+
+    def __init__(self, options: LaunchOptions | None = None) -> None:
+        """Start nothing yet."""
+        self._options = options or LaunchOptions()
+        self._host: subprocess.Popen[bytes] | None = None
+        self._control: Connection | None = None
+        self._lifeline: int | None = None
+        self._stderr = -1
+        self._number = 0
+        self._size = 1
+
+    def __enter__(self) -> Self:
+        """Start the host, without waiting for it."""
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End every process at once; there is nothing in them to save."""
+        self._stop()
+
+    # ------------------------------------------------------------------ the host
+
+    def _start(self) -> None:
+        near, far = socket.socketpair()
+        read_end, write_end = os.pipe()
+        self._stderr = os.memfd_create("host")
+        self._host = subprocess.Popen(  # noqa: S603 -- this very interpreter, with our own module
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "runner.execution.host",
+                str(far.fileno()),
+                str(read_end),
+            ],
+            pass_fds=(far.fileno(), read_end),
+            stdin=subprocess.DEVNULL,
+            stdout=self._stderr,
+            stderr=self._stderr,
+            start_new_session=True,
+            env=environment(),
+        )
+        far.close()
+        os.close(read_end)
+        self._control = Connection(near.detach())
+        self._lifeline = write_end
+
+    def _stop(self) -> None:
+        host, self._host = self._host, None
+        if host is None:
+            return
+        try:
+            os.killpg(host.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        host.wait()
+        if self._control is not None:
+            self._control.close()
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+        os.close(self._stderr)
+
+    def _said(self) -> str:
+        size = os.fstat(self._stderr).st_size
+        tail = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace")
+        return tail.strip().splitlines()[-1] if tail.strip() else "it said nothing"
+
+    # ------------------------------------------------------------------ scenarios
+
+    def reserve(self, world_size: int) -> None:
+        """Say how many ranks a later scenario will need, so that one launch serves them all."""
+        self._size = max(self._size, min(world_size, self._options.max_ranks))
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan and return what was observed.
+
+        Raises UnsupportedError where the backend cannot run this scenario, LaunchError where the
+        environment could not.
+        """
+        options = self._options
+        if plan.world_size > options.max_ranks:
+            message = (
+                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be started; "
+                "--max-ranks raises the limit"
+            )
+            raise LaunchError(message)
+        self.reserve(plan.world_size)
+        self._number += 1
+        if options.timeout_s is not None:
+            plan = replaced_timeout(plan, options.timeout_s)
+        order = Order(
+            number=self._number,
+            plan=plan,
+            backend=options.backend,
+            plugins=options.plugins,
+            share_gpu=options.share_gpu,
+        )
+        job = Job(
+            order=order,
+            watch=watch_for(plan, predicted, confirm=options.confirm),
+            size=plan.world_size if options.isolate else self._size,
+            fresh=options.isolate,
+        )
+        start_s = time.monotonic()
+        findings = self._ask(job)
+        return observed(plan, findings, duration_s=time.monotonic() - start_s)
+
+    def _ask(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
+        if self._host is None or self._host.poll() is not None:
+            self._stop()
+            self._start()
+        control = self._control
+        assert control is not None  # noqa: S101 -- started above
+        try:
+            control.send(job)
+            answer = pickle.loads(control.recv_bytes())  # noqa: S301 -- from our own host
+        except (EOFError, OSError) as error:
+            said = self._said()
+            self._stop()
+            message = f"the process that holds the workers ended: {said}"
+            raise LaunchError(message) from error
+        if isinstance(answer, LaunchError | UnsupportedError):
+            raise answer
+        return answer
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of the host and its workers."""
+    own = {**ENVIRONMENT, **os.environ}
+    if "GLOO_SOCKET_IFNAME" not in own:
+        names = {name for _, name in socket.if_nameindex()}
+        own.update({"GLOO_SOCKET_IFNAME": name for name in LOOPBACK if name in names})
+    return own

@@ -1,0 +1,133 @@
+"""Messages through a torch store: any number of writers, one reader, in order of arrival.
+
+A store is a dictionary that can add and wait. A writer takes the next slot by `add` and stores its
+message there; the reader waits for one slot after the other. Arrays above a size travel beside
+the message, in pieces, so that neither the store's limit on a value nor memory is exceeded.
+"""
+
+from __future__ import annotations
+
+import pickle
+from datetime import timedelta
+from typing import Any, Protocol
+
+#: bytes; torch's store refuses values of 8 MiB
+PIECE = 4 << 20
+#: bytes; smaller arrays are pickled in place
+INLINE = 64 << 10
+#: bytes; a smaller message is one value of the store
+SMALL = 1 << 20
+
+
+class Store(Protocol):
+    """What is used of `torch.distributed.Store`."""
+
+    def set(self, key: str, value: bytes, /) -> None: ...  # noqa: D102 -- torch's own
+    def get(self, key: str, /) -> bytes: ...  # noqa: D102 -- torch's own
+    def add(self, key: str, amount: int, /) -> int: ...  # noqa: D102 -- torch's own
+    def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...  # noqa: D102 -- torch's own
+    def check(self, keys: list[str], /) -> bool: ...  # noqa: D102 -- torch's own
+    def delete_key(self, key: str, /) -> bool: ...  # noqa: D102 -- torch's own
+
+
+def arrives(store: Store, key: str, timeout_s: float) -> bool:
+    """Wait until `key` is there; False once `timeout_s` is over.
+
+    A store whose server is gone raises RuntimeError (`DistNetworkError`).
+    """
+    try:
+        store.wait([key], timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        if "timeout" in str(error).lower():
+            return False
+        raise
+    return True
+
+
+def put(store: Store, key: str, value: object) -> None:
+    """Store `value` under `key`, in pieces where it is large."""
+    large: list[memoryview] = []
+
+    def beside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < INLINE:
+            return True
+        large.append(raw)
+        return False
+
+    body = pickle.dumps(value, protocol=5, buffer_callback=beside)
+    if not large and len(body) <= SMALL:
+        store.set(key, body)
+        return
+    sizes = []
+    for number, buffer in enumerate((memoryview(body), *large)):
+        sizes.append(buffer.nbytes)
+        for start in range(0, buffer.nbytes, PIECE):
+            piece = buffer[start : start + PIECE]
+            store.set(f"{key}/{number}/{start}", bytes(piece))
+    store.set(key, b"!" + pickle.dumps(sizes))
+
+
+def fetch(store: Store, key: str) -> list[bytes | bytearray]:
+    """Take a stored value away, still pickled: its body, then the arrays that lay beside it."""
+    head = store.get(key)
+    store.delete_key(key)
+    if head[:1] != b"!":
+        return [head]
+    parts: list[bytes | bytearray] = []
+    for number, size in enumerate(pickle.loads(head[1:])):  # noqa: S301 -- from our own worker
+        part = bytearray(size)
+        for start in range(0, size, PIECE):
+            name = f"{key}/{number}/{start}"
+            piece = store.get(name)
+            part[start : start + len(piece)] = piece
+            store.delete_key(name)
+        parts.append(part)
+    return parts
+
+
+def opened(parts: list[bytes | bytearray]) -> Any:  # noqa: ANN401 -- whatever was put
+    """Unpickle what :func:`fetch` took."""
+    return pickle.loads(parts[0], buffers=parts[1:])  # noqa: S301 -- from our own worker
+
+
+class Outbox:
+    """The writers' end of a mailbox."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        """Write to the mailbox `name` in `store`."""
+        self._store = store
+        self._name = name
+
+    def post(self, message: object) -> None:
+        """Put a message into the next slot."""
+        slot = self._store.add(f"{self._name}/slots", 1)
+        put(self._store, f"{self._name}/{slot}", message)
+
+
+class Inbox:
+    """The reader's end of a mailbox."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        """Read the mailbox `name` in `store` from its first slot on."""
+        self._store = store
+        self._name = name
+        self._next = 1
+
+    def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
+        """Take the next message, still pickled; None if none arrives in time.
+
+        A writer that died between taking a slot and filling it leaves a hole, which is skipped as
+        soon as a later slot is filled.
+        """
+        key = f"{self._name}/{self._next}"
+        if not self._store.check([key]) and not (
+            timeout_s > 0 and arrives(self._store, key, timeout_s)
+        ):
+            later = f"{self._name}/{self._next + 1}"
+            if not self._store.check([later]):
+                return None
+            self._next += 1
+            key = later
+        self._next += 1
+        return fetch(self._store, key)

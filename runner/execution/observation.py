@@ -1,0 +1,119 @@
+"""From what the ranks told to the observed trace: endings settled, the outcome named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.problems import LaunchError, UnsupportedError
+from runner.scenario import PerRank, RaiseSpec
+from runner.trace import Event, RankTrace, Trace
+
+if TYPE_CHECKING:
+    from runner.execution.orders import Position
+    from runner.execution.supervisor import Findings
+    from runner.plan import Plan
+
+#: what a call raises that could not end within its timeout, itself or through its peer
+CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
+
+
+def observed(plan: Plan, findings: Findings, *, duration_s: float) -> Trace:
+    """Return the observed trace of a plan.
+
+    Raises UnsupportedError or LaunchError where a rank could not make its world.
+    """
+    if findings.unable:
+        raise unable(findings)
+    ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
+    ranks = _settled(plan, ranks)
+    any_told = next(iter(findings.told.values()), None)
+    notes = [note for told in findings.told.values() for note in told.notes if note]
+    return Trace(
+        backend=any_told.backend if any_told else "unknown",
+        outcome=outcome(ranks),
+        ranks=tuple(ranks),
+        duration_s=duration_s,
+        notes=tuple(notes),
+        environment=dict(findings.environment),
+    )
+
+
+def unable(findings: Findings) -> Exception:
+    """Return the error for ranks that could not make their world."""
+    first = findings.unable[min(findings.unable)]
+    kind = UnsupportedError if first.unsupported else LaunchError
+    if first.unsupported:
+        return kind(first.reason)
+    return kind(f"rank {first.rank} could not make the process group: {first.reason}")
+
+
+def _rank(rank: int, findings: Findings) -> RankTrace:
+    told = findings.told.get(rank)
+    died = findings.died.get(rank)
+    if told is not None:
+        if died is not None and told.trace.ending in {"finished", "blocked"}:
+            return replace(told.trace, ending="died", died=died)
+        return told.trace
+    position = findings.stuck.get(rank)
+    events = (_standing(position),) if position else ()
+    if died is not None:
+        return RankTrace(rank=rank, events=events, ending="died", died=died)
+    return RankTrace(rank=rank, events=events, ending="blocked")
+
+
+def _standing(position: Position) -> Event:
+    index, iteration = position
+    return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
+
+
+def _settled(plan: Plan, ranks: list[RankTrace]) -> list[RankTrace]:
+    """Call a rank blocked that raised only because its call could not end within its timeout.
+
+    So it is where no step and no top-level `raises` asked for what the timeout brings. A rank that
+    lost its peer counts as blocked with it where that peer timed out, and none died or raised
+    anything else.
+    """
+    if any(_stated(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
+        return ranks
+    last = {rank.rank: _raised_kind(rank) for rank in ranks if rank.ending == "raised"}
+    timed_out = "timeout" in last.values()
+    others = any(rank.ending == "died" for rank in ranks) or set(last.values()) - CASCADE
+    if not timed_out or others:
+        return ranks
+    return [_blocked(rank) if rank.rank in last else rank for rank in ranks]
+
+
+def _raised_kind(rank: RankTrace) -> str:
+    failure = rank.events[-1].failure if rank.events else None
+    return failure.kinds[0] if failure else "other"
+
+
+def _blocked(rank: RankTrace) -> RankTrace:
+    *before, last = rank.events
+    return replace(rank, ending="blocked", events=(*before, replace(last, state="blocked")))
+
+
+def _stated(plan: Plan, rank: int) -> bool:
+    """Return whether the scenario's top-level `raises` concerns a rank."""
+    raises = plan.scenario.expect.at_end.raises
+    if isinstance(raises, RaiseSpec):
+        return bool(raises.kinds)
+    if isinstance(raises, PerRank):
+        from runner.language.functions import NumpyArrays  # noqa: PLC0415 -- rarely needed
+        from runner.program import Process  # noqa: PLC0415 -- rarely needed
+
+        chosen = Process(plan, rank, NumpyArrays(), initialise=False).choose(raises)
+        return isinstance(chosen, RaiseSpec) and bool(chosen.kinds)
+    return False
+
+
+def outcome(ranks: list[RankTrace]) -> str:
+    """Name the outcome: the gravest ending decides."""
+    endings = {rank.ending for rank in ranks}
+    if "died" in endings:
+        return "crash"
+    if "raised" in endings:
+        return "error"
+    return "deadlock" if "blocked" in endings else "completes"
+

@@ -1,0 +1,115 @@
+"""What the near side and the workers say to each other: orders one way, messages the other.
+
+Everything here is a plain value that pickles; nothing knows how it travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from runner.plan import Plan
+    from runner.trace import RankTrace
+
+#: where a rank stands: the index of its step and the values of the loop variables around it
+Position: TypeAlias = tuple[int, tuple[int, ...]]
+
+#: the order that ends a worker
+STOP = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One scenario for the workers. `number` tells it from all others of one launch."""
+
+    number: int
+    plan: Plan
+    backend: str
+    plugins: tuple[str, ...] = ()
+    share_gpu: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Where one rank ends, as predicted: its ending, and its last position where it hangs."""
+
+    ending: str
+    position: Position | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What to watch a running scenario for.
+
+    `stops` says, for each rank, where it is predicted to end; empty where no deadlock is predicted,
+    or where the backend's own timeout is wanted. `patience_s` is the longest time that one
+    communication call may block before the backend itself must give up.
+    """
+
+    world_size: int
+    patience_s: float
+    stops: Mapping[int, Stop] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """A worker is up. `host` and `pid` name its process."""
+
+    rank: int
+    pid: int
+    host: str
+    torch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """A rank has not moved for a while, inside a communication call."""
+
+    rank: int
+    position: Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A rank that was stuck has moved on."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What a rank has to tell, once a scenario: everything that it saw."""
+
+    rank: int
+    trace: RankTrace
+    backend: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Free:
+    """A rank whose stuck call was broken is ready for the next scenario."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unable:
+    """A rank could not make its world; `unsupported` where the backend refuses the scenario."""
+
+    rank: int
+    reason: str
+    unsupported: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A rank was told by its agent to end, because another process of its launch died."""
+
+    rank: int
+
+
+Message: TypeAlias = Hello | Stuck | Moved | Told | Free | Unable | Leaving

@@ -1,0 +1,96 @@
+"""The progress board: what a rank has done, and where it is now.
+
+The main thread writes it, two stores a step; the watching thread and the last words of a dying
+process read it. Nothing is converted while the program runs: tensors are snapshots of torch's own,
+and become arrays when the account is given.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from runner.trace import Event, Failure, RankTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from runner.execution.orders import Position
+
+
+@dataclass(slots=True)
+class Record:
+    """One step as it was taken; `start_s` and `end_s` in seconds of the monotonic clock."""
+
+    position: Position
+    label: str
+    communicates: bool
+    start_s: float
+    end_s: float | None = None
+    failure: Failure | None = None
+    raised: bool = False
+    writes: dict[str, Any] = field(default_factory=dict)
+    observed: dict[str, Any] = field(default_factory=dict)
+
+
+class Board:
+    """The account of one rank in one scenario."""
+
+    def __init__(self, rank: int, convert: Callable[[Any], Any]) -> None:
+        """Begin; `convert` makes a value of a trace from a snapshot."""
+        self.rank = rank
+        self.records: list[Record] = []
+        self.initial: Mapping[str, Any] = {}
+        #: counts what happens; unchanged means that nothing did
+        self.moves = 0
+        #: the record of the communication call that the main thread is in
+        self.inside: Record | None = None
+        self.begin_s = time.monotonic()
+        self._convert = convert
+
+    def begin(self, initial: Mapping[str, Any]) -> None:
+        """Start the scenario's clock on this rank."""
+        self.initial = initial
+        self.begin_s = time.monotonic()
+
+    def enter(self, record: Record) -> None:
+        """Note that a step begins."""
+        self.records.append(record)
+        if record.communicates:
+            self.inside = record
+        self.moves += 1
+
+    def leave(self, record: Record) -> None:
+        """Note that a step ended, well or not."""
+        record.end_s = time.monotonic()
+        self.inside = None
+        self.moves += 1
+
+    def account(self, ending: str, died: str | None = None) -> RankTrace:
+        """Give the account so far. A step that has not ended is blocked, or running if local."""
+        return RankTrace(
+            rank=self.rank,
+            initial={name: self._convert(value) for name, value in self.initial.items()},
+            events=tuple(self._event(record) for record in tuple(self.records)),
+            ending=ending,
+            died=died,
+        )
+
+    def _event(self, record: Record) -> Event:
+        if record.end_s is None:
+            state = "blocked" if record.communicates else "running"
+        else:
+            state = "raised" if record.raised else "done"
+        convert = self._convert
+        return Event(
+            index=record.position[0],
+            label=record.label,
+            iteration=record.position[1],
+            state=state,
+            start_s=record.start_s - self.begin_s,
+            end_s=None if record.end_s is None else record.end_s - self.begin_s,
+            failure=record.failure,
+            writes={name: convert(value) for name, value in record.writes.items()},
+            observed={text: convert(value) for text, value in record.observed.items()},
+        )

@@ -1,0 +1,223 @@
+"""One rank's program, taken step by step on torch; everything that happens goes on the board.
+
+It knows the shapes of operations and no operation by name, and it knows nothing of other ranks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from runner.execution.errors import failure_of
+from runner.execution.rank import arguments
+from runner.execution.rank.board import Record
+from runner.execution.rank.values import snapshot
+from runner.operations.base import Ending, GroupCreation, Local, Waiting
+from runner.problems import ScenarioError
+from runner.program import Process
+from runner.scenario import PerRank, RaiseSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runner.execution.rank.board import Board
+    from runner.execution.rank.world import World
+    from runner.plan import Creation, Plan
+    from runner.program import Arrays, Call
+    from runner.trace import Failure
+
+
+class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for it
+    """The stuck call was broken from outside, after the verdict; the account is given already."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """Work that was started and may be waited for: what torch returned, what it writes."""
+
+    work: Any
+    written: tuple[str, ...]
+
+
+class Program:
+    """A rank of a plan, running."""
+
+    def __init__(
+        self, plan: Plan, world: World, arrays: Arrays, *, board: Board, broken: Callable[[], bool]
+    ) -> None:
+        """Hold nothing yet. `broken` tells whether the supervisor broke a call."""
+        self._world = world
+        self._board = board
+        self._broken = broken
+        self._pending: dict[str, Pending] = {}
+        #: every work handle, named or not: dropping one early would change what happens
+        self.works: list[Any] = []
+        self._creations = 0
+        self._plan = plan
+        self._arrays = arrays
+        self.process: Process
+
+    def _hold(self) -> None:
+        """Evaluate what the rank holds before step 1, where the groups are known already."""
+        world = self._world
+        self.process = Process(
+            self._plan,
+            world.rank,
+            self._arrays,
+            {
+                "group_rank()": world.group_rank,
+                "group_size()": world.group_size,
+                "group_ranks()": world.group_ranks,
+            },
+        )
+        self._board.begin({name: self._snapshot(name) for name in sorted(self.process.held)})
+
+    def _snapshot(self, name: str) -> Any:  # noqa: ANN401 -- a held value has any type
+        return snapshot(self._world.torch, self.process.scope.get(name))
+
+    # ------------------------------------------------------------------ running
+
+    def run(self) -> str:
+        """Create the groups and take every step; returns how the rank ended.
+
+        Raises Ending where a `fault` ends the process, Broken where the supervisor broke a call.
+        """
+        for creation in self._plan.creations:
+            if not self._create(creation):
+                return "raised"
+        self._hold()
+        walk = self.process.walk()
+        while True:
+            try:
+                call = next(walk, None)
+            except ScenarioError as error:
+                self._cannot_go_on(error)
+                return "raised"
+            if call is None:
+                return "finished"
+            if not self._take(call):
+                return "raised"
+
+    def _create(self, creation: Creation) -> bool:
+        """Create the groups of one entry of `groups:`; False where torch refuses."""
+        record = Record((-1, ()), f"{creation.kind} {creation.spec.name}", True, time.monotonic())  # noqa: FBT003 -- a record's own order
+        before = len(self._board.records)
+        self._board.enter(record)
+        try:
+            self._world.create(creation)
+        except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
+            self._note(record, error)
+            return False
+        finally:
+            self._board.leave(record)
+        del self._board.records[before:]
+        return True
+
+    def _cannot_go_on(self, error: ScenarioError) -> None:
+        """Note that the next step's arguments cannot be computed from what the rank holds."""
+        last = self._board.records[-1].position if self._board.records else (-1, ())
+        record = Record(last, "the next step", False, time.monotonic())  # noqa: FBT003 -- a record's own order
+        self._board.enter(record)
+        self._note(record, error)
+        self._board.leave(record)
+
+    def _note(self, record: Record, error: BaseException) -> Failure:
+        if record.communicates and self._broken():
+            raise Broken from error
+        failure = failure_of(error)
+        record.failure = failure
+        record.raised = True
+        return failure
+
+    # ------------------------------------------------------------------ one step
+
+    def _take(self, call: Call) -> bool:
+        """Take one step; False where it raised what it does not expect."""
+        operation = call.operation
+        communicates = operation is not None and not isinstance(operation, Local)
+        record = Record(
+            (call.step.index, call.iteration), call.label, communicates, time.monotonic()
+        )
+        board = self._board
+        board.enter(record)
+        goes_on = True
+        try:
+            if operation is not None:
+                record.writes = self._perform(call)
+        except Ending:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
+            goes_on = self._note(record, error).kinds[0] in self._expected(call)
+        board.leave(record)
+        if call.step.expect is not None:
+            try:
+                record.observed = self._observed(call)
+            except ScenarioError as error:
+                record.observed = {"": str(error)}
+        return goes_on
+
+    def _observed(self, call: Call) -> dict[str, Any]:
+        seen = self.process.observe(call.step)
+        return {text: snapshot(self._world.torch, value) for text, value in seen.items()}
+
+    def _expected(self, call: Call) -> tuple[str, ...]:
+        """Return the kinds that the step's own `raises` allows on this rank."""
+        raises = call.step.expect.raises if call.step.expect else None
+        if isinstance(raises, PerRank):
+            raises = self.process.choose(raises)
+        return raises.kinds if isinstance(raises, RaiseSpec) else ()
+
+    def _perform(self, call: Call) -> dict[str, Any]:
+        """Carry a step out; returns snapshots of what it may have stored into."""
+        operation = call.operation
+        if isinstance(operation, Local):
+            self._locally(call, operation)
+            written = call.written
+        elif isinstance(operation, Waiting):
+            written = self._wait(call, operation)
+        elif isinstance(operation, GroupCreation):
+            self._create_now(call, operation)
+            written = ()
+        else:
+            written = self._communicate(call)
+        return {name: self._snapshot(name) for name in written if name in self.process.held}
+
+    def _locally(self, call: Call, operation: Local) -> None:
+        duration_s = operation.duration_s(call.entry)
+        if duration_s > 0:
+            time.sleep(duration_s)
+        if operation.calls_torch:
+            operation.execute(self._world.dist, arguments.convert(self._world, call))
+        operation.run(self.process, call.entry)
+
+    def _communicate(self, call: Call) -> tuple[str, ...]:
+        assert call.operation is not None  # noqa: S101 -- an `expect` alone does not come here
+        work = call.operation.execute(self._world.dist, arguments.convert(self._world, call))
+        if not call.asynchronous:
+            return call.written
+        self.works.append(work)
+        handle = call.step.handle
+        if handle is not None:
+            self._pending[handle] = Pending(work=work, written=call.written)
+            self.process.handles.add(handle)
+        return ()
+
+    def _wait(self, call: Call, operation: Waiting) -> tuple[str, ...]:
+        written: set[str] = set()
+        for name in operation.handles(call.entry):
+            pending = self._pending.get(name)
+            if pending is None:
+                continue
+            for work in pending.work if isinstance(pending.work, list) else [pending.work]:
+                work.wait()
+            written.update(pending.written)
+        return tuple(sorted(written))
+
+    def _create_now(self, call: Call, operation: GroupCreation) -> None:
+        ordinal = self._creations
+        self._creations += 1
+        group = operation.group(call.entry, ordinal, self._world.plan.scenario.timeout_s)
+        handle = operation.execute(self._world.dist, arguments.convert(self._world, call))
+        self._world.adopt(group, handle)
+        self.process.join(group)

@@ -1,0 +1,226 @@
+"""The supervisor: gives a launch its orders and learns, through the store, how they went.
+
+It knows a store and nothing of processes, so that it serves a launch on any number of hosts. The
+positions that ranks publish tell it when a predicted deadlock has come about: then it gives the
+verdict, long before any timeout, and has the stuck calls broken from inside.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from runner.execution.mailbox import Inbox, opened
+from runner.execution.orders import (
+    STOP,
+    Free,
+    Hello,
+    Leaving,
+    Message,
+    Moved,
+    Order,
+    Position,
+    Stuck,
+    Told,
+    Unable,
+    Watch,
+)
+from runner.problems import LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from runner.execution.mailbox import Store
+
+#: seconds between two looks at what is not in the mail: deaths, deadlines
+LOOK_S = 0.02
+#: seconds for which a predicted deadlock must stand before it is confirmed
+SETTLE_S = 0.03
+#: seconds for which ranks must stand where nothing was predicted before survivors are given up
+QUIET_S = 0.3
+#: seconds that the others get after a rank was unable to make its world
+UNABLE_S = 1.0
+#: seconds that a broken call gets to come back
+FREE_S = 1.0
+#: seconds beyond a call's own timeout before a hang is called one
+GRACE_S = 5.0
+
+
+@dataclass(slots=True)
+class Course:
+    """How one scenario is going, as far as its mail tells."""
+
+    told: dict[int, Told] = field(default_factory=dict)
+    stuck: dict[int, Position] = field(default_factory=dict)
+    unable: dict[int, Unable] = field(default_factory=dict)
+    leaving: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
+    died: dict[int, str] = field(default_factory=dict)
+    moved_s: float = field(default_factory=time.monotonic)
+    broken: bool = False
+    hung: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """What is known of one scenario in the end. `usable`: the launch can take another."""
+
+    told: Mapping[int, Told]
+    stuck: Mapping[int, Position]
+    unable: Mapping[int, Unable]
+    died: Mapping[int, str]
+    usable: bool
+    hung: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Supervisor:
+    """Runs scenarios on the workers of one launch, one after the other."""
+
+    def __init__(self, store: Store, deaths: Callable[[], Mapping[int, str]]) -> None:
+        """Use `store`; `deaths` gives the ranks whose processes ended so far, and how."""
+        self._store = store
+        self._deaths = deaths
+        self._turns: dict[int, int] = {}
+
+    def greet(self, count: int, timeout_s: float) -> dict[int, Hello]:
+        """Wait until `count` workers are up. Raises LaunchError where one does not come up."""
+        inbox = Inbox(self._store, "mail")
+        came: dict[int, Hello] = {}
+        deadline_s = time.monotonic() + timeout_s
+        while len(came) < count:
+            parts = inbox.take(LOOK_S)
+            if parts is not None:
+                hello = opened(parts)
+                came[hello.rank] = hello
+            elif self._deaths():
+                rank, how = next(iter(self._deaths().items()))
+                message = f"worker {rank} ended before it was up ({how})"
+                raise LaunchError(message)
+            elif time.monotonic() > deadline_s:
+                absent = sorted(set(range(count)) - came.keys())
+                message = f"worker {absent[0]} was not up after {timeout_s:g} s"
+                raise LaunchError(message)
+        return came
+
+    def dismiss(self, count: int) -> None:
+        """Let `count` workers end."""
+        for rank in range(count):
+            self._turn(rank, STOP)
+
+    def _turn(self, rank: int, number: int) -> None:
+        turn = self._turns[rank] = self._turns.get(rank, 0) + 1
+        self._store.set(f"turn/{rank}/{turn}", str(number).encode())
+
+    # ------------------------------------------------------------------ one scenario
+
+    def run(self, order: Order, watch: Watch) -> Findings:
+        """Run one scenario to its end, whatever that is."""
+        name = f"scenario/{order.number}"
+        inbox = Inbox(self._store, f"{name}/mail")
+        self._store.set(f"order/{order.number}", pickle.dumps(order, protocol=5))
+        for rank in range(watch.world_size):
+            self._turn(rank, order.number)
+        course = Course()
+        while not self._over(course, watch):
+            parts = inbox.take(LOOK_S)
+            while parts is not None:
+                _note(course, opened(parts))
+                parts = inbox.take(0.0)
+            course.died.update(self._deaths())
+            if not course.broken and self._for_good(course, watch):
+                course.broken = True
+                course.moved_s = time.monotonic()
+                self._store.set(f"{name}/break", b"1")
+        self._store.set(f"{name}/over", b"1")
+        self._store.delete_key(f"order/{order.number}")
+        usable = not (course.died or course.leaving or course.unable)
+        usable = usable and len(course.told) == watch.world_size
+        if usable and course.broken:
+            usable = self._freed(course, inbox)
+        return Findings(
+            told=course.told,
+            stuck=course.stuck,
+            unable=course.unable,
+            died=course.died,
+            usable=usable,
+            hung=course.hung,
+        )
+
+    def _over(self, course: Course, watch: Watch) -> bool:
+        """Return whether nothing more is to be learnt."""
+        missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
+        if not missing:
+            return True
+        still_s = time.monotonic() - course.moved_s
+        if course.unable:
+            return still_s > UNABLE_S
+        if missing <= course.died.keys():
+            return still_s > SETTLE_S
+        return course.broken and still_s > FREE_S
+
+    def _for_good(self, course: Course, watch: Watch) -> bool:
+        """Return whether nobody moves any more: as predicted, because of a death, or for too long.
+
+        Every rank stands in a communication call or has ended; a rank that computes or sleeps is
+        neither, and is always waited for.
+        """
+        still_s = time.monotonic() - course.moved_s
+        running = set(range(watch.world_size)) - course.told.keys() - course.died.keys()
+        if course.unable or still_s < SETTLE_S or not running <= course.stuck.keys():
+            return False
+        if course.died or course.leaving:
+            return still_s > QUIET_S
+        if watch.stops and all(
+            _at_its_stop(course, rank, watch) for rank in range(watch.world_size)
+        ):
+            return True
+        course.hung = still_s > watch.patience_s + GRACE_S
+        return course.hung
+
+    def _freed(self, course: Course, inbox: Inbox) -> bool:
+        """Wait until every stuck call came back."""
+        deadline_s = time.monotonic() + FREE_S
+        held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
+        while not held <= course.free:
+            parts = inbox.take(LOOK_S)
+            if parts is not None:
+                _note(course, opened(parts))
+            elif time.monotonic() > deadline_s or self._deaths():
+                return False
+        return True
+
+
+def _at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
+    """Return whether a rank is where it was predicted to end."""
+    stop = watch.stops[rank]
+    told = course.told.get(rank)
+    if told is not None:
+        return stop.ending == "possibly_blocked" or told.trace.ending == stop.ending
+    position = course.stuck.get(rank)
+    if position is None:
+        return False
+    return stop.ending == "possibly_blocked" or position == stop.position
+
+
+def _note(course: Course, message: Message) -> None:
+    """Take in one message."""
+    course.moved_s = time.monotonic()
+    match message:
+        case Told():
+            course.told[message.rank] = message
+            course.stuck.pop(message.rank, None)
+        case Stuck():
+            course.stuck[message.rank] = message.position
+        case Moved():
+            course.stuck.pop(message.rank, None)
+        case Unable():
+            course.unable[message.rank] = message
+        case Free():
+            course.free.add(message.rank)
+        case Leaving():
+            course.leaving.add(message.rank)
+        case Hello():
+            pass

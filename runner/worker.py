@@ -1,0 +1,194 @@
+"""The worker: one rank of one launch. Runs under torchrun, srun, or anything that sets its variables.
+
+`scenario run` forks it from a process that has torch already. By hand it is an ordinary program:
+
+    torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p
+
+It takes orders from the store that torchrun provides, one scenario after the other, and tells there
+what it saw. It is the one module that imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import signal
+import socket
+import warnings
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from runner.execution.backends import require_known
+from runner.execution.mailbox import Outbox, arrives
+from runner.execution.orders import STOP, Hello, Order, Unable
+from runner.execution.rank.board import Board
+from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
+from runner.execution.rank.program import Broken, Program
+from runner.execution.rank.values import converter
+from runner.execution.rank.watch import Running, Watcher
+from runner.execution.rank.world import Reaper, World
+from runner.language.functions import TorchArrays
+from runner.operations.base import Ending
+from runner.problems import LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.distributed import Store
+
+#: seconds between two looks whether the launch is still there, while no order comes
+PATIENCE_S = 60.0
+
+
+class Worker:
+    """One rank of a launch, from its first scenario to its last."""
+
+    def __init__(self, rank: int, connect: Callable[[], Store], *, lifeline: int | None) -> None:
+        """Connect to the store: once for the main thread, once for those beside it."""
+        self.rank = rank
+        self.store = connect()
+        self._beside = connect()
+        self._turn = 0
+        self._plugins: set[str] = set()
+        self._reaper = Reaper()
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline)
+        self._running: Running | None = None
+        self._world: World | None = None
+        self._works: list[Any] = []
+        self._stderr = StandardError()
+        self._last_words = LastWords(self._speak)
+
+    def serve(self) -> None:
+        """Take orders until told to stop."""
+        warnings.simplefilter("ignore")
+        self._watcher.listen()
+        hello = Hello(
+            rank=self.rank, pid=os.getpid(), host=socket.gethostname(), torch=torch.__version__
+        )
+        Outbox(self.store, "mail").post(hello)
+        while (number := self._next()) != STOP:
+            self._obey(pickle.loads(self.store.get(f"order/{number}")))  # noqa: S301 -- from our own supervisor
+
+    def _next(self) -> int:
+        """Wait for the number of the next scenario that this rank takes part in."""
+        self._turn += 1
+        key = f"turn/{self.rank}/{self._turn}"
+        while not arrives(self.store, key, PATIENCE_S):
+            continue
+        return int(self.store.get(key))
+
+    # ------------------------------------------------------------------ one scenario
+
+    def _obey(self, order: Order) -> None:
+        self._let_go(poison=False)
+        self._stderr.clear()
+        name = f"scenario/{order.number}"
+        mail = Outbox(self.store, f"{name}/mail")
+        try:
+            world = self._start(order, name)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
+            own = isinstance(error, LaunchError)
+            reason = str(error) if own else f"{type(error).__name__}: {error}"
+            mail.post(Unable(rank=self.rank, reason=reason))
+            return
+        board = Board(self.rank, converter(torch))
+        running = Running(
+            self._beside, name, board, backend=dist.get_backend(), poison=world.poison
+        )
+        self._running = running
+        self._watcher.begin(running)
+        program = Program(
+            order.plan,
+            world,
+            TorchArrays(torch, world.device),
+            board=board,
+            broken=lambda: self.store.check([f"{name}/break"]),
+        )
+        self._works = program.works
+        self._run(program, running, mail)
+
+    def _run(self, program: Program, running: Running, mail: Outbox) -> None:
+        try:
+            ending = program.run()
+        except Ending as fault:
+            running.tell("died", fault.how, via=mail)
+            die(fault.how)
+        except Broken:
+            running.tell("blocked", via=mail)
+            self._let_go(poison=True)
+            running.free(mail)
+            return
+        if ending == "raised":
+            # as if the process had ended: its peers lose it now, not when the scenario is over
+            self._let_go(poison=True)
+        running.tell(ending, via=mail)
+
+    def _start(self, order: Order, name: str) -> World:
+        for module in order.plugins:
+            if module not in self._plugins:
+                importlib.import_module(module)
+                self._plugins.add(module)
+        require_known(torch, order.backend)
+        device = self._device(order)
+        world = World(torch, order.plan, self.rank, device)
+        world.start(dist.PrefixStore(f"{name}/world", self.store), order.backend)
+        self._world = world
+        return world
+
+    def _device(self, order: Order) -> torch.device:
+        """Return where this rank's tensors live: its own GPU for NCCL, else the CPU."""
+        if "nccl" not in order.backend:
+            return torch.device("cpu")
+        count = torch.cuda.device_count()
+        index = int(os.environ.get("LOCAL_RANK", self.rank))
+        device = torch.device("cuda", index % count if order.share_gpu else index)
+        torch.cuda.set_device(device)
+        return device
+
+    def _let_go(self, *, poison: bool) -> None:
+        """Drop the world of the scenario before."""
+        world, self._world = self._world, None
+        works, self._works = self._works, []
+        if world is not None:
+            world.drop(self._reaper, works, poison=poison)
+
+    def _speak(self) -> None:
+        """Give the account of a process that is being aborted."""
+        if self._running is not None:
+            self._running.tell("died", "SIGABRT", notes=(self._stderr.tail(),))
+
+
+def die(how: str) -> NoReturn:
+    """End this process as a `fault` says: by a signal's name, or `exit N`."""
+    if how.startswith("exit"):
+        os._exit(int(how.split()[1]))
+    os.kill(os.getpid(), getattr(signal, how))
+    while True:
+        signal.pause()
+
+
+def connect(prefix: str) -> Store:
+    """Open a connection to the launch's store, where the launcher's variables say it is."""
+    client = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        timeout=timedelta(seconds=PATIENCE_S),
+    )
+    return dist.PrefixStore(prefix, client)
+
+
+def serve_launch(prefix: str, lifeline: int | None, closed: tuple[int, ...]) -> None:
+    """Be one worker of a launch that `runner.execution.host` forked.
+
+    `closed` are descriptors of the host that a worker must not keep open.
+    """
+    die_with_parent()
+    for descriptor in closed:
+        os.close(descriptor)
+    Worker(int(os.environ["RANK"]), lambda: connect(prefix), lifeline=lifeline).serve()
+    os._exit(0)
