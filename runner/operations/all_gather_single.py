@@ -8,7 +8,7 @@ import numpy as np
 
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, tensor
-from runner.operations.refusals import absent, invalid, misfit
+from runner.operations.refusals import absent, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,8 @@ steps:
             return refusal
         output, given = entry["output"], entry["input"]
         if str(output.dtype) != str(given.dtype):
-            return invalid(f"output is {output.dtype}, input {given.dtype}")
+            message = f"output is {output.dtype}, input {given.dtype}"
+            return Refusal(kind="dtype_mismatch", message=message)
         rest = tuple(given.shape)
         joined = (entry.size * rest[0], *rest[1:]) if rest else (entry.size,)
         if tuple(output.shape) not in {joined, (entry.size, *rest)}:

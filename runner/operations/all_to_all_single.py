@@ -68,7 +68,7 @@ steps:
         )
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
-        """Dtypes and row shapes must agree, and what i sends to j be what j expects of i."""
+        """Dtypes must agree, and what i sends to j have as many elements as j expects of i."""
         found = super().disagreements(entries)
         uneven = {
             entry.group_rank: f"{entry[name].shape[0]} rows of {name}"
@@ -79,10 +79,9 @@ steps:
         if uneven:
             what = "rows that do not divide by the group's size"
             return [*found, Disagreement(diagnosis="invalid_argument", what=what, values=uneven)]
-        rows = {entry[name].shape[1:] for entry in entries for name in ("input", "output")}
-        if len(rows) > 1 or any(
-            _splits(sender, "input")[receiver.group_rank]
-            != _splits(receiver, "output")[sender.group_rank]
+        if any(
+            _counts(sender, "input")[receiver.group_rank]
+            != _counts(receiver, "output")[sender.group_rank]
             for sender in entries
             for receiver in entries
         ):
@@ -96,22 +95,28 @@ steps:
         """MPI 4.1, 6.8: block j sent by i becomes block i of j."""
         pieces = [_pieces(entry) for entry in entries]
         return [
-            {"output": np.concatenate([sent[entry.group_rank] for sent in pieces])}
+            {
+                "output": np.concatenate([sent[entry.group_rank] for sent in pieces]).reshape(
+                    entry["output"].shape
+                )
+            }
             for entry in entries
         ]
 
 
-def _splits(entry: Entry, name: str) -> list[int]:
-    given: list[int] | None = entry[f"{name}_split_sizes"]
-    return given or [entry[name].shape[0] // entry.size] * entry.size
+def _counts(entry: Entry, name: str) -> list[int]:
+    """Return the number of elements that go to, or come from, each member."""
+    rows, *rest = entry[name].shape
+    sizes = entry[f"{name}_split_sizes"] or [rows // entry.size] * entry.size
+    return [int(size * np.prod(rest)) for size in sizes]
 
 
 def _pieces(entry: Entry) -> list[NDArray[Any]]:
-    return list(np.split(entry["input"], np.cumsum(_splits(entry, "input"))[:-1]))
+    return list(np.split(np.ravel(entry["input"]), np.cumsum(_counts(entry, "input"))[:-1]))
 
 
 def _described(entry: Entry) -> str:
-    return f"sends {_splits(entry, 'input')}; expects {_splits(entry, 'output')} rows"
+    return f"sends {_counts(entry, 'input')}, expects {_counts(entry, 'output')} elements"
 
 
 def _bad_splits(entry: Entry, name: str) -> Refusal | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Entry, Message, PointToPoint, Refusal
-from runner.operations.messages import named, refuse_peer, world_rank
+from runner.operations.messages import named, police_peer, refuse_peer, world_rank
 from runner.operations.params import GROUP, TAG, Param, tensor
 from runner.operations.refusals import invalid
 from runner.scenario import ListForm, PerRank, Record
@@ -137,6 +137,7 @@ steps:
         operations = []
         for item in arguments[OPS]:
             given = {name: value for name, value in item.items() if value is not None}
+            police_peer(dist, given, "peer")
             operations.append(dist.P2POp(getattr(dist, given.pop("op")), **given))
         return dist.batch_isend_irecv(operations)
 

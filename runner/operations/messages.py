@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Refusal
 from runner.operations.refusals import invalid
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from runner.operations.base import Entry
 
 
@@ -68,3 +70,23 @@ def refuse_peer(
     if peer == entry.rank:
         return invalid(f"{role} is the rank itself")
     return None
+
+
+def police_peer(dist: ModuleType, arguments: dict[str, Any], role: str) -> None:
+    """Raise ValueError for a peer that the group has not, before torch is called.
+
+    torch looks only at world ranks in a subgroup; for any other it dies of SIGSEGV on Gloo, or
+    waits in the store for a rank that never comes (measured on 2.13).
+    """
+    group = arguments.get("group")
+    size = dist.get_world_size(group)
+    if size < 0:
+        return
+    inside, world = arguments.get(f"group_{role}"), arguments.get(role)
+    if inside is not None and not 0 <= inside < size:
+        message = f"group_{role} {inside} is out of range for a group of {size} ranks"
+        raise ValueError(message)
+    whole = group is None or group is dist.group.WORLD
+    if world is not None and whole and not 0 <= world < size:
+        message = f"{role} {world} is out of range for a world of {size} ranks"
+        raise ValueError(message)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from runner.operations.base import Entry, Message, PointToPoint, Refusal
-from runner.operations.messages import named, peer_of, refuse_message
+from runner.operations.messages import named, peer_of, police_peer, refuse_message
 from runner.operations.params import GROUP, TAG, root, tensor
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class Recv(PointToPoint):
@@ -42,3 +47,8 @@ steps:
         """One message in."""
         peer = peer_of(entry, "src")
         return (Message(sends=False, peer=peer, tag=entry["tag"], buffer=entry["tensor"]),)
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch, once the peer is known to exist."""
+        police_peer(dist, arguments, "src")
+        return super().execute(dist, arguments)

@@ -9,7 +9,7 @@ import numpy as np
 from runner.operations.base import Collective, Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, invalid, misfit
+from runner.operations.refusals import absent, misfit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,7 +57,8 @@ steps:
             return refusal
         output, given = entry["output"], entry["input"]
         if str(output.dtype) != str(given.dtype):
-            return invalid(f"output is {output.dtype}, input {given.dtype}")
+            message = f"output is {output.dtype}, input {given.dtype}"
+            return Refusal(kind="dtype_mismatch", message=message)
         part = tuple(output.shape)
         joined = (entry.size * part[0], *part[1:]) if part else (entry.size,)
         if tuple(given.shape) not in {joined, (entry.size, *part)}:

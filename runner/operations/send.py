@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from runner.operations.base import Entry, Message, PointToPoint, Refusal
-from runner.operations.messages import peer_of, refuse_message
+from runner.operations.messages import peer_of, police_peer, refuse_message
 from runner.operations.params import GROUP, TAG, root, tensor
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class Send(PointToPoint):
@@ -42,3 +47,8 @@ steps:
         """One message out."""
         peer = peer_of(entry, "dst")
         return (Message(sends=True, peer=peer, tag=entry["tag"], payload=entry["tensor"]),)
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch, once the peer is known to exist."""
+        police_peer(dist, arguments, "dst")
+        return super().execute(dist, arguments)

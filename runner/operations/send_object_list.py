@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from runner.operations.base import Entry, Message, PointToPoint, Refusal
-from runner.operations.messages import peer_of, refuse_message
+from runner.operations.messages import peer_of, police_peer, refuse_message
 from runner.operations.params import GROUP, Param, root
 from runner.operations.refusals import invalid
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 class SendObjectList(PointToPoint):
@@ -45,3 +50,8 @@ steps:
         """One message out (torch sends two: the sizes, then the bytes)."""
         peer = peer_of(entry, "dst")
         return (Message(sends=True, peer=peer, tag=0, payload=entry["object_list"]),)
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch, once the peer is known to exist."""
+        police_peer(dist, arguments, "dst")
+        return super().execute(dist, arguments)

@@ -1,0 +1,156 @@
+"""The contract that every operation of the table keeps."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.operations import BY_NAME, OPERATIONS
+from runner.operations.base import (
+    Collective,
+    GroupCreation,
+    Local,
+    PointToPoint,
+    Waiting,
+)
+
+if TYPE_CHECKING:
+    from runner.operations.base import Operation
+
+SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local)
+
+#: LANGUAGE.md's list of communication functions, by torch's names
+COMMUNICATION = (
+    "send",
+    "recv",
+    "isend",
+    "irecv",
+    "batch_isend_irecv",
+    "broadcast",
+    "all_reduce",
+    "reduce",
+    "all_gather",
+    "all_gather_single",
+    "all_gather_into_tensor",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_tensor",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "monitored_barrier",
+    "broadcast_object_list",
+    "all_gather_object",
+    "gather_object",
+    "scatter_object_list",
+    "send_object_list",
+    "recv_object_list",
+    "all_reduce_coalesced",
+    "all_gather_coalesced",
+    "new_group",
+    "destroy_process_group",
+)
+
+every_operation = pytest.mark.parametrize(
+    "operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS]
+)
+
+
+def test_the_table_holds_every_action_of_the_language() -> None:
+    assert set(BY_NAME) == {*COMMUNICATION, "wait", "compute", "sleep", "fault"}
+
+
+def test_no_name_is_used_twice() -> None:
+    names = [name for operation in OPERATIONS for name in (operation.name, *operation.aliases)]
+    assert len(names) == len(set(names))
+
+
+@every_operation
+def test_an_operation_has_one_shape(operation: Operation) -> None:
+    assert sum(isinstance(operation, shape) for shape in SHAPES) == 1
+
+
+@every_operation
+def test_arguments_and_their_other_names_are_unique(operation: Operation) -> None:
+    names = [name for param in operation.params for name in (param.name, *param.aliases)]
+    assert len(names) == len(set(names))
+
+
+@every_operation
+def test_an_operation_describes_itself_and_each_argument(operation: Operation) -> None:
+    assert operation.__doc__
+    assert operation.__doc__.strip()[0].isupper()
+    for param in operation.params:
+        assert param.description.endswith("."), param.name
+        assert not (param.required and param.default is not None), param.name
+
+
+@every_operation
+def test_the_example_uses_the_operation(operation: Operation) -> None:
+    assert f"{operation.name}:" in operation.example
+    assert operation.example.startswith("world_size: ")
+
+
+@every_operation
+def test_a_bare_value_belongs_to_an_argument(operation: Operation) -> None:
+    if operation.bare is not None:
+        assert [param.name for param in operation.params] == [operation.bare]
+
+
+@every_operation
+def test_what_members_agree_on_exists(operation: Operation) -> None:
+    if not isinstance(operation, Collective):
+        return
+    names = {param.name for param in operation.params}
+    for what in operation.agree:
+        name, _, attribute = what.partition(".")
+        assert name in names or (name == "root" and operation.rooted), what
+        assert attribute in {"", "dtype", "shape", "length"}, what
+
+
+@every_operation
+def test_a_root_has_both_spellings(operation: Operation) -> None:
+    if isinstance(operation, Collective) and operation.rooted:
+        names = {param.name for param in operation.params}
+        assert {operation.rooted, f"group_{operation.rooted}"} <= names
+
+
+@every_operation
+def test_an_operation_travels_by_name(operation: Operation) -> None:
+    assert pickle.loads(pickle.dumps(operation)) is operation  # noqa: S301 -- made one line before
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", COMMUNICATION)
+def test_torch_takes_every_argument_under_one_of_its_names(name: str) -> None:
+    import torch.distributed as dist  # noqa: PLC0415 -- only this test needs torch in the process
+
+    operation = BY_NAME[name]
+    function = dist.P2POp.__init__ if name == "batch_isend_irecv" else getattr(dist, name)
+    known = set(inspect.signature(function).parameters)
+    params = operation.params
+    if name == "batch_isend_irecv":
+        assert set(inspect.signature(dist.batch_isend_irecv).parameters) == {params[0].name}
+        params = params[0].fields
+    own = {"name"} if name == "new_group" else set()
+    for param in params:
+        assert known & {param.name, *param.aliases} or param.name in own, param.name
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", COMMUNICATION)
+def test_torch_has_no_argument_that_the_table_lacks(name: str) -> None:
+    import torch.distributed as dist  # noqa: PLC0415 -- only this test needs torch in the process
+
+    devices = {"device", "device_ids", "device_id", "pg_options"}
+    ours = {
+        other for param in BY_NAME[name].params for other in (param.name, *param.aliases)
+    } | devices
+    if name in {"send_object_list", "recv_object_list"}:
+        ours.add("use_batch")  # how it is sent, not what
+    assert set(inspect.signature(getattr(dist, name)).parameters) <= ours
