@@ -1,0 +1,115 @@
+"""`scenario run`: check, run on a real backend under torchrun's machinery, judge."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.commands.options import finish, refuse, reporting, selecting, selection_of, terminal_of
+from runner.problems import LaunchError, ScenarioError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+def _launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
+    """Add the options that choose how scenarios are executed."""
+    for option in (
+        click.option(
+            "--share-gpu", is_flag=True, help="Let several NCCL ranks share one GPU (NCCL 2.30)."
+        ),
+        click.option(
+            "--confirm",
+            type=click.Choice(["prediction", "timeout"]),
+            default="prediction",
+            show_default=True,
+            help="How a predicted deadlock is confirmed: at once, when every rank stands where it "
+            "must, or by the backend's own timeout.",
+        ),
+        click.option(
+            "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="SECONDS",
+            help="The process-group timeout, in place of each scenario's own.",
+        ),
+        click.option(
+            "--plugin",
+            "plugins",
+            multiple=True,
+            metavar="MODULE",
+            help="Import this module in every worker first; it may register a backend. Repeatable.",
+        ),
+        click.option(
+            "--backend",
+            default="auto",
+            show_default=True,
+            metavar="NAME",
+            help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
+        ),
+        click.option("-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
+        click.option("--dry-run", is_flag=True, help="Analyse only; start no process."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("run")
+@selecting
+@_launching
+@reporting
+def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
+    """Check scenarios, run them on a real backend, and judge every rank.
+
+    PATHS are scenario files, or folders that hold some. With an invalid file nothing runs.
+    """
+    from runner import pipeline  # noqa: PLC0415 -- after the command line is parsed
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    report = terminal_of(options)
+    selection = selection_of(options)
+    try:
+        if options["dry_run"]:
+            outcome = pipeline.check(selection, report)
+        else:
+            outcome = pipeline.run(
+                selection,
+                lambda: _launcher(options),
+                report,
+                stop_at_failure=options["exitfirst"],
+            )
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        report.close()
+        click.echo(str(error), err=True)
+        raise SystemExit(pipeline.INCONCLUSIVE) from None
+    finally:
+        report.close()
+    finish(outcome, report, options)
+
+
+def _launcher(options: dict[str, Any]) -> Any:  # noqa: ANN401 -- runner.execution.Launcher
+    from runner.execution import Launcher, LaunchOptions  # noqa: PLC0415 -- only where it runs
+
+    return Launcher(
+        LaunchOptions(
+            backend=options["backend"],
+            plugins=tuple(options["plugins"]),
+            timeout_s=options["timeout"],
+            isolate=options["isolate"],
+            confirm=options["confirm"],
+            share_gpu=options["share_gpu"],
+            max_ranks=options["max_ranks"],
+        )
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Let SIGTERM end the run as Ctrl-C does: results are kept, workers are ended."""
+    del number, frame
+    raise KeyboardInterrupt

@@ -1,0 +1,136 @@
+"""Results as JSON, for other programs; schemas/result.schema.json describes them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from runner.report.prose import blocked_of
+
+if TYPE_CHECKING:
+    from runner.pipeline import Outcome, Result
+    from runner.problems import Mark, Problem
+    from runner.trace import Trace
+    from runner.verdict.finding import Finding
+
+VERSION = 1
+
+
+def document(outcome: Outcome) -> dict[str, Any]:
+    """Return the whole of the results as plain data."""
+    return {
+        "version": VERSION,
+        "environment": environment(outcome),
+        "exit_code": outcome.exit_code,
+        "interrupted": outcome.interrupted,
+        "duration_s": round(outcome.duration_s, 6),
+        "results": [entry(result) for result in outcome.results],
+    }
+
+
+def text(outcome: Outcome) -> str:
+    """Return the document as JSON text that ends in a line break."""
+    return json.dumps(document(outcome), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def environment(outcome: Outcome) -> dict[str, str]:
+    """Return what the run knows of torch and the backend; empty where nothing ran."""
+    for result in outcome.results:
+        observed = result.verdict.observed
+        if observed is not None:
+            return {**observed.environment, "backend": observed.backend}
+    return {}
+
+
+def entry(result: Result) -> dict[str, Any]:
+    """Return one result as plain data."""
+    verdict = result.verdict
+    return {
+        "file": result.file,
+        "case": result.case,
+        "verdict": verdict.status,
+        "duration_s": round(result.duration_s, 6),
+        "predicted": None if verdict.predicted is None else _predicted(verdict.predicted),
+        "observed": None if verdict.observed is None else _observed(verdict.observed),
+        "problems": [
+            *(_problem(problem) for problem in verdict.problems),
+            *(_finding(finding) for finding in verdict.findings),
+        ],
+        "reason": verdict.reason,
+        "notes": list(verdict.notes),
+        "silently_wrong": verdict.silently_wrong,
+        "compared": verdict.compared,
+    }
+
+
+def _predicted(trace: Trace) -> dict[str, Any]:
+    return {
+        "outcome": trace.outcome,
+        "open": list(trace.open),
+        "diagnoses": [diagnosis.name for diagnosis in trace.diagnoses],
+        "explanations": [
+            {
+                "diagnosis": diagnosis.name,
+                "prose": diagnosis.prose,
+                "ranks": list(diagnosis.ranks),
+                "odd": list(diagnosis.odd),
+            }
+            for diagnosis in trace.diagnoses
+        ],
+        "blocked": _blocked(trace),
+        "limits": list(trace.limits),
+    }
+
+
+def _observed(trace: Trace) -> dict[str, Any]:
+    return {
+        "outcome": trace.outcome,
+        "blocked": _blocked(trace),
+        "backend": trace.backend,
+        "duration_s": round(trace.duration_s, 6),
+        "died": {str(rank.rank): rank.died for rank in trace.ranks if rank.died is not None},
+        "raised": {
+            str(rank.rank): list(event.failure.kinds)
+            for rank in trace.ranks
+            for event in rank.events[-1:]
+            if rank.ending == "raised" and event.failure is not None
+        },
+        "notes": list(trace.notes),
+    }
+
+
+def _blocked(trace: Trace) -> dict[str, str]:
+    return {str(rank): label for rank, label in blocked_of(trace).items()}
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {
+        "code": problem.code,
+        **_place(problem.mark),
+        "message": problem.message,
+        "hint": problem.hint,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
+    relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
+    return {
+        "code": finding.code,
+        **_place(finding.mark),
+        "message": finding.prose,
+        "hint": finding.guess,
+        "alone": finding.witness,
+        "ranks": list(finding.ranks),
+        "step": finding.label,
+        "iteration": list(finding.iteration),
+        "name": finding.name,
+        "max_abs": max(absolute) if absolute else None,
+        "max_rel": max(relative) if relative else None,
+    }
+
+
+def _place(mark: Mark | None) -> dict[str, Any]:
+    if mark is None:
+        return {"file": None, "line": None, "column": None}
+    return {"file": mark.source.path, "line": mark.line, "column": mark.column}

@@ -1,0 +1,153 @@
+"""What a result says to a person, line by line: plain text with the style that a terminal gives it.
+
+Every reporter of text takes its lines from here, so that a terminal, a log in CI and an error in
+pytest say the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from runner.problems import Problem
+
+if TYPE_CHECKING:
+    from runner.pipeline import Result
+    from runner.problems import Mark
+    from runner.trace import Trace
+    from runner.verdict.finding import Finding, Verdict
+
+Style: TypeAlias = Literal[
+    "plain", "strong", "dim", "caret", "PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"
+]
+
+#: how a difference's two numbers are told apart, by who stands alone
+SIDES = {
+    "expectation": "yours≠what the semantics give",
+    "backend": "expected≠what the run gave",
+    "reference": "yours and the run's≠the reference's",
+}
+
+#: findings shown whole for one case; the rest is counted
+MOST_FINDINGS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a report."""
+
+    text: str
+    style: Style = "plain"
+
+
+def headline(result: Result) -> Line:
+    """Return the line that names a case and its verdict."""
+    status = result.verdict.status
+    name = result.file if result.case == result.file else f"{result.file}::{result.case}"
+    took = f"  {milliseconds(result.duration_s)}" if result.duration_s else ""
+    return Line(f"{status:<12} {name}{took}", status)
+
+
+def milliseconds(duration_s: float) -> str:
+    """Return a duration as a person reads it."""
+    return f"{duration_s * 1000:.0f} ms" if duration_s < 1 else f"{duration_s:.2f} s"
+
+
+def details(result: Result) -> list[Line]:
+    """Return everything below the headline: problems, findings, the reason; nothing for a pass."""
+    verdict = result.verdict
+    lines: list[Line] = []
+    for problem in verdict.problems:
+        lines += problem_lines(problem)
+    for finding in verdict.findings[:MOST_FINDINGS]:
+        lines += finding_lines(finding)
+    left_out = len(verdict.findings) - MOST_FINDINGS
+    if left_out > 0:
+        lines.append(Line(f"  ... and {left_out} more findings", "dim"))
+    if verdict.reason:
+        lines.append(Line(f"  {verdict.reason}"))
+    if verdict.status == "FAILED" and verdict.observed is None:
+        lines.append(Line("  found by the analysis; no process was started", "dim"))
+    return lines
+
+
+def problem_lines(problem: Problem) -> list[Line]:
+    """Return a problem: place, message, code, the line with a caret, the hint."""
+    place = f"{problem.mark}: " if problem.mark else ""
+    lines = [Line(f"{place}{problem.message} [{problem.code}]", "strong")]
+    lines += _excerpt(problem.mark, "    ")
+    if problem.hint:
+        lines.append(Line(f"  hint: {problem.hint}"))
+    return lines
+
+
+def finding_lines(finding: Finding) -> list[Line]:
+    """Return a finding: who stands alone, what, where in the file, the numbers, the guess."""
+    lines = [Line(f"  {finding.headline}: {finding.prose} [{finding.code}]", "strong")]
+    if finding.mark is not None:
+        lines.append(Line(f"    {finding.mark}", "dim"))
+        lines += _excerpt(finding.mark, "        ")
+    if finding.label is not None:
+        lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
+    lines += _numbers(finding)
+    if finding.guess:
+        lines.append(Line(f"    perhaps: {finding.guess}"))
+    return lines
+
+
+def _iterations(finding: Finding) -> str:
+    at = f", iteration {', '.join(map(str, finding.iteration))}" if finding.iteration else ""
+    return f"{at} (and {finding.more} more)" if finding.more else at
+
+
+def _numbers(finding: Finding) -> list[Line]:
+    from runner.report.grid import grid_lines  # noqa: PLC0415 -- NumPy only where numbers differ
+
+    grid = grid_lines(finding.differences)
+    if not grid:
+        return []
+    lines = [Line(f"    by rank and index, {SIDES[finding.witness]}:", "dim")]
+    lines += [Line(f"      {line}") for line in grid]
+    absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
+    relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
+    if absolute:
+        text = f"    largest error: {max(absolute):.6g} absolute"
+        lines.append(Line(f"{text}, {max(relative):.6g} relative" if relative else text))
+    return lines
+
+
+def _excerpt(mark: Mark | None, indent: str) -> list[Line]:
+    shown = Problem(code="", message="", mark=mark).excerpt()
+    if shown is None or not shown[0].strip():
+        return []
+    return [Line(f"{indent}{shown[0]}"), Line(f"{indent}{shown[1]}", "caret")]
+
+
+# ---------------------------------------------------------------------------- what a trace says
+
+
+def blocked_of(trace: Trace) -> dict[int, str]:
+    """Return which ranks a trace leaves blocked (for sure, or as observed), each in which step."""
+    return {
+        rank.rank: rank.events[-1].label
+        for rank in trace.ranks
+        if rank.ending == "blocked" and rank.events
+    }
+
+
+def more(verdict: Verdict) -> list[Line]:
+    """Return what `-v` adds: prediction and observation, the diagnoses' prose, the notes."""
+    lines: list[Line] = []
+    for title, trace in (("predicted", verdict.predicted), ("observed", verdict.observed)):
+        if trace is not None:
+            text = f"    {title}: {trace.outcome}"
+            blocked = blocked_of(trace)
+            if blocked:
+                text += "; blocked: " + ", ".join(f"{r} in `{s}`" for r, s in blocked.items())
+            lines.append(Line(text, "dim"))
+    if verdict.predicted is not None:
+        lines += [
+            Line(f"    {diagnosis.name}: {diagnosis.prose}", "dim")
+            for diagnosis in verdict.predicted.diagnoses
+        ]
+    return lines + [Line(f"    note: {note}", "dim") for note in verdict.notes]
