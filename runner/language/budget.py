@@ -1,0 +1,83 @@
+"""What one expression may make: the elements of its tensors, the items of its lists.
+
+Reset when the evaluation of an expression begins, charged before anything is allocated. The
+bounds come with the compiled expression, so that whoever compiled it has decided.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from runner.language.limits import DEFAULT, FLAGS, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+#: tensors that one expression may make, each of the largest size
+_WORK = 8
+
+#: multiplications of one matmul, in units of the elements of the largest tensor
+_MATMUL = 64
+
+
+class Budget:
+    """The state of one executor's evaluation; evaluations never overlap in it."""
+
+    __slots__ = ("elements", "items", "items_left", "work_left")
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        """Open it with bounds for what is made outside of expressions."""
+        self.begin(limits.max_elements, limits.max_items)
+
+    def begin(self, elements: int, items: int) -> None:
+        """Open the budget of one evaluation."""
+        self.elements = elements
+        self.work_left = elements * _WORK
+        self.items = self.items_left = items
+
+    def tensor(self, count: int) -> None:
+        """Charge a tensor of `count` elements; ValueError where it is too large."""
+        if count > self.elements:
+            raise ValueError(too_large(count, self.elements))
+        self.work_left -= count
+        if self.work_left < 0:
+            most = self.elements * _WORK
+            message = f"its tensors have more than {most} elements in all"
+            raise ValueError(_raised(message, "max_elements"))
+
+    def shaped(self, shape: Iterable[int]) -> None:
+        """Charge a tensor of that shape."""
+        self.tensor(prod(shape))
+
+    def matmul(self, multiplications: int) -> None:
+        """Refuse a matrix product of too many multiplications."""
+        if multiplications > self.elements * _MATMUL:
+            message = f"a matrix product of {multiplications} multiplications is too large"
+            raise ValueError(_raised(message, "max_elements"))
+
+    def listed(self, count: int) -> None:
+        """Charge `count` list items; ValueError where they are too many."""
+        self.items_left -= count
+        if self.items_left < 0:
+            message = f"its lists have more than {self.items} items in all"
+            raise ValueError(_raised(message, "max_items"))
+
+    def nested(self, value: object) -> int:
+        """Charge every item of a nested list, as often as it is reached; return how many."""
+        if not isinstance(value, list | tuple | range):
+            return 0
+        self.listed(len(value))
+        if isinstance(value, range):
+            return len(value)
+        return len(value) + sum(self.nested(item) for item in value)
+
+
+def too_large(count: int, most: int) -> str:
+    """Return the complaint about a tensor of too many elements."""
+    flag = FLAGS["max_elements"]
+    return f"a tensor of {count} elements is too large; at most {most} ({flag} raises the bound)"
+
+
+def _raised(message: str, bound: str) -> str:
+    return f"{message} ({FLAGS[bound]} raises the bound)"
