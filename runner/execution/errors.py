@@ -23,6 +23,15 @@ TORCH = (
     (r"Split sizes|invalid tensor size|incorrect size|must have the same size", "shape_mismatch"),
 )
 
+#: refused at the call by a backend's front, alike in Gloo and NCCL
+ARGUMENTS = (
+    (r"does not divide equally|invalid size of output tensor|sizes\(\)\.vec\(\)", "shape_mismatch"),
+    (r"Check failed: .*dtype", "dtype_mismatch"),
+    (r"expected length \d|Incorrect (in|out)put list size|splits not equal", "invalid_argument"),
+    (r"(must be|equal to|does not match) world size", "invalid_argument"),
+    (r"invalid root rank|no tensor arguments to this function", "invalid_argument"),
+)
+
 #: what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: the aspects that differ stand at the message's end
 DETAIL = (
     (r"Detected mismatch between collectives.*differ in.*Op type", "other"),
@@ -58,7 +67,7 @@ NCCL = (
 
 TABLE = tuple(
     (re.compile(pattern, re.DOTALL), kind)
-    for pattern, kind in (*DETAIL, *GLOO, *NCCL, *STORE, *TORCH)
+    for pattern, kind in (*DETAIL, *ARGUMENTS, *GLOO, *NCCL, *STORE, *TORCH)
 )
 
 #: where the words say nothing

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, Param, tensors
-from runner.operations.refusals import absent, invalid, misfit, mixed_dtypes
+from runner.operations.refusals import absent, arrays_in, invalid, misfit, mixed_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ steps:
         """Refuse None, several dtypes, and output lists that do not fit the inputs."""
         return (
             absent(entry, "input_tensor_list", "output_tensor_lists")
-            or mixed_dtypes(entry, "input_tensor_list", "output_tensor_lists")
+            or mixed_dtypes(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
 
@@ -71,6 +71,10 @@ def _ill_fitting(entry: Entry) -> Refusal | None:
         return invalid("input_tensor_list is empty")
     if len(outputs) != entry.size:
         return invalid(f"output_tensor_lists needs {entry.size} lists, one for each member")
+    dtypes = {str(item.dtype) for item in (*inputs, *arrays_in(outputs))}
+    if len(dtypes) > 1:
+        message = f"the outputs are of another dtype than the inputs: {', '.join(sorted(dtypes))}"
+        return Refusal(kind="dtype_mismatch", message=message)
     shapes = [tuple(item.shape) for item in inputs]
     for index, row in enumerate(outputs):
         if len(row) != len(inputs):

@@ -124,6 +124,9 @@ def _bad_splits(entry: Entry, name: str) -> Refusal | None:
         return misfit(f"{name} has no dimension 0")
     sizes, rows = entry[f"{name}_split_sizes"], entry[name].shape[0]
     if not sizes:
+        either = entry["input_split_sizes"] or entry["output_split_sizes"]
+        if either and rows % entry.size:
+            return misfit(f"the {rows} rows of {name} do not divide by {entry.size}")
         return None
     if len(sizes) != entry.size:
         return invalid(f"{name}_split_sizes needs {entry.size} sizes, one for each member")
