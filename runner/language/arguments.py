@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language import forms
 from runner.language.expressing import FAILED, constant_value, expression
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from runner.operations.params import Param
     from runner.scenario import Form
 
-    Reader: TypeAlias = Callable[[Node, Context, Param], Form]
+
+Reader: TypeAlias = "Callable[[Node, Context, Param], Form]"
 
 
 def argument(node: Node, context: Context, param: Param) -> Form:
@@ -320,7 +321,7 @@ def _police_target(name: str, key: Scalar, context: Context) -> None:
         )
 
 
-READERS: dict[str, Any] = {
+READERS: dict[str, Reader] = {
     "tensor": _tensor,
     "tensors": _tensors,
     "tensor_lists": _tensor_lists,

@@ -17,7 +17,7 @@ from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
 from runner.language.steps import step_list
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.language.use import Library, declared_inputs, police_library, project_root
+from runner.language.use import Library, declared_inputs, police_library
 from runner.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Mapping_
     from pathlib import Path
 
-    from runner.scenario import Form
+    from runner.scenario import Form, GroupSpec
 
 VERSION = 1
 
@@ -87,7 +87,7 @@ def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Contex
         index=itertools.count(),
         step_names=set(),
         taken=set(names.readable | names.handles),
-        library=Library(project_root(path)),
+        library=Library(path),
         path=resolved,
         chain=(resolved,),
     )
@@ -127,7 +127,7 @@ def _scenario(
         backends=backends,
         timeout_s=_timeout(tree, context),
         debug=_debug(tree.get("debug"), context),
-        groups=_section(tree, "groups", context, group_specs, ()),
+        groups=_groups(tree.get("groups"), context),
         tensors=_values(tree, "tensors", context, forms.value),
         objects=_values(tree, "objects", context, object_value),
         steps=step_list(tree.get("steps"), context),
@@ -281,25 +281,25 @@ def _debug(node: Node | None, context: Context) -> str:
 def _values(
     tree: Mapping, key: str, context: Context, build: Callable[[Node, Context], Form]
 ) -> dict[str, Form]:
-    def read(node: Node, there: Context) -> dict[str, Form]:
-        if not isinstance(node, Mapping):
-            forms.wrong_type(node, there, f"`{key}`", "a mapping from names to values")
-            return {}
-        found: dict[str, Form] = {}
-        for name, value in node.entries:
-            if isinstance(name, Scalar) and isinstance(name.value, str):
-                found[name.value] = build(value, there)
-            else:
-                there.faults.add("bad_name", f"{kind_of(name)} is no name", name.mark)
-        return found
-
-    return _section(tree, key, context, read, {})
-
-
-def _section(
-    tree: Mapping, key: str, context: Context, read: Callable[[Node, Context], Any], empty: Any
-) -> Any:  # noqa: ANN401 -- what `read` makes of it
+    """Return a mapping from names to values; empty where there is none."""
     node = tree.get(key)
-    if node is None or (isinstance(node, Scalar) and node.value is None):
-        return empty
-    return read(node, context)
+    if node is None or _is_empty(node):
+        return {}
+    if not isinstance(node, Mapping):
+        forms.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
+        return {}
+    found: dict[str, Form] = {}
+    for name, value in node.entries:
+        if isinstance(name, Scalar) and isinstance(name.value, str):
+            found[name.value] = build(value, context)
+        else:
+            context.faults.add("bad_name", f"{kind_of(name)} is no name", name.mark)
+    return found
+
+
+def _groups(node: Node | None, context: Context) -> tuple[GroupSpec, ...]:
+    return () if node is None or _is_empty(node) else group_specs(node, context)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
     node, context = _resolved(node, context)
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
+    if keyword.iskeyword(node.value) and node.value in context.readable:
+        return FAILED  # where it is defined, it is told that the name cannot be taken
     text = substituted(node, context)
     if text is None:
         return FAILED
@@ -110,7 +113,7 @@ def place_of(word: str, node: Scalar) -> Mark:
 
 def constant_value(
     node: Node, context: Context, *, what: str, extra: dict[str, Any] | None = None
-) -> Any:
+) -> Any:  # noqa: ANN401 -- a value has any type
     """Return the value of a number, or of an expression over parameters; None where it fails.
 
     `what` names the thing in messages: `world_size`. `extra` are further names it may read.

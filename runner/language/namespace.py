@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,8 @@ from runner.operations.base import GroupCreation
 from runner.scenario import DTYPES, REDUCE_OPS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from runner.language.context import Context, Faults
     from runner.problems import Mark
 

@@ -64,7 +64,7 @@ def resolve_tagged(text: str, tag: str) -> Any:  # noqa: ANN401
         return text
     value = resolve_plain(text)
     wanted = SCALAR_TAGS[tag]
-    if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
+    if type(value) not in wanted:
         message = f"{text!r} is no {tag.removeprefix(TAG_PREFIX)}"
         raise ValueError(message)
-    return float(value) if float in wanted else value
+    return float(text) if float in wanted else value

@@ -7,9 +7,9 @@ below the project's root: a scenario cannot reach into the rest of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Mapping_
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from runner.language import forms
 from runner.language.context import Binding, Context, Inlined, Names
@@ -18,6 +18,9 @@ from runner.language.namespace import definitions, named, police_definitions, po
 from runner.language.reader import read_tree
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.problems import ScenarioError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping as Mapping_
 
 #: keys that a used file may have
 LIBRARY_KEYS = ("version", "name", "description", "tags", "inputs", "steps")
@@ -35,10 +38,18 @@ class Input:
 
 @dataclass(slots=True)
 class Library:
-    """The files that a scenario uses, each read once."""
+    """The files that a scenario uses, each read once. `root` is found when first asked for."""
 
-    root: Path
+    path: Path
     read: dict[Path, Mapping | None] = field(default_factory=dict)
+    _root: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder below which files may be used."""
+        if self._root is None:
+            self._root = project_root(self.path)
+        return self._root
 
 
 def project_root(path: Path) -> Path:

@@ -1,0 +1,331 @@
+"""The JSON Schema of a scenario file, made from the operations' own declarations.
+
+An editor's YAML language server completes and explains every key from it. `load` does not
+validate against it: its own messages name the fault, where a schema can only say that none of
+forty alternatives fits. That both accept the same files is tested.
+
+    python -m runner.language.schema > schemas/scenario.schema.json
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import yaml
+
+from runner.language.outcomes import FINAL_KEYS, KNOWN_BACKENDS
+from runner.language.schema_parts import (
+    NOTHING,
+    TEXT,
+    Schema,
+    any_of,
+    argument,
+    closed,
+    definitions,
+    per_rank,
+    ref,
+)
+from runner.language.steps import BESIDE, INSERT, REPEAT
+from runner.operations import OPERATIONS
+
+if TYPE_CHECKING:
+    from runner.operations.base import Operation
+
+
+def scenario_schema() -> Schema:
+    """Return the schema of a scenario file, and of a file with `inputs:`."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Scenario",
+        "description": "A small distributed program, and what must come of it.",
+        **closed(_top_level()),
+        "required": ["steps"],
+        "if": {"required": ["inputs"]},
+        "then": {"propertyNames": {"enum": list(_LIBRARY)}},
+        "else": {"required": ["world_size"]},
+        "$defs": {
+            **definitions(),
+            "step": _step(),
+            "final": _final(),
+            "constant": {
+                "description": "A number, a list, a word, or an expression over parameters.",
+                "type": ["number", "boolean", "string", "array", "null"],
+            },
+        },
+    }
+
+
+def scenario_schema_text() -> str:
+    """Return the schema as the text of schemas/scenario.schema.json."""
+    return json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+_LIBRARY = ("version", "name", "description", "tags", "inputs", "steps")
+
+
+# ---------------------------------------------------------------------- the top level
+
+
+def _top_level() -> dict[str, Schema]:
+    return {**_about(), **_world(), **_program()}
+
+
+def _about() -> dict[str, Schema]:
+    return {
+        "version": {
+            "description": "The version of the language.",
+            "const": 1,
+            "default": 1,
+        },
+        "name": {
+            "description": "The name in reports; the file's stem if left out.",
+            **TEXT,
+        },
+        "description": {
+            "description": "What a reader should learn from it.",
+            "type": "string",
+        },
+        "tags": {
+            "description": "Words to select by: `scenario run --tag tutorial`.",
+            "anyOf": [{"type": "array", "items": TEXT}, {"type": "string"}],
+            "examples": [["groups", "tutorial"]],
+        },
+        "backends": {
+            "description": "Where the scenario is meaningful; every backend if left out.",
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}, "minItems": 1},
+                {"type": "string"},
+            ],
+            "examples": [["gloo", "nccl"]],
+        },
+    }
+
+
+def _world() -> dict[str, Schema]:
+    return {
+        "world_size": {
+            "description": "The number of ranks; an expression may use parameters.",
+            "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string"}],
+            "examples": [2, 8, "2 * pairs"],
+        },
+        "parameters": {
+            "description": "Named constants; `--set width=9` overrides one.",
+            "anyOf": [{"type": "object", "additionalProperties": ref("constant")}, NOTHING],
+            "examples": [{"width": 5}],
+        },
+        "matrix": {
+            "description": "One case for each combination of these values.",
+            "anyOf": [
+                {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": "array",
+                        "items": ref("constant"),
+                        "minItems": 1,
+                    },
+                },
+                NOTHING,
+            ],
+            "examples": [{"dtype": ["float32", "int64"]}],
+        },
+        "timeout": {
+            "description": "The process groups' timeout: what a blocked operation gets.",
+            "default": "10s",
+            **ref("duration"),
+        },
+        "debug": {
+            "description": "TORCH_DISTRIBUTED_DEBUG for this scenario.",
+            "anyOf": [{"enum": ["off", "info", "detail"]}, ref("name"), {"const": False}],
+            "default": "off",
+        },
+    }
+
+
+def _program() -> dict[str, Schema]:
+    return {
+        "groups": {
+            "description": "Process groups, created in this order by every rank before step 1.",
+            "anyOf": [{"type": "object", "additionalProperties": ref("group_spec")}, NOTHING],
+            "examples": [{"even": "range(0, world_size, 2)"}],
+        },
+        "tensors": {
+            "description": "What each rank holds before step 1.",
+            "anyOf": [{"type": "object", "additionalProperties": ref("value")}, NOTHING],
+            "examples": [{"x": "full(5, rank + 1)"}],
+        },
+        "objects": {
+            "description": "Plain values for the object collectives; a string is a string.",
+            "anyOf": [{"type": "object", "additionalProperties": ref("object_value")}, NOTHING],
+            "examples": [{"names": ["ada", {"expr": "rank"}]}],
+        },
+        "inputs": {
+            "description": "What a file that others `use` needs, in place of `world_size`.",
+            "anyOf": [
+                {"type": "array", "items": ref("name")},
+                {
+                    "type": "object",
+                    "additionalProperties": any_of(
+                        {"type": ["string", "null"]},
+                        closed({"description": {"type": "string"}, "default": {}}),
+                    ),
+                },
+            ],
+            "examples": [["tensor", "group"]],
+        },
+        "steps": {
+            "description": "The program: each rank takes, in order, the steps that select it.",
+            "type": "array",
+            "items": ref("step"),
+            "minItems": 1,
+        },
+        "expect": {
+            "description": "What must come of the whole program.",
+            **ref("final"),
+        },
+    }
+
+
+# ---------------------------------------------------------------------- steps
+
+
+def _step() -> Schema:
+    actions = {
+        **{
+            name: _action(operation, name)
+            for operation in OPERATIONS
+            for name in (operation.name, *operation.aliases)
+        },
+        REPEAT: {
+            "description": "Repeats `steps`; the variable is known inside.",
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": 1,
+            "additionalProperties": ref("ranks"),
+            "examples": [{"i": "range(world_size - 1)"}],
+        },
+        INSERT: _use(),
+    }
+    beside: dict[str, Schema] = {
+        "name": {"description": "How reports and `blocked:` refer to the step; unique.", **TEXT},
+        "ranks": {
+            "description": "Who takes the step; every member of its group if left out.",
+            **ref("selector"),
+        },
+        "as": {"description": "Names the work handle of an asynchronous step.", "type": "string"},
+        "expect": ref("expectation"),
+        "steps": {
+            "description": "What `for` repeats.",
+            "type": "array",
+            "items": ref("step"),
+            "minItems": 1,
+        },
+    }
+    assert beside.keys() == {*BESIDE, "steps"}  # noqa: S101 -- a fault of this module
+    one = [{"required": [name]} for name in actions]
+    return {
+        "description": "At most one action, and what stands beside it.",
+        **closed({**beside, **actions}),
+        "oneOf": [*one, {"required": ["expect"], "not": {"anyOf": one}}],
+        "dependentRequired": {"steps": [REPEAT], REPEAT: ["steps"]},
+    }
+
+
+def _use() -> Schema:
+    return {
+        "description": "Inserts the steps of another file, whose top says `inputs:`.",
+        "anyOf": [
+            closed(
+                {
+                    "file": {"description": "Relative to this file.", "type": "string"},
+                    "with": {
+                        "description": "A value for each of its inputs.",
+                        "type": ["object", "null"],
+                    },
+                },
+                required=["file"],
+            ),
+            {"type": "string"},
+        ],
+        "examples": [{"file": "ring_all_reduce.yaml", "with": {"tensor": "x"}}],
+    }
+
+
+def _action(operation: Operation, name: str) -> Schema:
+    """Return the schema of an operation's arguments, under one of its names."""
+    described: Schema = {"description": _described(operation, name)}
+    properties = {
+        spelling: argument(param)
+        for param in operation.params
+        for spelling in (param.name, *param.aliases)
+    }
+    demanded = [
+        any_of(*({"required": [spelling]} for spelling in (param.name, *param.aliases)))
+        for param in operation.params
+        if param.required
+    ]
+    arguments = closed(properties, **({"allOf": demanded} if demanded else {}))
+    whole = next((p for p in operation.params if p.name == operation.bare), None) or next(
+        (p for p in operation.params if p.kind == "p2p_ops"), None
+    )
+    if whole is not None:
+        return {**described, "anyOf": [argument(whole), arguments]}
+    if demanded:
+        return {**described, **arguments, "examples": _examples(operation)}
+    return {**described, "anyOf": [arguments, NOTHING]}
+
+
+def _described(operation: Operation, name: str) -> str:
+    text = inspect.getdoc(type(operation)) or operation.name
+    other = "" if name == operation.name else f"\n\nThe older name of `{operation.name}`."
+    return f"{text}{other}\n\nSee {operation.source}."
+
+
+def _examples(operation: Operation) -> list[Schema]:
+    """Return the operation's arguments as its own example has them."""
+    steps = yaml.safe_load(operation.example)["steps"]
+    return [step[operation.name] for step in steps if operation.name in step][:1]
+
+
+def _final() -> Schema:
+    texts = per_rank(TEXT)
+    own: dict[str, Schema] = {
+        "outcome": {**ref("outcome"), "default": "completes"},
+        "blocked": {
+            **texts,
+            "description": "Which ranks are stuck for sure, each at which step.",
+            "examples": [{"0": "send to 1", "1": "send to 0"}],
+        },
+        "diagnosis": {
+            "description": "What the analysis must call it.",
+            "anyOf": [ref("diagnosis"), {"type": "array", "items": ref("diagnosis")}],
+        },
+        "dies": {
+            **texts,
+            "description": "Which ranks' processes end, and how: a signal, or `exit 1`.",
+            "examples": [{"1": "SIGABRT"}],
+        },
+        "within": {
+            "description": "completes: for the whole scenario; deadlock: for the verdict.",
+            **ref("duration"),
+        },
+        "elapsed": ref("elapsed"),
+        "raises": ref("raises"),
+    }
+    assert own.keys() == set(FINAL_KEYS)  # noqa: S101 -- a fault of this module
+    backends = {
+        name: {"description": f"What differs on {name}.", **ref("final")}
+        for name in sorted(KNOWN_BACKENDS)
+    }
+    return {
+        "description": "Outcome, diagnosis, values at the end, and what differs on a backend.",
+        "type": "object",
+        "properties": {**own, **backends},
+        "additionalProperties": any_of(ref("expected"), ref("final")),
+    }
+
+
+if __name__ == "__main__":
+    sys.stdout.write(scenario_schema_text())
