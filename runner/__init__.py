@@ -1,1 +1,69 @@
-"""Executable statements about the semantics of collective communication."""
+"""Executable statements about the semantics of collective communication.
+
+The pipeline, one stage a function, for a notebook, a test or another tool::
+
+    for scenario in runner.load("groups_even.yaml"):
+        prepared = runner.plan(scenario)
+        predicted = runner.simulate(prepared)
+        observed = runner.launch(prepared, predicted)
+        print(runner.judge(scenario, predicted, observed).status)
+
+Importing this package imports neither NumPy nor torch; the functions do when they are called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.plan import plan
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from runner.execution import LaunchOptions
+    from runner.plan import Plan
+    from runner.scenario import Scenario
+    from runner.trace import Trace
+    from runner.verdict import Verdict
+
+__all__ = ["judge", "launch", "load", "plan", "simulate"]
+
+
+def load(path: str | Path, *, sets: Mapping[str, str] | None = None) -> tuple[Scenario, ...]:
+    """Read one file; return its scenarios, one for each combination of its matrix.
+
+    `sets` overrides parameters, as `--set` does. Raises ScenarioError with every problem found.
+    """
+    from runner import language  # noqa: PLC0415 -- keeps importing the package light
+
+    return language.load(path, sets=sets)
+
+
+def simulate(plan: Plan) -> Trace:
+    """Return what the plan must do, by the reference semantics; no process is started."""
+    from runner import reference  # noqa: PLC0415 -- keeps importing the package light
+
+    return reference.simulate(plan)
+
+
+def launch(
+    plan: Plan, predicted: Trace | None = None, options: LaunchOptions | None = None
+) -> Trace:
+    """Run the plan under torchrun and return what was observed.
+
+    Raises LaunchError where the environment cannot, UnsupportedError where the backend cannot.
+    """
+    from runner import execution, reference  # noqa: PLC0415 -- keeps importing the package light
+
+    with execution.Launcher(options or execution.LaunchOptions()) as launcher:
+        return launcher.run(plan, predicted or reference.simulate(plan))
+
+
+def judge(
+    scenario: Scenario, predicted: Trace, observed: Trace | None = None, backend: str | None = None
+) -> Verdict:
+    """Compare the three witnesses: what the author states, what is predicted, what was observed."""
+    from runner import verdict  # noqa: PLC0415 -- keeps importing the package light
+
+    return verdict.judge(scenario, predicted, observed, backend)

@@ -99,6 +99,8 @@ class Diagnosis:
     Diagnoses with the same `finding` are names for one fault seen from several sides
     (`circular_wait` and `buffering_hazard`): a scenario that states one of them has stated the
     fault. `also` lists further names that describe the same fault less exactly.
+    An `optional` diagnosis follows from a fault that the scenario itself asks for (a killed rank is
+    a missing participant): to state it is right, to leave it out is no omission.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Diagnosis:
     waits: tuple[Wait, ...] = ()
     finding: int = 0
     also: tuple[str, ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,13 @@ MPI 4.1, 3.7.2 says the same of every nonblocking buffer).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Undefined
+import numpy as np
+
+from runner.operations.base import PointToPoint, Undefined
 from runner.reference.findings import Finding
+from runner.reference.state import Flight
 
 if TYPE_CHECKING:
     from runner.program import Call
@@ -57,63 +60,122 @@ def check(simulation: Simulation, state: RankState, call: Call) -> None:
     """Find arguments that are undefined, or in the hands of work that still runs."""
     operation = call.operation
     assert operation is not None  # noqa: S101 -- the caller looked
-    written = {*call.written, *operation.introduces(call.step)}
     for param in operation.params:
-        reads = operation.reads(param, call.entry)
-        for name in sorted(call.roots.get(param.name, ())):
-            value = state.process.undefined.get(name)
-            if value is not None and reads and name not in state.writing:
-                undefined_read(simulation, state, call, name, value)
-            if name in state.writing:
-                _race(simulation, state, call, name, state.writing[name])
-    for name in sorted(written):
-        busy = state.reading.get(name) or state.writing.get(name)
-        if busy is not None:
-            _race(simulation, state, call, name, busy)
+        names = call.roots.get(param.name, frozenset())
+        if not names:
+            continue
+        if operation.reads(param, call.entry):
+            for name in sorted(names & state.process.undefined.keys()):
+                value = state.process.undefined[name]
+                if value.diagnosis != "buffer_race":
+                    undefined_read(simulation, state, call, name, value)
+        if state.flying:
+            memory = _memory(call.entry.arguments.get(param.name))
+            _collide(simulation, state, call, memory, writes=operation.writes(param, call.entry))
+    if state.flying:
+        for name in operation.introduces(call.step):
+            memory = _memory(state.process.scope.get(name))
+            _collide(simulation, state, call, memory, writes=True)
 
 
-def _race(simulation: Simulation, state: RankState, call: Call, name: str, busy: Work) -> None:
+def _collide(
+    simulation: Simulation, state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool
+) -> None:
+    for flight in state.flying:
+        if (writes or flight.writes) and _overlap(flight.memory, memory):
+            _race(simulation, state, call, flight)
+
+
+def _memory(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- an argument has any type
+    """Return the arrays, and lists of plain objects, that an argument is made of."""
+    if isinstance(value, np.ndarray):
+        return (value,)
+    if isinstance(value, dict):
+        return tuple(each for item in value.values() for each in _memory(item))
+    if isinstance(value, list | tuple):
+        parts = tuple(each for item in value for each in _memory(item))
+        return parts or (value,)
+    return ()
+
+
+def _overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    return any(_share(one, two) for one in mine for two in theirs)
+
+
+def _share(one: Any, two: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return one.size > 0 and two.size > 0 and np.shares_memory(one, two)
+    return one is two
+
+
+def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) -> None:
+    busy = flight.work.call
+    names = ", ".join(sorted(flight.names)) or "a tensor"
     place = f" ({call.step.mark.short})" if call.step.mark else ""
-    other = f" ({busy.call.step.mark.short})" if busy.call.step.mark else ""
+    other = f" ({busy.step.mark.short})" if busy.step.mark else ""
     simulation.findings.append(
         Finding(
             name="buffer_race",
             prose=(
-                f"rank {state.rank} in `{call.label}`{place} touches {name} while "
-                f"`{busy.call.label}`{other} still uses it"
+                f"rank {state.rank} in `{call.label}`{place} touches {names} while "
+                f"`{busy.label}`{other} still uses it"
             ),
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
-            kind=f"race:{call.step.index}:{name}",
+            kind=f"race:{call.step.index}:{names}",
         )
     )
-    state.raced.add(name)
+    state.raced |= flight.names
 
 
 def take(state: RankState, call: Call, work: Work) -> None:
     """Hand the tensors of an asynchronous call over to its work."""
-    written = set(call.written)
-    for name in sorted(frozenset().union(*call.roots.values())):
-        if name in written:
-            state.writing[name] = work
+    operation = call.operation
+    assert operation is not None  # noqa: S101 -- only operations start work
+    for message in operation.messages(call.entry) if isinstance(operation, PointToPoint) else ():
+        given = message.payload if message.sends else message.buffer
+        _fly(state, call, work, given, writes=not message.sends)
+    if isinstance(operation, PointToPoint):
+        return
+    for param in operation.params:
+        if call.roots.get(param.name):
+            given = call.entry.arguments.get(param.name)
+            _fly(state, call, work, given, writes=operation.writes(param, call.entry))
+
+
+def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:  # noqa: ANN401
+    memory = _memory(given)
+    held = {
+        name: _memory(state.process.scope.get(name))
+        for names in call.roots.values()
+        for name in names
+    }
+    names = frozenset(name for name, arrays in held.items() if _overlap(arrays, memory))
+    whole = all(_size(held[name]) <= _size(memory) for name in names)
+    state.flying.append(Flight(work=work, memory=memory, names=names, writes=writes, whole=whole))
+    if writes and whole:
+        for name in names:
             state.process.undefined[name] = Undefined(
                 cause=f"`{call.label}` is still running", diagnosis="buffer_race"
             )
-        else:
-            state.reading[name] = work
+
+
+def _size(memory: tuple[Any, ...]) -> int:
+    return sum(each.size if isinstance(each, np.ndarray) else 1 for each in memory)
 
 
 def give_back(state: RankState, work: Work) -> None:
-    """Take the tensors of a work that was waited for back; what raced over is undefined."""
-    for name in [name for name, busy in state.reading.items() if busy is work]:
-        del state.reading[name]
-    for name in [name for name, busy in state.writing.items() if busy is work]:
-        del state.writing[name]
-        state.process.undefined.pop(name, None)
+    """Take the tensors of a work that was waited for back."""
+    for flight in [flight for flight in state.flying if flight.work is work]:
+        state.flying.remove(flight)
+        if flight.writes and flight.whole:
+            for name in flight.names:
+                state.process.undefined.pop(name, None)
 
 
 def spoil_raced(state: RankState) -> None:
-    """Leave undefined what two of the rank's operations had at once, on this rank."""
-    for name in state.raced - state.writing.keys():
+    """Leave undefined, on this rank, what two of its operations had at once."""
+    flying = {name for flight in state.flying for name in flight.names}
+    for name in state.raced - flying:
         state.process.undefined[name] = Undefined(cause="a buffer race", diagnosis="buffer_race")

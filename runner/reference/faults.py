@@ -8,6 +8,7 @@ waits for whom in a ring, and what was started and never waited for.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.reference.findings import Finding
@@ -123,12 +124,12 @@ def _absent(simulation: Simulation, futures: Futures) -> list[Finding]:
         never = [
             rank
             for rank in absent
-            if not _gone(simulation, rank)
-            and futures.brings(Edge(waiter=joining.rank, peer=rank, post=joining, because=""))
+            if futures.brings(Edge(waiter=joining.rank, peer=rank, post=joining, because=""))
             == "never"
         ]
         if never:
-            found.append(_missing(meeting, joining, tuple(never)))
+            gone = all(_gone(simulation, rank) for rank in never)
+            found.append(replace(_missing(meeting, joining, tuple(never)), optional=gone))
     return found
 
 
@@ -168,12 +169,11 @@ def _creations(simulation: Simulation, futures: Futures) -> list[Finding]:
         never = [
             rank
             for rank in absent
-            if not _gone(simulation, rank)
-            and futures.brings(Edge(waiter=first.rank, peer=rank, post=first, because=""))
-            == "never"
+            if futures.brings(Edge(waiter=first.rank, peer=rank, post=first, because="")) == "never"
         ]
         if never:
-            found.append(_never_created(first, tuple(never)))
+            gone = all(_gone(simulation, rank) for rank in never)
+            found.append(replace(_never_created(first, tuple(never)), optional=gone))
     return found
 
 
@@ -223,20 +223,20 @@ def _messages(simulation: Simulation, futures: Futures) -> list[Finding]:
     """Find messages that no one takes, and receives that nothing answers."""
     found: list[Finding] = []
     box = simulation.mailbox
-    for post in (*box.sends, *box.receives):
+    for post in (*box.sends, *box.receives, *box.abandoned):
         peers = (
             [post.message.peer]
             if post.message.peer is not None
             else [rank for rank in post.group.ranks if rank != post.rank]
         )
-        if any(_gone(simulation, peer) for peer in peers) or _gone(simulation, post.rank):
-            continue
+        gone = any(_gone(simulation, peer) for peer in peers)
+        gone = gone or simulation.ranks[post.rank].state in {"raised", "died"}
         outcomes = [
             futures.brings(Edge(waiter=post.rank, peer=peer, post=post, because=""))
             for peer in peers
         ]
         if "late" not in outcomes:
-            found.append(_unmatched(simulation, futures, post))
+            found.append(replace(_unmatched(simulation, futures, post), optional=gone))
     return found
 
 

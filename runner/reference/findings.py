@@ -11,6 +11,7 @@ class Finding:
 
     `name` is one of :data:`runner.scenario.DIAGNOSES`; `index` and `iteration` the step where it
     shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
+    An `optional` one follows from a fault that the scenario itself asks for.
     """
 
     name: str
@@ -21,3 +22,4 @@ class Finding:
     ranks: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
     also: tuple[str, ...] = ()
+    optional: bool = False

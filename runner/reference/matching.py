@@ -161,6 +161,7 @@ class Mailbox:
     def __init__(self) -> None:
         self.sends: list[Posted] = []
         self.receives: list[Posted] = []
+        self.abandoned: list[Posted] = []
         self._count = 0
 
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
@@ -225,6 +226,7 @@ class Mailbox:
         box = self.sends if posted.message.sends else self.receives
         if posted in box:
             box.remove(posted)
+            self.abandoned.append(posted)
 
 
 def fits(send: Posted, receive: Posted) -> bool:

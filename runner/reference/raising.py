@@ -82,7 +82,7 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
 def unsupported(state: RankState, call: Call) -> bool:
     """Let a call raise of which the scenario says that the backend cannot do it."""
     kinds = expected(state, call.step.expect)
-    if not kinds or not set(kinds) <= BACKEND_KINDS:
+    if BACKEND_KINDS.isdisjoint(kinds):
         return False
     for name in call.written:
         state.process.undefined[name] = Undefined(cause="an unsupported call")

@@ -41,6 +41,9 @@ def settle(
     if whole and meeting.settled:
         return
     here = joining.meeting.group.group_rank(joining.rank)
+    if not whole and not _written(joining):
+        _freeze(joining)
+        return
     involved = (
         dict(joined)
         if whole
@@ -67,18 +70,27 @@ def settle(
                 ]
     meeting.settled = whole
     if not whole:
-        joining.entry = replace(joining.entry, arguments=frozen_arguments(joining.entry))
+        _freeze(joining)
+
+
+def _freeze(joining: Joining) -> None:
+    """Keep what a rank contributed, because it goes on and may change it."""
+    joining.entry = replace(joining.entry, arguments=frozen_arguments(joining.entry))
+
+
+def _written(joining: Joining) -> list[str]:
+    """Return the arguments that the operation stores into on this rank."""
+    operation, entry = joining.call.operation, joining.call.entry
+    assert operation is not None  # noqa: S101 -- only operations join
+    return [
+        param.name
+        for param in operation.params
+        if operation.writes(param, entry) and entry.arguments.get(param.name) is not None
+    ]
 
 
 def _spoil(joining: Joining, cause: Undefined) -> None:
-    operation = joining.call.operation
-    assert operation is not None  # noqa: S101 -- only operations join
-    joining.outcome = [
-        (param.name, cause, None)
-        for param in operation.params
-        if operation.writes(param, joining.call.entry)
-        and joining.call.entry.arguments.get(param.name) is not None
-    ]
+    joining.outcome = [(name, cause, None) for name in _written(joining)]
 
 
 def _entries(meeting: Meeting, involved: Mapping[int, Joining], stand_in: Joining) -> list[Entry]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from runner.plan import Plan
     from runner.program import Arrays
+    from runner.reference.matching import Posted
     from runner.reference.state import Reading
     from runner.reference.waits import Edge
     from runner.trace import Event
@@ -80,7 +81,7 @@ def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:
     schedule: tuple[int, ...] | None = ()
     while schedule is not None:
         yield schedule
-        widths = runs[-1].simulation.choices
+        widths = [len(candidates) for _, candidates in runs[-1].simulation.choices]
         taken = [*schedule, *[0] * (len(widths) - len(schedule))]
         schedule = None
         for at in reversed(range(len(widths))):
@@ -90,52 +91,68 @@ def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:
 
 
 def race(runs: list[Rest]) -> Finding | None:
-    """Return the finding that what ranks receive depends on the schedule, or None."""
+    """Return the finding that what ranks hold or do depends on the schedule, or None."""
     first = runs[0]
     for other in runs[1:]:
-        at = _divergence(first, other)
-        if at is not None:
-            rank, event, text = at
-            return Finding(
-                name="message_race",
-                prose=(
-                    f"rank {rank} in `{event.label}` takes whichever message comes first: {text}"
-                ),
-                kind="message_race",
-                index=event.index,
-                iteration=event.iteration,
-                ranks=(rank,),
-            )
+        text = _divergence(first, other)
+        if text is None:
+            continue
+        receive, candidates = _parting(first, other)
+        step = receive.call.step
+        place = f" ({step.mark.short})" if step.mark else ""
+        senders = " or ".join(
+            f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates
+        )
+        return Finding(
+            name="message_race",
+            prose=(
+                f"rank {receive.rank} in `{receive.call.label}`{place} takes whichever message "
+                f"comes first, from {senders}: {text}"
+            ),
+            kind="message_race",
+            index=step.index,
+            iteration=receive.call.iteration,
+            ranks=(receive.rank,),
+        )
     return None
 
 
-def _divergence(one: Rest, two: Rest) -> tuple[int, Event, str] | None:
-    found: list[tuple[int, Event, str]] = []
+def _at(posted: Posted) -> str:
+    mark = posted.call.step.mark
+    return f", {mark.short}" if mark else ""
+
+
+def _parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
+    """Return the choice at which two schedules part: both took the same ones before it."""
+    mine, theirs = one.simulation, two.simulation
+    for at, choice in enumerate(mine.choices):
+        taken = mine.schedule[at] if at < len(mine.schedule) else 0
+        other = theirs.schedule[at] if at < len(theirs.schedule) else 0
+        if taken != other:
+            return choice
+    return mine.choices[-1]
+
+
+def _divergence(one: Rest, two: Rest) -> str | None:
+    """Return in words what differs between two schedules, or None."""
+    ended = [
+        f"rank {left.rank} is {left.state} in one schedule and {right.state} in another"
+        for left, right in zip(one.simulation.ranks, two.simulation.ranks, strict=True)
+        if left.state != right.state
+    ]
+    if ended:
+        return ended[0]
     for left, right in zip(one.simulation.ranks, two.simulation.ranks, strict=True):
         for mine, theirs in zip(left.events, right.events, strict=False):
             if (mine.index, mine.iteration) != (theirs.index, theirs.iteration):
-                found.append((left.rank, mine, "in one schedule it goes on to another step"))
-                break
-            differing = [
-                name for name in mine.writes if not same(mine.writes[name], theirs.writes.get(name))
-            ]
-            if differing:
-                name = differing[0]
-                text = (
-                    f"{name} is {_brief(mine.writes[name])} in one schedule and "
-                    f"{_brief(theirs.writes.get(name))} in another"
-                )
-                found.append((left.rank, mine, text))
-                break
-        else:
-            if len(left.events) != len(right.events) or left.state != right.state:
-                last = (left.events or right.events)[-1:]
-                if last:
-                    text = f"in one schedule rank {left.rank} is {left.state}, in another " + (
-                        right.state
+                return f"rank {left.rank} goes on to another step"
+            for name in mine.writes:
+                if not same(mine.writes[name], theirs.writes.get(name)):
+                    return (
+                        f"{name} on rank {left.rank} is {_brief(mine.writes[name])} in one "
+                        f"schedule and {_brief(theirs.writes.get(name))} in another"
                     )
-                    found.append((left.rank, last[0], text))
-    return min(found, key=lambda item: (item[1].index, item[0])) if found else None
+    return None
 
 
 def _brief(value: Any) -> str:  # noqa: ANN401 -- any value of a trace

@@ -47,9 +47,7 @@ def simulate(
     findings = list(main.findings)
     raced = race(runs)
     if raced is not None:
-        findings.append(raced)
-        for other in runs[1:]:
-            findings += [replace(finding, kind=raced.kind) for finding in other.findings]
+        findings = _by_schedule(runs, raced)
     findings += _hazards(plan, arrays, main, max_steps)
     may_block = _may_block(plan, arrays, main, max_steps)
     opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
@@ -76,6 +74,17 @@ def simulate(
         limits=limits,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
+
+
+def _by_schedule(runs: list[Rest], raced: Finding) -> list[Finding]:
+    """Return all findings; those that only some schedules show are sides of the race."""
+    kinds = [{finding.kind for finding in run.findings} for run in runs]
+    always = set.intersection(*kinds)
+    found = {(f.name, f.kind): f for run in runs for f in run.findings}
+    return [
+        raced,
+        *(f if f.kind in always else replace(f, kind=raced.kind) for f in found.values()),
+    ]
 
 
 def _rank_trace(state: RankState, events: list[Event], may_block: tuple[Place, ...]) -> RankTrace:
@@ -167,8 +176,17 @@ def diagnosed(
             merged[key] = finding
         else:
             merged[key] = replace(known, ranks=tuple(sorted({*known.ranks, *finding.ranks})))
+    first: dict[str, int] = {}
+    for finding in merged.values():
+        first[finding.kind] = min(finding.index, first.get(finding.kind, finding.index))
     ordered = sorted(
-        merged.values(), key=lambda finding: (finding.index, _RANKING.get(finding.name, 0))
+        merged.values(),
+        key=lambda finding: (
+            first[finding.kind],
+            finding.kind,
+            _RANKING.get(finding.name, 0),
+            finding.index,
+        ),
     )
     for finding in ordered:
         numbers.setdefault(finding.kind, len(numbers))
@@ -183,13 +201,14 @@ def diagnosed(
             waits=_concerned(waits, finding),
             finding=numbers[finding.kind],
             also=finding.also,
+            optional=finding.optional,
         )
         for finding in ordered
     )
 
 
-#: names that follow the one they accompany
-_RANKING = {"buffering_hazard": 1, "missing_wait": 2}
+#: among the names of one fault: which comes first, which follow the one they accompany
+_RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
 
 
 def _concerned(waits: list[Wait], finding: Finding) -> tuple[Wait, ...]:

@@ -64,7 +64,8 @@ class Simulation:
         self.plan = plan
         self.reading = reading
         self.schedule = schedule
-        self.choices: list[int] = []
+        #: each receive from anyone that had a choice, and the messages that it could take
+        self.choices: list[tuple[Posted, tuple[Posted, ...]]] = []
         self.meetings = Meetings()
         self.mailbox = Mailbox()
         self.creations = Creations()
@@ -205,7 +206,8 @@ class Simulation:
         here = self.creations.at(ordinal)
         for other in list(here.values()):
             if other.done_s is None and self._agreed(other, here):
-                other.done_s = max(here[rank].time_s for rank in {*other.group.ranks, other.rank})
+                members = other.group.ranks if other.rank in other.group.ranks else (other.rank,)
+                other.done_s = max(here[rank].time_s for rank in members)
                 self.ranks[other.rank].process.join(other.group)
                 self._wake(self.ranks[other.rank])
 
@@ -280,7 +282,7 @@ class Simulation:
             if candidates:
                 at = len(self.choices)
                 chosen = self.schedule[at] if at < len(self.schedule) else 0
-                self.choices.append(len(candidates))
+                self.choices.append((receive, tuple(candidates)))
                 self.pass_on(candidates[chosen], receive)
                 return True
         # a specific receive that an earlier receive from anyone had held back

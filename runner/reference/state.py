@@ -27,12 +27,27 @@ class Reading:
     strict: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flight:
+    """A tensor argument in the hands of asynchronous work.
+
+    `memory` are the arrays themselves, `names` the held names they belong to; `whole` tells that
+    they are all of what those names hold.
+    """
+
+    work: Work
+    memory: tuple[Any, ...]
+    names: frozenset[str]
+    writes: bool
+    whole: bool
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RankState:
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
 
-    `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `writing` and `reading` map a
-    tensor's name to the work that still uses it.
+    `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `flying` is what asynchronous
+    work still uses; `raced` the names of tensors that two operations had at once.
     """
 
     rank: int
@@ -49,8 +64,7 @@ class RankState:
     works: list[Work] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     raced: set[str] = field(default_factory=set)
-    writing: dict[str, Work] = field(default_factory=dict)
-    reading: dict[str, Work] = field(default_factory=dict)
+    flying: list[Flight] = field(default_factory=list)
 
     def add_event(
         self,

@@ -40,7 +40,8 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     found = [
         _undeclared(case, names[0])
         for names in faults.values()
-        if not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
+        if not all(diagnosis.optional for diagnosis in names)
+        and not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
     ]
     names = {diagnosis.name for diagnosis in case.prediction.diagnoses} | case.relied
     also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
