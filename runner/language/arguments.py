@@ -10,6 +10,7 @@ from runner.language.namespace import police_new_name
 from runner.language.objects import object_argument
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.operations.base import PremulSum
+from runner.problems import nearest
 from runner.scenario import (
     REDUCE_OPS,
     Constant,
@@ -267,10 +268,12 @@ def named_arguments(
     spelt = {name: param for param in params for name in (param.name, *param.aliases)}
     spelt |= {word: spelt[name] for word, name in (renamed or {}).items()}
     found: dict[str, Form] = {}
+    meant: set[str | None] = set()
     for key, value in node.entries:
         name = key_text(key)
         param = spelt.get(name)
         if param is None:
+            meant.add(nearest(name, spelt))
             message = f"unknown argument `{name}` of {of}"
             context.faults.unknown(
                 "unknown_argument", message, name, spelt, key.mark, listed="its arguments are"
@@ -281,7 +284,7 @@ def named_arguments(
         else:
             found[param.name] = argument(value, context, param)
     for param in params:
-        if param.required and param.name not in found:
+        if param.required and param.name not in found and param.name not in meant:
             context.faults.add(
                 "missing_argument",
                 f"{of} has no `{param.name}`",
@@ -308,14 +311,12 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: A
 
 
 def _police_target(name: str, key: Scalar, context: Context) -> None:
+    if context.inlined is None or context.is_opaque(name):
+        return  # what a file itself defines twice is told once, for the whole file
     names = context.names
-    taken = {
-        "a parameter": names.constants,
-        "a group": names.groups,
-        "a loop variable": context.loops.values(),
-    }
+    taken = {"a parameter": names.constants, "a group": names.groups}
     sort = next((sort for sort, known in taken.items() if name in known), None)
-    if sort and not context.is_opaque(name):
+    if sort:
         context.faults.add(
             "duplicate_name", f"`{name}` is {sort}; nothing can be assigned to it", key.mark
         )

@@ -13,7 +13,7 @@ from runner.language.context import Context, Names
 from runner.language.expressing import constant_value
 from runner.language.limits import beyond
 from runner.language.reader import parse
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain, source_text
 from runner.problems import ScenarioError, Source, nearest
 from runner.scenario import DTYPES, REDUCE_OPS
 
@@ -105,7 +105,8 @@ def _matrix(
         if name in replaced:
             found[name] = [replaced[name]]
         elif not isinstance(node, Sequence):
-            forms.wrong_type(node, context, f"the matrix key `{name}`", "a list of values")
+            wanted = f"a list of values: `{name}: [{source_text(node)}]`"
+            forms.wrong_type(node, context, f"the matrix key `{name}`", wanted)
         elif not node.items:
             context.faults.add(
                 "bad_value",

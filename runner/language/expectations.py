@@ -113,7 +113,7 @@ def _has_selectors(node: Mapping) -> bool:
 
 
 def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
-    if isinstance(node, Mapping) and not any(key in _BOUNDS for key in node.words()):
+    if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
         return forms.per_rank(node, context, _bounds)
     return _bounds(node, context)
 

@@ -6,6 +6,7 @@ import keyword
 import re
 from typing import TYPE_CHECKING, Any
 
+from runner.language.context import ALWAYS
 from runner.language.expressions import compile_expression
 from runner.language.substitution import substituted
 from runner.language.tree import Node, Scalar, kind_of
@@ -21,8 +22,15 @@ FAILED = Constant(value=None)
 
 
 def expression(node: Scalar, context: Context) -> Expression | Constant:
-    """Return the expression in a scalar; `FAILED` where it is none, or reads an unknown name."""
+    """Return the expression in a scalar; `FAILED` where it is none. Notes unknown names."""
     node, context = _resolved(node, context)
+    compiled = _compiled(node, context)
+    if isinstance(compiled, Expression):
+        _police_names(compiled, node, context)
+    return compiled
+
+
+def _compiled(node: Scalar, context: Context) -> Expression | Constant:
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
     if keyword.iskeyword(node.value) and node.value in context.readable:
@@ -31,14 +39,10 @@ def expression(node: Scalar, context: Context) -> Expression | Constant:
     if text is None:
         return FAILED
     try:
-        compiled = compile_expression(
-            text, node.mark, groups=_groups(context), limits=context.limits
-        )
+        return compile_expression(text, node.mark, groups=_groups(context), limits=context.limits)
     except ScenarioError as error:
         context.faults.keep(error.problems)
         return FAILED
-    _police_names(compiled, node, context)
-    return compiled
 
 
 def _resolved(node: Scalar, context: Context) -> tuple[Scalar, Context]:
@@ -125,18 +129,30 @@ def constant_value(
         return None
     if not isinstance(node.value, str):
         return node.value
-    compiled = expression(node, context)
+    node, context = _resolved(node, context)
+    compiled = _compiled(node, context)
     if not isinstance(compiled, Expression):
         return compiled.value
     allowed = {**context.names.constants, **context_functions(), **(extra or {})}
     unset = sorted(compiled.names.difference(allowed).difference(DTYPES))
-    if unset:
-        if not context.is_opaque(unset[0]):
-            context.faults.add(
-                "not_constant",
-                f"{what} may depend on parameters and matrix keys only, not on `{unset[0]}`",
-                place_of(unset[0], node),
+    for name in unset:
+        if name in context.readable or name in ALWAYS:
+            if not context.is_opaque(name):
+                context.faults.add(
+                    "not_constant",
+                    f"{what} may depend on parameters and matrix keys only, not on `{name}`",
+                    place_of(name, node),
+                )
+        else:
+            context.faults.unknown(
+                "unknown_name",
+                f"nothing defines the name `{name}`",
+                name,
+                context.names.constants,
+                place_of(name, node),
+                listed="parameters and matrix keys are",
             )
+    if unset:
         return None
     try:
         return compiled.evaluate({**allowed, "__builtins__": {}})

@@ -238,7 +238,8 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
             given = duration_s(node.value)
             if given is not None:
                 return Constant(value=given, mark=node.mark)
-            _police_duration(node, context)
+            if _is_no_duration(node, context):
+                return FAILED
             return expression(node, context)
         case Scalar(value=int() | float()):
             if node.value < 0:
@@ -256,8 +257,8 @@ def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     given: Any = None
     if isinstance(node, Scalar) and isinstance(node.value, str):
         given = duration_s(node.value)
-        if given is None:
-            _police_duration(node, context)
+        if given is None and _is_no_duration(node, context):
+            return None
     if given is None:
         given = constant_value(node, context, what=what)
     if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf"):
@@ -272,14 +273,17 @@ def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     return None
 
 
-def _police_duration(node: Scalar, context: Context) -> None:
-    if re.fullmatch(r"[0-9.]+\s*[A-Za-z]+", node.text):
-        context.faults.add(
-            "bad_duration",
-            f"`{node.text}` is no duration",
-            node.mark,
-            "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min",
-        )
+def _is_no_duration(node: Scalar, context: Context) -> bool:
+    """Note a number with a unit that there is not."""
+    if not re.fullmatch(r"[0-9.]+\s*[A-Za-z]+", node.text):
+        return False
+    context.faults.add(
+        "bad_duration",
+        f"`{node.text}` is no duration",
+        node.mark,
+        "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min",
+    )
+    return True
 
 
 # ---------------------------------------------------------------------- fixed names

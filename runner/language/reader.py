@@ -150,6 +150,9 @@ def _worded(source: Source, error: yaml.YAMLError) -> Problem:
         line=at.line + 1 if at else 1,
         column=at.column + 1 if at else 1,
     )
+    opened = getattr(error, "context_mark", None)
+    if opened is not None and not source.line(place.line).strip():
+        place = Mark(source=source, line=opened.line + 1, column=opened.column + 1)
     line = source.line(place.line)
     indentation = line[: len(line) - len(line.lstrip())]
     if "\t" in indentation or "'\\t'" in said:

@@ -322,7 +322,7 @@ def _counted(node: Scalar, context: Context) -> int:
         return len(values)
     context.faults.add(
         "bad_loop",
-        f"`{node.text}` is {type(values).__name__}, nothing to run over",
+        f"`{node.text}` is {values!r}, nothing to run over",
         node.mark,
         f"did you mean `range({node.text})`?",
     )
