@@ -10,6 +10,7 @@ what it saw. It is the one module that imports torch.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import pickle
@@ -182,13 +183,18 @@ def connect(prefix: str) -> Store:
     return dist.PrefixStore(prefix, client)
 
 
-def serve_launch(prefix: str, lifeline: int | None, closed: tuple[int, ...]) -> None:
+def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...]) -> None:
     """Be one worker of a launch that `runner.execution.host` forked.
 
-    `closed` are descriptors of the host that a worker must not keep open.
+    Nothing is connected before a byte comes through the `gate`. `closed` are descriptors of the
+    host that a worker must not keep open.
     """
     die_with_parent()
+    # what the host held is not the worker's to collect: it has threads that no fork inherits
+    gc.freeze()
     for descriptor in closed:
         os.close(descriptor)
+    os.read(gate, 1)
+    os.close(gate)
     Worker(int(os.environ["RANK"]), lambda: connect(prefix), lifeline=lifeline).serve()
     os._exit(0)

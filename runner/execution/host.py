@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import active_children
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -28,24 +28,14 @@ from runner.problems import LaunchError, UnsupportedError
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    from runner.execution.orders import Order, Watch
+    from runner.execution.orders import Job
 
 #: seconds that workers get to come up
 START_S = 60.0
 #: seconds between two looks of torchrun's agent at its workers
 AGENT_LOOK_S = 0.05
-#: seconds that ended workers get before they are killed
-END_S = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """One scenario for the host. `order` is pickled; `fresh` asks for processes of its own."""
-
-    order: Order
-    watch: Watch
-    size: int
-    fresh: bool = False
+#: seconds between two looks whether all workers are forked
+FORK_LOOK_S = 0.002
 
 
 class Launch:
@@ -57,17 +47,24 @@ class Launch:
 
         self.size = size
         self.name = f"launch-{os.getpid()}-{number}"
-        self._server = TCPStore(
-            ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True
-        )
-        self.port = self._server.port
+        server = TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        self.port = server.port
+        self._server: Any = server
+        self.gate = os.pipe()
         self._processes: dict[int, BaseProcess] = {}
         self.ended = threading.Event()
         self.failure = ""
-        self.supervisor = Supervisor(PrefixStore(self.name, self._server), self.deaths)
+        self.supervisor = Supervisor(PrefixStore(self.name, server), self.deaths)
 
     def meet(self) -> None:
-        """Wait for the workers."""
+        """Wait for the workers.
+
+        None of them may connect before the last one is forked: the store's server looks up the
+        names of those who connect, and a fork in that moment inherits the resolver's lock for ever.
+        """
+        while len(active_children()) < self.size and not self.ended.is_set():
+            time.sleep(FORK_LOOK_S)
+        os.write(self.gate[1], b"." * self.size)
         came = self.supervisor.greet(self.size, START_S)
         by_pid = {process.pid: process for process in active_children()}
         self._processes = {
@@ -76,9 +73,9 @@ class Launch:
 
     def deaths(self) -> dict[int, str]:
         """Return how the workers ended that ended otherwise than they were told to."""
-        found = {}
-        if self.ended.is_set() and not self._processes:
-            return {0: self.failure or "the launch ended"}
+        found: dict[int, str] = {}
+        if self.ended.is_set():
+            found = dict.fromkeys(self._processes or (0,), self.failure or "its launch ended")
         for rank, process in self._processes.items():
             code = process.exitcode
             if code:
@@ -94,6 +91,12 @@ class Launch:
             if process.pid is not None and process.exitcode is None:
                 os.kill(process.pid, signal.SIGKILL)
         self.ended.wait()
+        # a store's server is ended here, not by whoever collects the garbage: a forked worker has
+        # no such thread to join
+        self.supervisor.close()
+        self._server = None
+        for descriptor in self.gate:
+            os.close(descriptor)
 
 
 #: torch's stores resolve names of peers; this one is in every hosts file
@@ -130,7 +133,7 @@ class Host:
             try:
                 self._run_agent(launch)
             except Exception as error:  # noqa: BLE001 -- whatever ends a launch is told to its jobs
-                launch.failure = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+                launch.failure = _told(error)
             finally:
                 launch.ended.set()
 
@@ -153,8 +156,10 @@ class Host:
             start_method="fork",
             logs_specs=NoLogs(),
         )
-        closed = (self._control.fileno(),)
-        elastic_launch(config, serve_launch)(launch.name, self._lifeline, closed)
+        closed = (self._control.fileno(), launch.gate[1])
+        elastic_launch(config, serve_launch)(
+            launch.name, launch.gate[0], self._lifeline, closed
+        )
 
     # ------------------------------------------------------------------ the serving thread
 
@@ -211,6 +216,15 @@ class Host:
         launch, self._launch = self._launch, None
         if launch is not None:
             launch.end()
+
+
+def _told(error: Exception) -> str:
+    """Return in a line why a launch ended: the first worker that failed, or the agent's own words."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        rank, failure = next(iter(sorted(failures.items())))
+        return f"worker {rank}: exit code {failure.exitcode}"
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
 def main() -> None:

@@ -16,10 +16,9 @@ import time
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.execution.host import Job
 from runner.execution.observation import observed
 from runner.execution.options import LaunchOptions
-from runner.execution.orders import Order
+from runner.execution.orders import Job, Order
 from runner.execution.watching import replaced_timeout, watch_for
 from runner.problems import LaunchError, UnsupportedError
 
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 
 #: what workers find in their environment unless the user set it
 ENVIRONMENT = {
-    # a reverse look-up of the peer's address stalls a connection for 5 s where DNS drops queries
-    "RES_OPTIONS": "timeout:1 attempts:1",
+    # torch looks up the name of whoever connects, which stalls a connection for 5 s where DNS drops
+    # queries; everything here is on this machine, so that no name server need be asked
+    "RES_OPTIONS": "timeout:1 attempts:0",
     # many ranks on few cores: no thread pool in each
     "OMP_NUM_THREADS": "1",
     # asking whether there is a GPU must not initialise CUDA in the process that workers fork from

@@ -55,6 +55,19 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One scenario for the host, on a launch of at least `size` workers.
+
+    `fresh` asks for processes that no other scenario ran in.
+    """
+
+    order: Order
+    watch: Watch
+    size: int
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """A worker is up. `host` and `pid` name its process."""
 

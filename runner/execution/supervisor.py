@@ -85,6 +85,10 @@ class Supervisor:
         self._deaths = deaths
         self._turns: dict[int, int] = {}
 
+    def close(self) -> None:
+        """Let go of the store."""
+        del self._store
+
     def greet(self, count: int, timeout_s: float) -> dict[int, Hello]:
         """Wait until `count` workers are up. Raises LaunchError where one does not come up."""
         inbox = Inbox(self._store, "mail")
@@ -138,6 +142,7 @@ class Supervisor:
         self._store.delete_key(f"order/{order.number}")
         usable = not (course.died or course.leaving or course.unable)
         usable = usable and len(course.told) == watch.world_size
+        usable = usable and all(told.trace.ending != "died" for told in course.told.values())
         if usable and course.broken:
             usable = self._freed(course, inbox)
         return Findings(
