@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 #: tensors that one expression may make, each of the largest size
-_WORK = 8
+_WORK = 4
 
 #: multiplications of one matmul, in units of the elements of the largest tensor
 _MATMUL = 64

@@ -34,6 +34,9 @@ CHAIN = "<=>"
 
 MAX_INT_BITS = 1024
 
+#: operators may nest this much deeper than brackets: `1 + 1 + 1` is a level for each sign
+_LEVELS_PER_BRACKET = 4
+
 _NOTHING: frozenset[str] = frozenset()
 _HERE: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
 _LOAD = ast.Load()
@@ -135,9 +138,14 @@ class Guarding:
         self._bound: dict[str, _Variable] = {}
         self._begins = False
         self._nodes = 0
+        self._depth = 0
+        self._deepest = _LEVELS_PER_BRACKET * limits.max_nesting
 
     def guard(self, tree: ast.expr) -> ast.Expression:
-        """Return the whole guarded expression; nothing of use where something was refused."""
+        """Return the whole guarded expression; nothing of use where something was refused.
+
+        RecursionError where it is nested too deeply.
+        """
         body, _, self.roots = self._visit(tree)
         if self._nodes > self.limits.max_expression_nodes:
             counted = f"{self._nodes} {COUNTS['max_expression_nodes']}"
@@ -159,7 +167,12 @@ class Guarding:
             kind = type(node).__name__
             message, hint = NOT_ALLOWED.get(kind, (f"{kind} has no place in an expression", None))
             return self._refuse(node, "expression_not_allowed", message, hint)
-        return visitor(self, node)
+        self._depth += 1
+        if self._depth > self._deepest:
+            raise RecursionError
+        guarded = visitor(self, node)
+        self._depth -= 1
+        return guarded
 
     def _visit_all(self, nodes: list[ast.expr]) -> list[Guarded]:
         return [self._visit(node) for node in nodes]

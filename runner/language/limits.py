@@ -39,11 +39,6 @@ class Limits:
     max_file_steps: int = _bound(10_000, "--max-file-steps", "steps written, after `use`")
     max_matrix_cases: int = _bound(1_000, "--max-matrix-cases", "cases of one matrix")
 
-    @property
-    def max_tensor_work(self) -> int:
-        """Elements that one expression may make in all, intermediate tensors included."""
-        return 8 * self.max_elements
-
 
 DEFAULT = Limits()
 

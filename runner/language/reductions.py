@@ -9,21 +9,25 @@ standard says; lists keep their dtype, and wrap.
 
 from __future__ import annotations
 
+import operator
 from functools import reduce
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from runner.language.arithmetic import RULES, bounded, is_number
+from runner.language.arithmetic import RULES, Rule, bounded, is_number
 from runner.language.constructors import dtype_name, integer
 from runner.language.promotion import is_exact, kind, promoted, widest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from runner.language.arithmetic import Value
     from runner.language.operators import Operators
 
 _RULES = {rule.symbol: rule for rule in RULES}
+
+#: the operators that store into their first operand
+_INTO = {"+": operator.iadd, "*": operator.imul}
 
 
 class Reductions:
@@ -104,24 +108,22 @@ class Reductions:
         operands = [self._operators.operand(item) for item in items]
         names = [self._library.name(each) for each in operands if not is_number(each)]
         result = reduce(promoted, names)
-        if is_exact(result):
-            return self._folded(symbol, operands)
-        wide = (
-            each if is_number(each) else self._operators.prepared(each, widest(result))
-            for each in operands
-        )
-        return self._operators.finished(self._folded(symbol, wide), result)
+        total = operands[0]
+        total = +total if is_number(total) else self._library.cast(total, widest(result))
+        for each in operands[1:]:
+            total = self._folded(_RULES[symbol], total, each)
+        return self._operators.finished(total, result)
 
-    def _folded(self, symbol: str, operands: Iterable[Value]) -> Value:
-        rule = _RULES[symbol]
-        remaining = iter(operands)
-        total = self._operators.positive(next(remaining))
-        for each in remaining:
-            if is_number(total) and is_number(each):
-                total = rule.scalar(total, each)
-            else:
-                total = self._operators.arithmetic(rule, total, each)
-        return total
+    def _folded(self, rule: Rule, total: Value, each: Value) -> Value:
+        """Return `total`, which is nobody else's, combined with one more operand."""
+        if is_number(total) and is_number(each):
+            return rule.scalar(total, each)
+        if is_number(total) or is_number(each) or total.shape != each.shape:
+            return self._operators.arithmetic(rule, total, each)
+        if is_exact(self._library.name(total)):
+            each = self._operators.prepared(each, self._library.name(total))
+        with self._library.quiet():
+            return _INTO[rule.symbol](total, each)
 
     def _extreme(
         self,
