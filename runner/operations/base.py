@@ -298,6 +298,8 @@ class Collective(Operation):
         value = entry[name]
         if value is None:
             return None
+        if isinstance(value, list) and attribute == "dtype":
+            return ", ".join(sorted({describe(item, attribute) for item in value}))
         if isinstance(value, list) and attribute != "length":
             return ", ".join(describe(item, attribute) for item in value)
         return describe(value, attribute)

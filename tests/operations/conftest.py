@@ -15,7 +15,7 @@ from runner.operations.base import Entry
 from runner.plan import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 RANK = Path(__file__).with_name("gloo_rank.py")
 
@@ -41,19 +41,25 @@ class Gloo:
             for rank in range(size)
         ]
 
-    def call(self, name: str, arguments: Mapping[int, Mapping[str, Any]]) -> dict[int, Any]:
-        """Let each rank call `name` with its arguments; return each one's answer."""
+    def call(
+        self, name: str, arguments: Mapping[int, Mapping[str, Any]], *, wait: bool = True
+    ) -> dict[int, Any]:
+        """Let each rank call `name` with its arguments; return the answers, unless told not to."""
         for rank, given in arguments.items():
             stdin = self._ranks[rank].stdin
             assert stdin is not None
             pickle.dump((name, dict(given)), stdin)
             stdin.flush()
-        answers = {}
-        for rank in arguments:
+        return self.answers(arguments) if wait else {}
+
+    def answers(self, ranks: Iterable[int]) -> dict[int, Any]:
+        """Return the next answer of each of these ranks."""
+        found = {}
+        for rank in ranks:
             stdout = self._ranks[rank].stdout
             assert stdout is not None
-            answers[rank] = pickle.load(stdout)  # noqa: S301 -- from a process of our own
-        return answers
+            found[rank] = pickle.load(stdout)  # noqa: S301 -- from a process of our own
+        return found
 
     def close(self) -> None:
         """End the ranks."""

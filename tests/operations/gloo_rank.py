@@ -52,16 +52,14 @@ def to_torch(kind: str, value: Any, groups: dict[str, Any]) -> Any:  # noqa: ANN
 
 
 def tensors(value: Any) -> Any:  # noqa: ANN401 -- arrays at any depth of lists
-    """Return tensors with the values and strides of arrays."""
+    """Return tensors with the values of arrays."""
     if isinstance(value, list):
         return [tensors(item) for item in value]
     if not isinstance(value, np.ndarray):
         return value
     if value.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(value.view(np.int16).copy()).view(torch.bfloat16)
-    base = torch.from_numpy(value.base if value.base is not None else value)
-    steps = tuple(step // value.itemsize for step in value.strides)
-    return base.as_strided(value.shape, steps) if value.base is not None else base
+    return torch.from_numpy(value)
 
 
 def arrays(value: Any) -> Any:  # noqa: ANN401 -- tensors at any depth of lists and dicts
