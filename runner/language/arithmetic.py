@@ -87,6 +87,11 @@ def rounded(dtype: str) -> tuple[str, str]:
     return dtype, DEFAULT_FLOAT if dtype in NARROW else dtype
 
 
+def _difference(dtype: str) -> tuple[str, str]:
+    _demand("numbers, not bool (`^` tells where bools differ)", dtype, {"int", "float", "complex"})
+    return rounded(dtype)
+
+
 def _true_division(dtype: str) -> tuple[str, str]:
     return (DEFAULT_FLOAT, "float64") if is_exact(dtype) else rounded(dtype)
 
@@ -146,7 +151,7 @@ def is_number(value: Value) -> bool:
 
 RULES = (
     Rule(symbol="+", scalar=operator.add, array=operator.add, compute=rounded),
-    Rule(symbol="-", scalar=operator.sub, array=operator.sub, compute=rounded),
+    Rule(symbol="-", scalar=operator.sub, array=operator.sub, compute=_difference),
     Rule(symbol="*", scalar=product, array=operator.mul, compute=rounded),
     Rule(symbol="/", scalar=operator.truediv, array=operator.truediv, compute=_true_division),
     Rule(

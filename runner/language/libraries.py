@@ -184,7 +184,8 @@ class TorchLibrary(Library):
             raw = array.view(np.uint8 if array.itemsize == 1 else np.int16)
             tensor = self._torch.from_numpy(raw).view(self._dtypes[dtype])
         else:
-            tensor = self._torch.from_numpy(array)
+            # NumPy has two types of 64 bits that are equal; torch takes one of them
+            tensor = self._torch.from_numpy(array.view(NUMPY_DTYPES[dtype]))
         return tensor.to(self._device)
 
     def to_numpy(self, array: Value) -> np.ndarray[Any, Any]:

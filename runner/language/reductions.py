@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _RULES = {rule.symbol: rule for rule in RULES}
 
 #: the operators that store into their first operand
-_INTO = {"+": operator.iadd, "*": operator.imul}
+_INTO: dict[str, Callable[[Value, Value], Value]] = {"+": operator.iadd, "*": operator.imul}
 
 
 class Reductions:
