@@ -106,6 +106,8 @@ def _police_text(text: str, limits: Limits) -> None:
         raise _RefusedError(Refusal("expression_too_large", f"the expression has {words}"))
     if not text.strip():
         raise _RefusedError(Refusal("expression_syntax", "the expression is empty"))
+    if "#" not in text and sum(map(text.count, _OPENING)) <= limits.max_nesting:
+        return
     depth = 0
     for at, character in enumerate(text):
         if character in _OPENING:
@@ -130,6 +132,8 @@ def _at_most(name: str, limits: Limits) -> str:
 
 def _one_line(text: str) -> str:
     """Return the text with every space a blank, so that offsets in it are offsets in the line."""
+    if text.isprintable():
+        return text
     return "".join(" " if character.isspace() else character for character in text)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from runner.language.limits import COUNTS, FLAGS
 from runner.language.refusals import ATTRIBUTE_HINTS, NOT_ALLOWED, PYTHON_FUNCTION_HINTS
-from runner.language.signatures import FUNCTION_NAMES, SIGNATURES
+from runner.language.signatures import FUNCTION_NAMES, SIGNATURES, Signature
 from runner.plan import WORLD
 from runner.problems import nearest
 from runner.scenario import DTYPES
@@ -234,7 +234,7 @@ class Guarding:
         return self._refuse_attribute(node, dotted)
 
     def _refuse_attribute(self, node: ast.Attribute, dotted: str | None) -> Guarded:
-        shown = dotted or f"….{node.attr}"
+        shown = dotted or f".{node.attr}"
         message = f"`{shown}`: an expression has no attributes"
         hint = ATTRIBUTE_HINTS.get(node.attr)
         groups = [group for group in self.groups if "." in group]
@@ -416,13 +416,20 @@ class Guarding:
 
     def _arguments_fit(self, node: ast.Call, name: str) -> bool:
         signature = SIGNATURES[name]
+        plain = not node.keywords and len(node.args) == len(signature.required)
+        if plain and not any(isinstance(argument, ast.Starred) for argument in node.args):
+            return True
+        return self._police_arguments(node, name, signature)
+
+    def _police_arguments(self, node: ast.Call, name: str, signature: Signature) -> bool:
+        """Refuse what does not fit the signature; return whether all does."""
         said = len(self.refusals)
         given = [keyword.arg for keyword in node.keywords]
-        starred: list[ast.expr | ast.keyword] = [
+        unpacked: list[ast.expr | ast.keyword] = [
             *(each for each in node.args if isinstance(each, ast.Starred)),
             *(each for each in node.keywords if each.arg is None),
         ]
-        for argument in starred:
+        for argument in unpacked:
             message = "arguments are written out, not unpacked with `*`"
             self._refuse(argument, "expression_not_allowed", message)
         for keyword in node.keywords:

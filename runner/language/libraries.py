@@ -29,6 +29,8 @@ NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
 #: NumPy's dtype -> name
 NUMPY_NAMES = {dtype: name for name, dtype in NUMPY_DTYPES.items()}
 
+_NUMPY_TYPES = (np.ndarray, np.generic)
+
 #: dtypes in which torch stores, and hardly computes
 _HOST_ONLY = frozenset({"uint16", "uint32", "uint64"}.union(n for n in DTYPES if "float8" in n))
 
@@ -92,7 +94,7 @@ class NumpyLibrary(Library):
 
     def is_array(self, value: object) -> bool:
         """Return whether `value` is a NumPy array, or the scalar that NumPy makes of one."""
-        return isinstance(value, np.ndarray | np.generic)
+        return isinstance(value, _NUMPY_TYPES)
 
     def name(self, array: Value) -> str:
         """Return torch's name of the dtype."""

@@ -64,6 +64,8 @@ class Shaping:
 
     def part(self, value: Value, index: Value) -> Value:
         """`value[index]`: a view of a tensor, an item or a part of a list."""
+        if index.__class__ is int and self._library.is_array(value):
+            return self._library.view(value, (index,))
         if isinstance(value, _SEQUENCES):
             made = value[index if isinstance(index, slice) else integer(index, "an index")]
             if isinstance(made, _SEQUENCES) and isinstance(index, slice):
@@ -74,7 +76,7 @@ class Shaping:
         if not self._library.is_array(value):
             message = f"{_described(value)} has no parts"
             raise TypeError(message)
-        if isinstance(index, list | range) or self._library.is_array(index):
+        if isinstance(index, (list, range)) or self._library.is_array(index):
             return self._taken(value, index)
         return self._library.view(value, self._index(index))
 
@@ -86,11 +88,14 @@ class Shaping:
     def _index_part(part: Value) -> Value:
         if part is None or part.__class__ is int:
             return part
-        if isinstance(part, slice):
+        if part.__class__ is slice:
+            bounds = (part.start, part.stop, part.step)
+            if part.step is None and all(each is None or each.__class__ is int for each in bounds):
+                return part
             if part.step is not None and integer(part.step, "the step of a slice") < 1:
                 message = "a tensor is sliced forwards only; flip(x) turns it round"
                 raise ValueError(message)
-            return slice(*(_bound(each) for each in (part.start, part.stop, part.step)))
+            return slice(*(_bound(each) for each in bounds))
         return integer(part, "an index")
 
     def _taken(self, value: Value, index: Value) -> Value:
