@@ -114,9 +114,10 @@ def _judge_on(
     ]
     writes = any(event.writes for rank in predicted.ranks for event in rank.events)
     notes = case.notes if writes or _states_values(plan.scenario) else [*case.notes, NO_VALUE]
+    status = _status(predicted, observed, found)
     return Verdict(
-        status=_status(predicted, observed, found),
-        findings=tuple(found),
+        status=status,
+        findings=() if status == "UNSUPPORTED" else tuple(found),
         predicted=predicted,
         observed=observed,
         reason=_reason(predicted, observed, found),
@@ -152,7 +153,29 @@ def _unexplained_timeout(observed: Trace | None, found: list[Finding]) -> bool:
     return timed_out and only and all(finding.code in conduct for finding in found)
 
 
+def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -> str | None:
+    """Return what the backend lacks, in its own words, where that is all that went wrong.
+
+    The semantics let the program pass, and every rank that raised was told `unsupported`: a dtype,
+    a reduce op, a call that the backend has not.
+    """
+    if observed is None or observed.outcome != "error" or not _expects_to_pass(predicted):
+        return None
+    raised = [
+        rank.events[-1].failure
+        for rank in observed.ranks
+        if rank.ending == "raised" and rank.events
+    ]
+    if not raised or any(item is None or "unsupported" not in item.kinds for item in raised):
+        return None
+    if any(finding.witness != "backend" for finding in found):
+        return None
+    return next(item.message for item in raised if item is not None)
+
+
 def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> Status:
+    if found and _inability(predicted, observed, found) is not None:
+        return "UNSUPPORTED"
     if found and not (_expects_to_pass(predicted) and _unexplained_timeout(observed, found)):
         return "FAILED"
     return "INCONCLUSIVE" if found or predicted.limits else "PASSED"
@@ -164,6 +187,8 @@ def _expects_to_pass(predicted: Trace) -> bool:
 
 def _reason(predicted: Trace, observed: Trace | None, found: list[Finding]) -> str | None:
     status = _status(predicted, observed, found)
+    if status == "UNSUPPORTED":
+        return _inability(predicted, observed, found)
     if status != "INCONCLUSIVE":
         return None
     if found:

@@ -91,7 +91,9 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
 def _written(case: Case, rank: int, event: Event, other: Event, found: _Found) -> None:
     """Compare every tensor that a step may have stored into, on one rank."""
     for name, expected in event.writes.items():
-        if name not in other.writes or (rank, event.index, event.iteration, name) in found.blamed:
+        if name not in other.writes or name in case.own_names:
+            continue
+        if (rank, event.index, event.iteration, name) in found.blamed:
             continue
         case.compared += 1
         got = other.writes[name]
@@ -125,6 +127,8 @@ def _undefined(value: object) -> bool:
 def _departs(case: Case, predicted: RankTrace, event: Event, other: Event) -> str | None:
     """Return how an observed event contradicts its prediction; None where it may be so."""
     opened = set(case.prediction.open)
+    if case.own_outcome:
+        opened = opened | {case.final.outcome}
     if (event.index, event.iteration) in predicted.may_block:
         opened = opened | {"deadlock"}
     if event.state == "possibly_blocked" or other.state == "running":

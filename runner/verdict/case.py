@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from runner.scenario import RaiseSpec
 from runner.verdict.memory import Memories, Moment, ProgramOrder
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from runner.operations.base import Undefined
     from runner.plan import Plan
-    from runner.scenario import FinalExpectation, Scenario, Step
+    from runner.scenario import FinalExpectation, PerRank, Scenario, Step, ValueExpectation
     from runner.trace import Event, Trace, Value
 
 #: states in which what stands beside the step is asked
@@ -61,6 +62,9 @@ class Instance:
 class Case:
     """The witnesses. `final` is what the author states for the end, on this backend.
 
+    What a backend's own section states about values, or as an error or a crash, is a fact about
+    that backend (an ability it lacks, a fault it has): only the run can contradict it.
+
     `reference` False switches the reference's own opinion off: only author and run are compared.
     `relied` collects what the judge learns on the way: that an undefined value was relied on.
     """
@@ -84,6 +88,31 @@ class Case:
     def run(self) -> Trace | None:
         """The observed trace; None where nothing ran."""
         return self.observed.trace if self.observed else None
+
+    @property
+    def own_section(self) -> bool:
+        """Whether the author has a section for this backend."""
+        return self.final is not self.scenario.expect
+
+    def own_value(self, expectation: ValueExpectation) -> bool:
+        """Return whether a final value is stated for this backend alone."""
+        return self.own_section and expectation not in self.scenario.expect.at_end.values
+
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The tensors about which this backend's section states values of its own."""
+        if not self.own_section:
+            return frozenset()
+        own = (value for value in self.final.at_end.values if self.own_value(value))
+        return frozenset().union(*(value.key.names for value in own))
+
+    @property
+    def own_outcome(self) -> bool:
+        """Whether the stated outcome depends on what the backend can do, not on the semantics."""
+        if self.final.outcome == "error" and "unsupported" in _kinds(self.final.at_end.raises):
+            return True
+        own = self.own_section and self.final.outcome != self.scenario.expect.outcome
+        return own and self.final.outcome in {"error", "crash"}
 
     def forgives(self, value: Undefined) -> bool:
         """Return whether the author states why a value is undefined, so that only the run is asked.
@@ -113,6 +142,16 @@ class Case:
                     predicted=predicted.get(key),
                     observed=observed.get(key),
                 )
+
+
+def _kinds(raises: PerRank[RaiseSpec] | RaiseSpec | None) -> set[str]:
+    """Return every kind that is stated for any rank."""
+    if raises is None:
+        return set()
+    if isinstance(raises, RaiseSpec):
+        return set(raises.kinds)
+    specs = [spec for _, spec in raises.branches]
+    return {kind for spec in (*specs, raises.otherwise) if spec for kind in spec.kinds}
 
 
 def _by_instance(memories: Memories, rank: int, indexes: frozenset[int]) -> dict[Occurrence, Side]:

@@ -150,8 +150,7 @@ class _Comparison:
         if not wrong.any():
             return []
         count = int(wrong.sum())
-        noun = "element" if count == 1 else "elements"
-        text = f"differs in {count} of {wrong.size} {noun}" if wrong.size > 1 else "differs"
+        text = f"differs in {count} of {wrong.size} elements" if wrong.size > 1 else "differs"
         return [
             Difference(
                 rank=self.rank,

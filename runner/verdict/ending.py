@@ -82,11 +82,11 @@ def _outcome(case: Case) -> list[Finding]:
     observed = observed_outcome(case)
     case.compared += 1
     if observed is None:
-        if not case.reference or stated in allowed:
+        if not case.reference or stated in allowed or case.own_outcome:
             return []
         return [_outcome_finding(case, "expectation", f"the program's outcome is {predicted}")]
     if observed == stated:
-        if stated in allowed or not case.reference:
+        if stated in allowed or not case.reference or case.own_outcome:
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
@@ -280,7 +280,7 @@ def _dies(case: Case) -> list[Finding]:
         stated = _chosen(case.predicted, rank, final.dies)
         case.compared += 1
         predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
-        opened = "crash" in case.prediction.open or not case.reference
+        opened = "crash" in case.prediction.open or not case.reference or case.own_outcome
         mine = stated != predicted and not opened
         seen = case.observed is not None and stated != observed
         if not mine and not seen:

@@ -132,7 +132,11 @@ class Values:
             expect = instance.step.expect
             if expect is None or not expect.values:
                 continue
-            views = (_view(instance.predicted), _view(instance.observed))
+            raises = expect.raises is not None
+            views = (
+                _view(instance.predicted, raises=raises),
+                _view(instance.observed, raises=raises),
+            )
             if views == (None, None):
                 continue
             asked.add(instance.step.index)
@@ -176,7 +180,8 @@ class Values:
         slack = None
         if predicted is not None and predicted.event is not None:
             slack = predicted.event.slack.get(expectation.key.text)
-        mine = self._compare(predicted, expectation, shared) if self.case.reference else None
+        asked = self.case.reference and not self.case.own_value(expectation)
+        mine = self._compare(predicted, expectation, shared) if asked else None
         seen = self._compare(observed, expectation, shared, slack)
         self.case.compared += (mine is not None) + (seen is not None)
         for witness, found in _blame(mine, seen, ran=observed is not None):
@@ -198,18 +203,22 @@ class Values:
                 return None
             got = view.value(expectation.key)
         except UndefinedRead as read:
-            return self._undefined(view, read.value, read.name)
+            return self._undefined(view, read.value, read.name, expectation.key.text)
         if wanted.has_value and wanted.value is None and got is None:
             return []
         for value in (wanted.value, got):
             if isinstance(value, Undefined):
-                return self._undefined(view, value, expectation.key.text)
+                return self._undefined(view, value, expectation.key.text, expectation.key.text)
         return differences(view.rank, wanted, got, slack)
 
-    def _undefined(self, view: View, value: Undefined, name: str) -> list[Difference] | None:
+    def _undefined(
+        self, view: View, value: Undefined, name: str, key: str
+    ) -> list[Difference] | None:
         if self.case.forgives(value):
             return None
-        text = f"relies on {name}, which is undefined after {value.cause}"
+        text = f"is undefined after {value.cause}: no value may be relied on"
+        if name != key:
+            text = f"relies on {name}, which is undefined after {value.cause}"
         return [
             Difference(
                 rank=view.rank, code="undefined_read", message=text, expected=None, got=value
@@ -244,8 +253,11 @@ class _Place:
     expectation: ValueExpectation
 
 
-def _view(side: Side | None) -> View | None:
-    return view_of(side) if side is not None and side.returned else None
+def _view(side: Side | None, *, raises: bool) -> View | None:
+    """Return the view after a step that returned, or raised as something beside it states."""
+    if side is None or not (side.event.state == "done" or (raises and side.returned)):
+        return None
+    return view_of(side)
 
 
 def _opinion(view: View | None, expectation: ValueExpectation) -> Wanted | None:
