@@ -50,3 +50,32 @@ def test_the_examples_pass_on_gloo(tmp_path: Path) -> None:
             verdict = judge(scenario, predicted, observed, observed.backend)
             seen[operation.name] = (verdict.status, verdict.problems)
     assert {name: seen[name] for name in seen if seen[name][0] != "PASSED"} == {}
+
+
+UNABLE = {
+    "a_dtype": "{dtype: int16, value: [1]}|{tensor: x}",
+    "a_reduce_op": "[1]|{tensor: x, op: {premul_sum: 0.5}}",
+    "bits_of_floats": "[1]|{tensor: x, op: band}",
+    "the_mean_of_integers": "{dtype: int32, value: [2]}|{tensor: x, op: avg}",
+    "the_larger_complex_number": "{dtype: complex64, value: [2]}|{tensor: x, op: max}",
+}
+
+
+@pytest.mark.torch
+def test_what_gloo_cannot_do_is_unsupported_not_failed(tmp_path: Path) -> None:
+    seen = {}
+    with Launcher(LaunchOptions(backend="gloo")) as launcher:
+        for name, text in UNABLE.items():
+            value, arguments = text.split("|")
+            path = tmp_path / f"{name}.yaml"
+            path.write_text(
+                f"world_size: 2\ntensors: {{x: {value}}}\nsteps: [all_reduce: {arguments}]\n",
+                encoding="utf-8",
+            )
+            (scenario,) = load(path)
+            predicted = simulate(plan(scenario))
+            observed = launcher.run(plan(scenario), predicted)
+            verdict = judge(scenario, predicted, observed, observed.backend)
+            seen[name] = verdict.status
+            assert verdict.reason, name
+    assert seen == dict.fromkeys(UNABLE, "UNSUPPORTED")
