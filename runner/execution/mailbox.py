@@ -8,6 +8,7 @@ the message, in pieces, so that neither the store's limit on a value nor memory 
 from __future__ import annotations
 
 import pickle
+import time
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ PIECE = 4 << 20
 INLINE = 64 << 10
 #: bytes; a smaller message is one value of the store
 SMALL = 1 << 20
+#: seconds; no living writer takes longer between taking a slot and filling it
+HELD_UP_S = 5.0
 
 
 class Store(Protocol):
@@ -113,12 +116,13 @@ class Inbox:
         self._store = store
         self._name = name
         self._next = 1
+        self._hole_since_s: float | None = None
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
         """Take the next message, still pickled; None if none arrives in time.
 
-        A writer that died between taking a slot and filling it leaves a hole, which is skipped as
-        soon as a later slot is filled.
+        A writer that died between taking a slot and filling it leaves a hole. It is skipped once a
+        later slot has been filled for longer than a writer that lives can be held up.
         """
         key = f"{self._name}/{self._next}"
         if not self._store.check([key]) and not (
@@ -127,7 +131,13 @@ class Inbox:
             later = f"{self._name}/{self._next + 1}"
             if not self._store.check([later]):
                 return None
+            now_s = time.monotonic()
+            if self._hole_since_s is None:
+                self._hole_since_s = now_s
+            if now_s - self._hole_since_s < HELD_UP_S:
+                return None
             self._next += 1
             key = later
+        self._hole_since_s = None
         self._next += 1
         return fetch(self._store, key)
