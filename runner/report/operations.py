@@ -1,0 +1,82 @@
+"""The reference of steps, as text: from the operations' own declarations, so that it cannot age."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from runner.operations import OPERATIONS
+from runner.operations.base import (
+    Collective,
+    GroupCreation,
+    Local,
+    Operation,
+    PointToPoint,
+    Waiting,
+)
+from runner.operations.params import KINDS
+
+if TYPE_CHECKING:
+    from runner.operations.params import Param
+
+SHAPES: tuple[tuple[type[Operation], str], ...] = (
+    (Collective, "Collectives: every member of the group takes part"),
+    (PointToPoint, "Messages between two ranks"),
+    (Waiting, "Waiting for asynchronous work"),
+    (GroupCreation, "Groups"),
+    (Local, "Local steps: nobody else is concerned"),
+)
+
+
+def overview() -> str:
+    """Return every operation with its first line, by shape."""
+    width = max(len(operation.name) for operation in OPERATIONS)
+    parts = []
+    for shape, title in SHAPES:
+        lines = [
+            f"  {operation.name:<{width}}  {_described(operation)[0]}"
+            for operation in OPERATIONS
+            if isinstance(operation, shape)
+        ]
+        if lines:
+            parts.append("\n".join([title, *lines]))
+    return "\n\n".join([*parts, "`scenario ops NAME` shows one whole, with an example."])
+
+
+def page(operation: Operation) -> str:
+    """Return one operation whole: what it does, its arguments, an example that passes."""
+    names = ", ".join((operation.name, *operation.aliases))
+    parts = [names, "\n".join(_described(operation)), _arguments(operation)]
+    parts.append(f"Source: {operation.source}")
+    parts.append("Example, a whole scenario that passes:\n\n" + _indented(operation.example, 4))
+    return "\n\n".join(part for part in parts if part).rstrip()
+
+
+def _described(operation: Operation) -> list[str]:
+    return inspect.cleandoc(type(operation).__doc__ or "").splitlines()
+
+
+def _arguments(operation: Operation) -> str:
+    if not operation.params:
+        return ""
+    bare = operation.bare is not None
+    title = f"The value of `{operation.name}:` is:" if bare else "Arguments:"
+    return "\n".join([title, *(_argument(param) for param in operation.params)])
+
+
+def _argument(param: Param) -> str:
+    facts = ["required"] if param.required else []
+    if not param.required and param.default is not None:
+        facts.append(f"default {str(param.default).lower()}")
+    if param.writes:
+        facts.append("written")
+    also = f" (also {', '.join(param.aliases)})" if param.aliases else ""
+    words = f" One of: {', '.join(param.words)}." if param.words else ""
+    noted = f" [{', '.join(facts)}]" if facts else ""
+    return (
+        f"  {param.name}{also}{noted}\n      {param.description}{words}\n      {KINDS[param.kind]}"
+    )
+
+
+def _indented(text: str, by: int) -> str:
+    return "\n".join(" " * by + line if line else "" for line in text.rstrip().splitlines())
