@@ -10,7 +10,7 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.language.guarding import MAX_INT_BITS
+from runner.language.guarded import MAX_INT_BITS
 from runner.language.promotion import (
     DEFAULT_FLOAT,
     NARROW,

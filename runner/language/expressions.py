@@ -1,6 +1,6 @@
 """Expression text -> :class:`runner.scenario.Expression`: parsed, allow-listed, compiled.
 
-The language is a part of Python's own syntax. What :mod:`runner.language.guarding` does not list
+The language is a part of Python's own syntax. What :mod:`runner.language.grammar` does not list
 is refused, with its place inside the expression. The compiled code reads variables under their own
 names, and functions and guarded operators under names that no author can write (`sum()`, `**`).
 It is ordinary code, evaluated at ordinary speed.
@@ -16,7 +16,8 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from runner.language.guarding import Guarding, Refusal
+from runner.language.guarded import Refusal
+from runner.language.guarding import Guarding
 from runner.language.limits import COUNTS, DEFAULT, FLAGS, Limits
 from runner.problems import Mark, Problem, ScenarioError
 from runner.scenario import Expression

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.language.arithmetic import COMPARISONS, NUMBERS, RULES, Rule, is_number, rounded
-from runner.language.guarding import BEGIN, CHAIN
+from runner.language.guarded import BEGIN, CHAIN
 from runner.language.literals import from_data
 from runner.language.promotion import (
     integer_range,

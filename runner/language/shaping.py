@@ -13,7 +13,7 @@ import numpy as np
 
 from runner.language.arithmetic import is_number
 from runner.language.constructors import integer, number_in, real_in
-from runner.language.guarding import EACH, INDEX, SLICE
+from runner.language.guarded import EACH, INDEX, SLICE
 from runner.language.promotion import kind, promoted
 
 if TYPE_CHECKING:
