@@ -142,6 +142,11 @@ def _may_block(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> dict[i
             found[joining.rank] |= _waits_for_it(
                 main.simulation, joining.rank, joining.call.step.handle
             )
+    for here in main.simulation.creations.all():
+        if len({creating.group.ranks for creating in here.values()}) > 1:
+            for rank, creating in here.items():
+                place = (creating.call.step.index, creating.call.iteration)
+                found.setdefault(rank, set()).add(place)
     if passed:
         strict = rest(plan, arrays, Reading(strict=True), max_steps=max_steps)
         for state in strict.simulation.ranks:
