@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import time
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -20,6 +21,8 @@ INLINE = 64 << 10
 SMALL = 1 << 20
 #: seconds; no living writer takes longer between taking a slot and filling it
 HELD_UP_S = 5.0
+#: seconds after which a slot that was taken but not filled counts as a hole
+HOLE_S = 5.0
 
 
 class Store(Protocol):
@@ -117,27 +120,33 @@ class Inbox:
         self._name = name
         self._next = 1
         self._hole_since_s: float | None = None
+        self._hole_since_s: float | None = None
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
         """Take the next message, still pickled; None if none arrives in time.
 
-        A writer that died between taking a slot and filling it leaves a hole. It is skipped once a
-        later slot has been filled for longer than a writer that lives can be held up.
+        A writer that was killed between taking a slot and filling it leaves a hole. One that is only
+        slow has taken its slot as well: a hole is skipped only after a while.
         """
         key = f"{self._name}/{self._next}"
         if not self._store.check([key]) and not (
             timeout_s > 0 and arrives(self._store, key, timeout_s)
         ):
-            later = f"{self._name}/{self._next + 1}"
-            if not self._store.check([later]):
+            if not self._is_hole():
                 return None
-            now_s = time.monotonic()
-            if self._hole_since_s is None:
-                self._hole_since_s = now_s
-            if now_s - self._hole_since_s < HELD_UP_S:
-                return None
-            self._next += 1
-            key = later
-        self._hole_since_s = None
+            key = f"{self._name}/{self._next}"
         self._next += 1
+        self._hole_since_s = None
         return fetch(self._store, key)
+
+    def _is_hole(self) -> bool:
+        """Step over a slot that stayed empty although the one after it was filled long ago."""
+        if not self._store.check([f"{self._name}/{self._next + 1}"]):
+            return False
+        now_s = time.monotonic()
+        if self._hole_since_s is None:
+            self._hole_since_s = now_s
+        if now_s - self._hole_since_s < HOLE_S:
+            return False
+        self._next += 1
+        return True
