@@ -49,7 +49,10 @@ class BatchISendIRecv(PointToPoint):
             kind="p2p_ops",
             required=True,
             fields=FIELDS,
-            description="The operations, each with the arguments of torch's P2POp; one group.",
+            description=(
+                "The operations, each with the arguments of torch's P2POp: `op` (isend or irecv), "
+                "`tensor`, `peer` or `group_peer`, `tag`, `group`; all in one group."
+            ),
         ),
     )
     example = """\

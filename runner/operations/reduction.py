@@ -1,9 +1,7 @@
 """The reduce ops on NumPy arrays: exact where torch is exact, bounded where the order is open.
 
 Integers wrap in their width. Floats are reduced in float64 (complex128) and rounded once to the
-dtype; how far a backend's own order may take it from there is the *slack*. Semantics of each op:
-`torch.distributed.ReduceOp`; the error bound of a reordered sum: Higham, Accuracy and Stability
-of Numerical Algorithms, 4.2.
+dtype. Semantics of each op: `torch.distributed.ReduceOp`.
 """
 
 from __future__ import annotations
@@ -64,28 +62,6 @@ def _arithmetic(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[A
     return total.astype(dtype)
 
 
-def slack_of(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
-    """Return how far each element may be off because the order of the reduction is open.
-
-    None where it is exact: integers, min, max, bitwise ops, fewer than two parts.
-    """
-    first = parts[0]
-    if not is_inexact(first) or op in ORDERED or op in BITWISE or len(parts) < 2:  # noqa: PLR2004
-        return None
-    rounding = epsilon(first.dtype) * len(parts)
-    with np.errstate(all="ignore"):
-        sizes = [np.abs(wide(part)) for part in parts]
-        if op == "product":
-            bound = np.asarray(fold(np.multiply, sizes))
-        else:
-            bound = np.asarray(fold(np.add, sizes))
-            if op == "avg":
-                bound = bound / len(parts)
-            elif isinstance(op, PremulSum):
-                bound = bound * abs(op.factor)
-        return np.asarray(np.nan_to_num(bound * rounding, nan=0.0, posinf=0.0))
-
-
 def is_inexact(array: NDArray[Any]) -> bool:
     """Return whether the dtype rounds: floats, complex, bfloat16 and the float8s."""
     return array.dtype.kind in "fcV" or array.dtype.name.startswith(("bfloat", "float8"))
@@ -104,4 +80,4 @@ def epsilon(dtype: np.dtype[Any]) -> float:
     """Return the spacing of the dtype at 1."""
     import ml_dtypes  # noqa: PLC0415 -- finfo of NumPy does not know bfloat16
 
-    return float(ml_dtypes.finfo(dtype).eps)
+    return float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
