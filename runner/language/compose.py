@@ -87,7 +87,7 @@ class Composer:
                     node.value = resolve_tagged(text, event.tag)
                 else:
                     self._unknown_tag(event, mark)
-            elif event.implicit[0]:
+            elif event.implicit[0] and event.tag is None:
                 node.value = resolve_plain(text)
         except ValueError as error:
             self._problem("bad_scalar", str(error), mark)

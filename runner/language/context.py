@@ -132,6 +132,7 @@ class Context:
     limits: Limits
     names: Names
     index: count[int]
+    uses: count[int]
     step_names: set[str]
     #: every name of the whole scenario, also those made for used files
     taken: set[str]

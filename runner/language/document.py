@@ -85,6 +85,7 @@ def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Contex
         limits=limits,
         names=names,
         index=itertools.count(),
+        uses=itertools.count(),
         step_names=set(),
         taken=set(names.readable | names.handles),
         library=Library(path),

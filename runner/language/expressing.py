@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.language.context import ALWAYS
 from runner.language.expressions import compile_expression
-from runner.language.substitution import substituted
+from runner.language.substitution import substituted, with_groups
 from runner.language.tree import Node, Scalar, kind_of
 from runner.problems import Mark, ScenarioError
 from runner.program import CANNOT_COMPUTE
@@ -39,7 +39,9 @@ def _compiled(node: Scalar, context: Context) -> Expression | Constant:
     if text is None:
         return FAILED
     try:
-        return compile_expression(text, node.mark, groups=_groups(context), limits=context.limits)
+        return compile_expression(
+            with_groups(text, context), node.mark, groups=_groups(context), limits=context.limits
+        )
     except ScenarioError as error:
         context.faults.keep(error.problems)
         return FAILED

@@ -10,7 +10,7 @@ from runner.language.expectations import expectation
 from runner.language.expressing import constant_value
 from runner.language.limits import beyond
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.language.use import inline
+from runner.language.use import inline, police_number
 from runner.operations import BY_NAME
 from runner.scenario import Constant, Expression, Step
 
@@ -168,12 +168,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
 
 def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
     index = next(context.index)
-    if index == context.limits.max_file_steps:
-        context.faults.add(
-            "too_many_steps",
-            f"more steps than allowed: {beyond('max_file_steps', context.limits)}",
-            node.mark,
-        )
+    police_number(index, node, context)
     fields: dict[str, Any] = {
         "index": index,
         "name": _name(beside, context),

@@ -35,6 +35,23 @@ def substituted(node: Scalar, context: Context) -> str | None:
     return None if rewriter.failed else ast.unparse(ast.fix_missing_locations(rewritten))
 
 
+def with_groups(text: str, context: Context) -> str:
+    """Return an expression with the group's name in place of a parameter that holds it."""
+    names = context.names
+    held = {
+        name: value
+        for name, value in names.constants.items()
+        if isinstance(value, str) and value in names.groups and name in text
+    }
+    tree = _parsed(text, context) if held else None
+    if tree is None:
+        return text
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in held]
+    for node in found:
+        node.id = held[node.id]
+    return ast.unparse(tree) if found else text
+
+
 def _parsed(text: str, context: Context) -> ast.expr | None:
     if len(text) > context.limits.max_expression_chars:
         return None

@@ -65,6 +65,7 @@ def inline(
     key: Node, node: Node, context: Context, label: str | None
 ) -> tuple[Node | None, Context] | None:
     """Return the steps of a used file and the context to read them in; None where it fails."""
+    police_number(next(context.uses), key, context)
     asked = _asked(node, key, context)
     if asked is None:
         return None
@@ -109,6 +110,17 @@ def inline(
         ),
     )
     return tree.get("steps"), there
+
+
+def police_number(count: int, node: Node, context: Context) -> None:
+    """Stop where there are more steps, or more uses, than allowed; `count` counts from 0."""
+    if count >= context.limits.max_file_steps:
+        context.faults.add(
+            "too_many_steps",
+            f"more steps than allowed: {beyond('max_file_steps', context.limits)}",
+            node.mark,
+        )
+        context.faults.raise_any()
 
 
 def replace_names(
