@@ -32,6 +32,15 @@ class Group:
     timeout_s: float
     backend: str | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
+    #: world rank -> group rank; and the ranks as the list that an expression sees
+    _at: dict[int, int] = field(init=False, compare=False, repr=False)
+    listed: list[int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the members once: a world may have many thousands."""
+        at = {rank: number for number, rank in reversed(list(enumerate(self.ranks)))}
+        object.__setattr__(self, "_at", at)
+        object.__setattr__(self, "listed", list(self.ranks))
 
     @property
     def size(self) -> int:
@@ -43,7 +52,7 @@ class Group:
 
         As `torch.distributed.get_rank(group)`.
         """
-        return self.ranks.index(rank) if rank in self.ranks else -1
+        return self._at.get(rank, -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +80,16 @@ class Plan:
     creations: tuple[Creation, ...] = ()
     #: name -> the groups of that name; a rank is in at most one of them
     names: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
+    #: name -> world rank -> the group that the name means there
+    _members: dict[str, dict[int, Group]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the groups once."""
+        members = {
+            name: {rank: group for group in reversed(groups) for rank in group.ranks}
+            for name, groups in self.names.items()
+        }
+        object.__setattr__(self, "_members", members)
 
     @property
     def world_size(self) -> int:
@@ -79,7 +98,7 @@ class Plan:
 
     def group(self, name: str, rank: int) -> Group | None:
         """Return the group that `name` means on `rank`; None where it is in no such group."""
-        return next((group for group in self.names.get(name, ()) if rank in group.ranks), None)
+        return self._members.get(name, {}).get(rank)
 
 
 def plan(scenario: Scenario) -> Plan:

@@ -159,7 +159,7 @@ class Process:
             group = plan.group(name, rank)
             if group is not None:
                 self.groups[name] = group
-            self.scope[name] = list(group.ranks) if group else []
+            self.scope[name] = group.listed if group else []
         if initialise:
             self._initialise()
 
@@ -437,7 +437,7 @@ class Process:
         if operation is None:
             return Call(step=step, iteration=iteration, operation=None, entry=self._entry({}))
         group = self.group(operation.group_of(self, step))
-        if step.ranks is None and self.rank not in group.ranks:
+        if step.ranks is None and group.group_rank(self.rank) < 0:
             return None
         if not operation.concerns(self, step):
             return None

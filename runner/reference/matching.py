@@ -5,6 +5,7 @@ Pure bookkeeping: nothing here knows what an operation computes, or when a rank 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -92,28 +93,41 @@ class Meeting:
     """The n-th collective of a group: who entered it, with which operation.
 
     In a correct program all members enter the same operation. `settled` tells that the result was
-    computed; `spoiled` names the mismatch that leaves it undefined.
+    computed; `spoiled` names the mismatch that leaves it undefined. `hopeful` are those who may
+    pass before all are there.
     """
 
     group: Group
     position: int
     joined: dict[int, Joining] = field(default_factory=dict)  # by group rank
+    entered: dict[str, dict[int, Joining]] = field(default_factory=dict)  # by operation
+    hopeful: list[Joining] = field(default_factory=list)
+    first_s: float = 0.0
     settled: bool = False
     spoiled: str | None = None
 
-    def of(self, operation_name: str) -> dict[int, Joining]:
-        """Return those who entered that operation, by group rank."""
-        return {
-            group_rank: joining
-            for group_rank, joining in self.joined.items()
-            if joining.call.operation is not None
-            and joining.call.operation.name == operation_name
-            and not joining.withdrawn
-        }
+    def add(self, group_rank: int, joining: Joining, name: str) -> None:
+        """Let a member enter the operation `name`."""
+        self.first_s = min(self.first_s, joining.time_s) if self.joined else joining.time_s
+        self.joined[group_rank] = joining
+        self.entered.setdefault(name, {})[group_rank] = joining
+
+    def of(self, name: str) -> dict[int, Joining]:
+        """Return those who entered that operation and have not given up, by group rank."""
+        return self.entered.get(name, {})
+
+    def withdraw(self, joining: Joining) -> None:
+        """Let a member give up: it no longer counts as having entered."""
+        joining.withdrawn = True
+        for members in self.entered.values():
+            for group_rank in [at for at, other in members.items() if other is joining]:
+                del members[group_rank]
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The names of the operations that were entered here, in order of group ranks."""
+        if len(self.entered) == 1:
+            return tuple(self.entered)
         names = [
             self.joined[at].call.operation.name  # type: ignore[union-attr]
             for at in sorted(self.joined)
@@ -123,7 +137,7 @@ class Meeting:
     @property
     def complete(self) -> bool:
         """Whether every member entered the same operation."""
-        return len(self.joined) == self.group.size and len(self.kinds) == 1
+        return len(self.joined) == self.group.size and len(self.entered) == 1
 
 
 class Meetings:
@@ -143,7 +157,8 @@ class Meetings:
         if meeting is None:
             meeting = self._at[group.key, position] = Meeting(group=group, position=position)
         joining = Joining(rank=entry.rank, call=call, time_s=time_s, meeting=meeting, entry=entry)
-        meeting.joined[entry.group_rank] = joining
+        assert call.operation is not None  # noqa: S101 -- only operations are entered
+        meeting.add(entry.group_rank, joining, call.operation.name)
         return joining
 
     def position(self, group_key: str, rank: int) -> int:
@@ -155,14 +170,32 @@ class Meetings:
         return list(self._at.values())
 
 
+Address = tuple[str, int, int]
+
+
 class Mailbox:
-    """Messages that were posted and have not met, in order of posting."""
+    """Messages that were posted and have not met, in order of posting.
+
+    They lie by address: group, receiver and tag; within one, sends by their source.
+    """
 
     def __init__(self) -> None:
-        self.sends: list[Posted] = []
-        self.receives: list[Posted] = []
+        self._sends: dict[Address, dict[int, deque[Posted]]] = {}
+        self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
         self._count = 0
+
+    @property
+    def sends(self) -> list[Posted]:
+        """The sends that no receive has met, in order."""
+        boxes = self._sends.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+
+    @property
+    def receives(self) -> list[Posted]:
+        """The receives that no send has met, in order."""
+        boxes = self._receives.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
 
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
@@ -176,67 +209,69 @@ class Mailbox:
             payload=message.payload,
             order=self._count,
         )
-        (self.sends if message.sends else self.receives).append(posted)
+        self._queue(posted).append(posted)
         return posted
 
+    def _queue(self, posted: Posted) -> deque[Posted]:
+        message = posted.message
+        if message.sends:
+            address = (posted.group.key, message.peer or 0, message.tag)
+            return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
+        address = (posted.group.key, posted.rank, message.tag)
+        return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
+
     def partner_of(self, posted: Posted) -> Posted | None:
-        """Return the first opposite side that must meet this one, or None.
+        """Return the opposite side that must meet this one, or None.
 
         A message that an earlier receive from anyone could take waits until nothing else moves:
         which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
         """
-        if posted.message.sends:
-            for receive in self.receives:
-                if fits(posted, receive):
-                    return None if receive.message.peer is None else self._first(posted, receive)
+        message = posted.message
+        if message.sends:
+            address = (posted.group.key, message.peer or 0, message.tag)
+            receives = self._receives.get(address, {})
+            named = _first(receives.get(posted.rank))
+            anyone = _first(receives.get(None))
+            if named is None or (anyone is not None and anyone.order < named.order):
+                return None
+            earlier = _first(self._sends[address].get(posted.rank))
+            return named if earlier is posted else None
+        if message.peer is None:
             return None
-        if posted.message.peer is None:
+        address = (posted.group.key, posted.rank, message.tag)
+        anyone = _first(self._receives[address].get(None))
+        if anyone is not None and anyone.order < posted.order:
             return None
-        for send in self.sends:
-            if fits(send, posted):
-                return None if self._claimed(send, posted) else send
-        return None
-
-    def _first(self, send: Posted, receive: Posted) -> Posted | None:
-        earlier = next(other for other in self.sends if fits(other, receive))
-        return receive if earlier is send else None
-
-    def _claimed(self, send: Posted, receive: Posted) -> bool:
-        return any(
-            other.message.peer is None and other.order < receive.order and fits(send, other)
-            for other in self.receives
-        )
+        if _first(self._receives[address].get(message.peer)) is not posted:
+            return None
+        return _first(self._sends.get(address, {}).get(message.peer))
 
     def candidates(self, receive: Posted) -> list[Posted]:
         """Return the sends that a receive from anyone may take now: the first of each source."""
-        found: dict[int, Posted] = {}
-        for send in self.sends:
-            if fits(send, receive):
-                found.setdefault(send.rank, send)
-        return [found[rank] for rank in sorted(found)]
+        address = (receive.group.key, receive.rank, receive.message.tag)
+        sources = self._sends.get(address, {})
+        return [queue[0] for _, queue in sorted(sources.items()) if queue]
 
     def meet(self, send: Posted, receive: Posted) -> None:
         """Take both out of the box."""
-        self.sends.remove(send)
-        self.receives.remove(receive)
+        self._queue(send).remove(send)
+        self._queue(receive).remove(receive)
         send.partner, receive.partner = receive, send
 
     def withdraw(self, posted: Posted) -> None:
         """Take out a message that its rank gave up."""
-        box = self.sends if posted.message.sends else self.receives
-        if posted in box:
-            box.remove(posted)
+        queue = self._queue(posted)
+        if posted in queue:
+            queue.remove(posted)
             self.abandoned.append(posted)
 
 
-def fits(send: Posted, receive: Posted) -> bool:
-    """Return whether a send and a receive name each other: group, ranks and tag."""
-    return (
-        send.group.key == receive.group.key
-        and send.message.peer == receive.rank
-        and receive.message.peer in {None, send.rank}
-        and send.message.tag == receive.message.tag
-    )
+def _first(queue: deque[Posted] | None) -> Posted | None:
+    return queue[0] if queue else None
+
+
+def _age(posted: Posted) -> int:
+    return posted.order
 
 
 class Creations:

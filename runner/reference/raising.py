@@ -98,19 +98,19 @@ def too_late(works: tuple[Work, ...]) -> Late | None:
             if (post.done_s or 0.0) - post.time_s > timeout_s:
                 failure = Failure(kinds=("timeout", "peer_lost"))
                 return Late(at_s=post.time_s + timeout_s, failure=failure)
-            if any(post.time_s - other_s > timeout_s for other_s in _others(post)):
+            if post.time_s - _first_s(post) > timeout_s:
                 failure = Failure(kinds=("peer_lost", "timeout", "aborted", "other"))
                 return Late(at_s=post.time_s, failure=failure)
     return None
 
 
-def _others(post: Post) -> list[float]:
-    """Return when those came whom this post met."""
+def _first_s(post: Post) -> float:
+    """Return when the first of those came whom this post met."""
     if isinstance(post, Joining):
-        return [other.time_s for other in post.meeting.joined.values() if other is not post]
+        return post.meeting.first_s
     if isinstance(post, Posted) and post.partner is not None:
-        return [post.partner.time_s]
-    return []
+        return post.partner.time_s
+    return post.time_s
 
 
 def timeout_of(call: Call) -> float:
@@ -152,7 +152,8 @@ def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -
         for name in work.call.written:
             state.process.undefined[name] = Undefined(cause=f"a failed `{work.call.label}`")
         for post in work.posts:
-            post.withdrawn = post.done_s is None
+            if isinstance(post, Joining) and post.done_s is None:
+                post.meeting.withdraw(post)
             if isinstance(post, Posted):
                 simulation.mailbox.withdraw(post)
     simulation.opened.add("error")

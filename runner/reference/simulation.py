@@ -31,8 +31,8 @@ from runner.reference.findings import Finding
 from runner.reference.matching import (
     Creating,
     Creations,
+    Joining,
     Mailbox,
-    Meeting,
     Meetings,
     Posted,
     Work,
@@ -172,11 +172,10 @@ class Simulation:
         self._record(state, call, start_s=start_s)
 
     def _collective(self, state: RankState, call: Call, operation: Collective) -> None:
-        del operation
         joining = self.meetings.join(call, state.clock_s)
         joining.tainted = tainted(state.process, call)
         self._start(state, call, [joining])
-        self.meet(joining.meeting)
+        self.meet(joining, operation)
         self._go_on(state)
 
     def _messages(self, state: RankState, call: Call, operation: PointToPoint) -> None:
@@ -247,23 +246,33 @@ class Simulation:
 
     # ------------------------------------------------------------------ meeting
 
-    def meet(self, meeting: Meeting) -> None:
+    def meet(self, joining: Joining, operation: Collective) -> None:
         """Let those pass who miss nobody any more, and give them what they hold afterwards."""
-        for name in meeting.kinds:
-            joined = meeting.of(name)
-            for group_rank, joining in joined.items():
-                if joining.done_s is not None:
-                    continue
-                operation = joining.call.operation
-                assert isinstance(operation, Collective)  # noqa: S101 -- only these join
-                needs = operation.needs(joining.call.entry) - {group_rank}
-                if self.reading.strict:
-                    needs = frozenset(range(meeting.group.size))
-                if needs <= joined.keys():
-                    settle(self, meeting, joining, joined)
-                    times = [joined[at].time_s for at in needs]
-                    joining.done_s = max([joining.time_s, *times])
-                    self._wake(self.ranks[joining.rank])
+        meeting = joining.meeting
+        joined = meeting.of(operation.name)
+        if len(joined) == meeting.group.size:
+            last_s = max(other.time_s for other in joined.values())
+            settle(self, meeting, joining, joined)
+            for other in list(joined.values()):
+                self._pass(other, last_s)
+            return
+        if self.reading.strict:
+            return
+        if len(operation.needs(joining.entry)) < meeting.group.size:
+            meeting.hopeful.append(joining)
+        for other in list(meeting.hopeful):
+            assert isinstance(other.call.operation, Collective)  # noqa: S101 -- only these join
+            needs = other.call.operation.needs(other.entry)
+            here = meeting.of(other.call.operation.name)
+            if needs <= here.keys():
+                meeting.hopeful.remove(other)
+                settle(self, meeting, other, here)
+                self._pass(other, max([other.time_s, *(here[at].time_s for at in needs)]))
+
+    def _pass(self, joining: Joining, time_s: float) -> None:
+        if joining.done_s is None:
+            joining.done_s = time_s
+            self._wake(self.ranks[joining.rank])
 
     def pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
