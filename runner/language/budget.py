@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 #: tensors that one expression may make, each of the largest size
 _WORK = 4
 
-#: multiplications of one matmul, in units of the elements of the largest tensor
+#: multiplications of a matrix product that count as one element
 _MATMUL = 64
+
+#: operations in comprehensions and on list items, for each item that may be made
+_OPERATIONS = 16
 
 
 class Budget:
     """The state of one executor's evaluation; evaluations never overlap in it."""
 
-    __slots__ = ("elements", "items", "items_left", "work_left")
+    __slots__ = ("elements", "items", "items_left", "operations_left", "work_left")
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         """Open it with bounds for what is made outside of expressions."""
@@ -35,15 +38,20 @@ class Budget:
         self.elements = elements
         self.work_left = elements * _WORK
         self.items = self.items_left = items
+        self.operations_left = items * _OPERATIONS
 
     def tensor(self, count: int) -> None:
         """Charge a tensor of `count` elements; ValueError where it is too large."""
         if count > self.elements:
             raise ValueError(too_large(count, self.elements))
+        self.work(count)
+
+    def work(self, count: int) -> None:
+        """Charge a look at `count` elements."""
         self.work_left -= count
         if self.work_left < 0:
             most = self.elements * _WORK
-            message = f"its tensors have more than {most} elements in all"
+            message = f"it computes more than {most} elements in all"
             raise ValueError(_raised(message, "max_elements"))
 
     def shaped(self, shape: Iterable[int]) -> None:
@@ -51,10 +59,15 @@ class Budget:
         self.tensor(prod(shape))
 
     def matmul(self, multiplications: int) -> None:
-        """Refuse a matrix product of too many multiplications."""
-        if multiplications > self.elements * _MATMUL:
-            message = f"a matrix product of {multiplications} multiplications is too large"
-            raise ValueError(_raised(message, "max_elements"))
+        """Charge the multiplications of a matrix product."""
+        self.work(multiplications // _MATMUL)
+
+    def operations(self, count: int) -> None:
+        """Charge `count` operations on plain numbers and list items."""
+        self.operations_left -= count
+        if self.operations_left < 0:
+            most = self.items * _OPERATIONS
+            raise ValueError(_raised(f"it takes more than {most} operations", "max_items"))
 
     def listed(self, count: int) -> None:
         """Charge `count` list items; ValueError where they are too many."""

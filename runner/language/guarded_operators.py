@@ -89,7 +89,8 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
     if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return _compare_identity(guarding, node)
     parts = guarding.visit_all([node.left, *node.comparators])
-    last_may_be_any = isinstance(node.ops[-1], ast.In | ast.NotIn) and len(node.ops) == 1
+    looks_inside = isinstance(node.ops[-1], ast.In | ast.NotIn)
+    last_may_be_any = looks_inside and len(node.ops) == 1 and not guarding.bound
     if all(part.is_number for part in (parts[:-1] if last_may_be_any else parts)):
         return Guarded(
             ast.Compare(

@@ -54,17 +54,21 @@ def sequence(guarding: Guarding, node: ast.List | ast.Tuple) -> Guarded:
 
 
 def comprehension(guarding: Guarding, node: ast.ListComp) -> Guarded:
-    """Allow a list comprehension, each of its iterables counted against the budget."""
-    outer = guarding.bound
+    """Allow a list comprehension: each of its iterables is charged, times what it contains."""
+    outer, before = guarding.bound, guarding.nodes
     guarding.bound = dict(outer)
-    generators = [_generator(guarding, generator) for generator in node.generators]
+    weight = constant_node(1)
+    generators = [_generator(guarding, generator, weight) for generator in node.generators]
     element = guarding.visit(node.elt)
     guarding.bound = outer
+    weight.value = guarding.nodes - before
     made = ast.ListComp(elt=element.node, generators=generators, **HERE)
     return Guarded(made, roots=element.roots)
 
 
-def _generator(guarding: Guarding, generator: ast.comprehension) -> ast.comprehension:
+def _generator(
+    guarding: Guarding, generator: ast.comprehension, weight: ast.Constant
+) -> ast.comprehension:
     iterable = guarding.visit(generator.iter)
     source = generator.iter
     integers = (
@@ -77,7 +81,7 @@ def _generator(guarding: Guarding, generator: ast.comprehension) -> ast.comprehe
     unpacks = not isinstance(generator.target, ast.Name)
     for target in _targets(generator.target):
         _bind(guarding, target, Variable(integers and not unpacks, iterable.roots))
-    each = guarding.guarded_call(EACH, iterable.node, constant_node(unpacks))
+    each = guarding.guarded_call(EACH, iterable.node, weight, constant_node(unpacks))
     tests = [guarding.visit(test).node for test in generator.ifs]
     return ast.comprehension(target=generator.target, iter=each, ifs=tests, is_async=0)
 

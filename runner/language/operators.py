@@ -79,7 +79,9 @@ class Operators:
             message = "a list of tensors stands where one tensor is wanted; stack(list) makes one"
             raise TypeError(message)
         if value.__class__ in NUMBERS or isinstance(value, list | tuple | range):
-            return self.library.from_numpy(from_data(value, "float32", self.budget.elements))
+            data = from_data(value, "float32", self.budget.elements)
+            self.budget.work(data.size)
+            return self.library.from_numpy(data)
         message = f"{type(value).__name__} {value!r} stands where a number or a tensor is wanted"
         raise TypeError(message)
 
@@ -189,7 +191,10 @@ class Operators:
     def positive(self, value: Value) -> Value:
         """`+x`: a copy."""
         value = self.operand(value)
-        return +value if is_number(value) else self.library.copy(value)
+        if is_number(value):
+            return +value
+        self.budget.shaped(value.shape)
+        return self.library.copy(value)
 
     def negative(self, value: Value) -> Value:
         """`-x`: unsigned integers wrap; TypeError for bool."""
@@ -273,8 +278,9 @@ class Operators:
         if not isinstance(within, list | tuple | range):
             message = "`in` looks into a list or a tensor"
             raise TypeError(message)
-        if isinstance(within, range):
-            return self.operand(item) in within
+        self.budget.operations(1 if isinstance(within, range) else len(within))
+        if is_number(item) and (isinstance(within, range) or within.__class__ is list):
+            return item in within
         return any(bool(self._equal(each, item)) for each in within)
 
     def _equal(self, first: Value, second: Value) -> Value:

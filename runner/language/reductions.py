@@ -89,6 +89,7 @@ class Reductions:
         dtype = self._library.name(array)
         result = "float32" if is_exact(dtype) else dtype
         axes = _axes(axis)
+        self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(result))
         made = self._library.xp.sum(wide, axis=axes, keepdims=bool(keepdims))
         count = prod(array.shape) // max(prod(made.shape), 1)
@@ -102,6 +103,7 @@ class Reductions:
         if axis is not None:
             message = "a list has no axes; stack(list) makes one tensor of it"
             raise TypeError(message)
+        self._budget.operations(len(items))
         if all(is_number(item) for item in items):
             rule = _RULES[symbol]
             return reduce(lambda first, second: bounded(rule.scalar(first, second)), items, empty)
@@ -120,6 +122,7 @@ class Reductions:
             return rule.scalar(total, each)
         if is_number(total) or is_number(each) or total.shape != each.shape:
             return self._operators.arithmetic(rule, total, each)
+        self._budget.shaped(each.shape)
         if is_exact(self._library.name(total)):
             each = self._operators.prepared(each, self._library.name(total))
         with self._library.quiet():
@@ -145,6 +148,7 @@ class Reductions:
             if axis is not None:
                 message = "a list has no axes; stack(list) makes one tensor of it"
                 raise TypeError(message)
+            self._budget.operations(len(items))
             if all(item.__class__ in {int, float, bool} for item in items):
                 return (min if name == "min" else max)(items)
             return reduce(combine, items[1:], self._operators.positive(items[0]))
@@ -153,6 +157,7 @@ class Reductions:
         if kind(dtype) == "complex":
             message = "complex numbers have no order"
             raise TypeError(message)
+        self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(dtype))
         function = getattr(self._library.xp, name)
         made = function(wide, axis=_axes(axis), keepdims=bool(keepdims))
@@ -197,6 +202,7 @@ class Reductions:
         columns = shapes[1][-1] if len(shapes[1]) > 1 else 1
         batches = max(prod(shapes[0][:-2]), 1) * max(prod(shapes[1][:-2]), 1)
         rows = shapes[0][-2] if len(shapes[0]) > 1 else 1
+        self._budget.work(prod(shapes[0]) + prod(shapes[1]))
         self._budget.matmul(batches * rows * columns * shapes[0][-1])
         self._budget.tensor(batches * rows * columns)
         compute = "int64" if is_exact(dtype) else widest(dtype)

@@ -67,10 +67,11 @@ class Shaping:
         if index.__class__ is int and self._library.is_array(value):
             return self._library.view(value, (index,))
         if isinstance(value, _SEQUENCES):
-            made = value[index if isinstance(index, slice) else integer(index, "an index")]
-            if isinstance(made, _SEQUENCES) and isinstance(index, slice):
+            if isinstance(index, slice):
+                made = value[index]
                 self._budget.listed(len(made))
-            return made
+                return made
+            return value[index if index.__class__ is bool else integer(index, "an index")]
         if isinstance(value, dict):
             return value[index]
         if not self._library.is_array(value):
@@ -113,21 +114,25 @@ class Shaping:
         self._budget.tensor(prod(index.shape) * rows if name != "bool" else prod(value.shape))
         return value[self._operators.prepared(index, "bool" if name == "bool" else "int64")]
 
-    def each(self, iterable: Value, unpacks: bool) -> Value:  # noqa: FBT001 -- called by compiled code
+    def each(self, iterable: Value, weight: int, unpacks: bool) -> Value:  # noqa: FBT001 -- called by compiled code
         """Return what a comprehension goes over, charged; a tensor by its first dimension."""
         if self._library.is_array(iterable):
             if not iterable.shape:
                 message = "a tensor without dimensions has no items"
                 raise TypeError(message)
-            self._budget.listed(iterable.shape[0])
+            self._charge(iterable.shape[0], weight)
             view = self._library.view
             iterable = [view(iterable, (at,)) for at in range(iterable.shape[0])]
         elif isinstance(iterable, _SEQUENCES):
-            self._budget.listed(len(iterable))
+            self._charge(len(iterable), weight)
         else:
             message = f"{_described(iterable)} has no items"
             raise TypeError(message)
-        return [self.each(item, unpacks=False) for item in iterable] if unpacks else iterable
+        return [self.each(item, 1, unpacks=False) for item in iterable] if unpacks else iterable
+
+    def _charge(self, count: int, weight: int) -> None:
+        self._budget.listed(count)
+        self._budget.operations(count * weight)
 
     # ------------------------------------------------------------------ shapes
 
@@ -160,7 +165,7 @@ class Shaping:
 
     def _joined(self, name: str, arrays: Value, axis: Value) -> Value:
         if self._library.is_array(arrays) and arrays.shape:
-            arrays = self.each(arrays, unpacks=False)
+            arrays = self.each(arrays, 1, unpacks=False)
         if not isinstance(arrays, _SEQUENCES) or not arrays:
             message = f"{name} takes a list of tensors, and at least one"
             raise TypeError(message)
