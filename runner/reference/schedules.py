@@ -19,7 +19,7 @@ from runner.reference.findings import Finding
 from runner.reference.simulation import Simulation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from runner.plan import Plan
     from runner.program import Arrays
@@ -172,28 +172,35 @@ def same(one: Any, two: Any) -> bool:  # noqa: ANN401 -- any value of a trace
 
 
 def agreed(runs: list[Rest]) -> list[list[Event]]:
-    """Return each rank's events of the first run; what another run differs in is undefined."""
+    """Return each rank's events of the first run; what another run differs in is undefined.
+
+    Where a rank goes another way in another schedule, all that it writes from there on is.
+    """
     merged = [list(state.events) for state in runs[0].simulation.ranks]
     for other in runs[1:]:
         for events, state in zip(merged, other.simulation.ranks, strict=True):
-            for at, (mine, theirs) in enumerate(zip(events, state.events, strict=False)):
-                if (mine.index, mine.iteration) != (theirs.index, theirs.iteration):
-                    break
-                events[at] = _merged(mine, theirs)
+            parted = False
+            for at, mine in enumerate(events):
+                theirs = state.events[at] if at < len(state.events) else None
+                parted = parted or theirs is None or _instance(mine) != _instance(theirs)
+                events[at] = _merged(mine, None if parted else theirs)
     return merged
 
 
-def _merged(mine: Event, theirs: Event) -> Event:
-    changed = {
-        name: Undefined(cause="a race of messages", diagnosis="message_race")
-        for name, value in mine.writes.items()
-        if not same(value, theirs.writes.get(name))
-    }
-    observed = {
-        key: Undefined(cause="a race of messages", diagnosis="message_race")
-        for key, value in mine.observed.items()
-        if not same(value, theirs.observed.get(key))
-    }
-    if not changed and not observed:
+def _instance(event: Event) -> tuple[int, tuple[int, ...]]:
+    return event.index, event.iteration
+
+
+def _merged(mine: Event, theirs: Event | None) -> Event:
+    raced = Undefined(cause="a race of messages", diagnosis="message_race")
+    writes = theirs.writes if theirs else {}
+    observed = theirs.observed if theirs else {}
+    changed = {name: raced for name, value in mine.writes.items() if not _kept(name, value, writes)}
+    seen = {key: raced for key, value in mine.observed.items() if not _kept(key, value, observed)}
+    if not changed and not seen:
         return mine
-    return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **observed})
+    return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
+
+
+def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:  # noqa: ANN401
+    return name in others and same(value, others[name])
