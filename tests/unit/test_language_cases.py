@@ -1,0 +1,137 @@
+"""Parameters, the matrix, `--set`, and which files there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.language import discover, load
+from runner.language.limits import Limits
+from runner.problems import Problem, ScenarioError
+from runner.scenario import Constant, Scenario, Typed
+
+STEPS = "steps: [{barrier: }]\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "it.yaml"
+
+
+def cases(file: Path, text: str, **how: Any) -> tuple[Scenario, ...]:  # noqa: ANN401 -- load's own
+    file.write_text(text, encoding="utf-8")
+    return load(file, **how)
+
+
+def problems(file: Path, text: str, **how: Any) -> tuple[Problem, ...]:  # noqa: ANN401 -- load's
+    with pytest.raises(ScenarioError) as caught:
+        cases(file, text, **how)
+    return caught.value.problems
+
+
+def test_the_matrix_makes_one_case_for_each_combination(file: Path) -> None:
+    found = cases(
+        file,
+        "name: sums\nworld_size: n\nmatrix:\n  dtype: [float32, int64]\n  n: [2, 3]\n"
+        f"tensors: {{x: {{dtype: dtype, value: [1]}}}}\n{STEPS}",
+    )
+    assert [scenario.case for scenario in found] == [
+        "sums[dtype=float32,n=2]",
+        "sums[dtype=float32,n=3]",
+        "sums[dtype=int64,n=2]",
+        "sums[dtype=int64,n=3]",
+    ]
+    assert [scenario.world_size for scenario in found] == [2, 3, 2, 3]
+    last = found[-1].tensors["x"]
+    assert isinstance(last, Typed)
+    assert last.dtype == Constant(value="int64")
+    assert {scenario.name for scenario in found} == {"sums"}
+
+
+def test_a_parameter_may_depend_on_those_before_it_and_on_the_matrix(file: Path) -> None:
+    found = cases(
+        file,
+        "world_size: 2\nmatrix: {n: [1, 2]}\n"
+        "parameters: {m: n * 10, word: even, list: [n, 'm + 1', 2], flag: true, same: n}\n" + STEPS,
+    )
+    assert [scenario.constants for scenario in found] == [
+        {"n": 1, "m": 10, "word": "even", "list": [1, 11, 2], "flag": True, "same": 1},
+        {"n": 2, "m": 20, "word": "even", "list": [2, 21, 2], "flag": True, "same": 2},
+    ]
+
+
+def test_set_replaces_a_parameter_typed_as_yaml(file: Path) -> None:
+    text = f"world_size: n\nparameters: {{n: 2, m: n + 1, kind: float32}}\n{STEPS}"
+    (scenario,) = cases(file, text, sets={"n": "4", "kind": "int64"})
+    assert scenario.constants == {"n": 4, "m": 5, "kind": "int64"}
+    (scenario,) = cases(file, text, sets={"m": "[1, 2]"})
+    assert scenario.constants["m"] == [1, 2]
+    (scenario,) = cases(file, text, sets={"n": "1 + 2"})
+    assert scenario.world_size == 3
+
+
+def test_set_picks_one_value_of_a_matrix_key(file: Path) -> None:
+    (scenario,) = cases(
+        file, f"world_size: 2\nmatrix: {{dtype: [float32, int64]}}\n{STEPS}", sets={"dtype": "int8"}
+    )
+    assert scenario.case == "it[dtype=int8]"
+
+
+def test_set_of_an_unknown_name_says_which_there_are(file: Path) -> None:
+    text = f"world_size: 2\nparameters: {{width: 2}}\nmatrix: {{kind: [1]}}\n{STEPS}"
+    (near,) = problems(file, text, sets={"widht": "4"})
+    assert near.code == "unknown_parameter"
+    assert near.hint == "did you mean `width`?"
+    (far,) = problems(file, text, sets={"zzz": "4"})
+    assert far.hint == "it has: kind, width"
+
+
+def test_set_to_something_that_is_no_yaml_is_a_problem(file: Path) -> None:
+    found = problems(file, f"world_size: 2\nparameters: {{n: 2}}\n{STEPS}", sets={"n": "[1"})
+    assert found[0].code == "yaml_syntax"
+    assert found[0].mark is not None
+    assert found[0].mark.source.path == "--set n"
+
+
+def test_the_number_of_cases_is_bounded(file: Path) -> None:
+    text = f"world_size: 2\nmatrix: {{a: [1, 2, 3], b: [1, 2, 3]}}\n{STEPS}"
+    assert len(cases(file, text, limits=Limits(max_matrix_cases=9))) == 9
+    (problem,) = problems(file, text, limits=Limits(max_matrix_cases=8))
+    assert problem.code == "too_many_cases"
+    assert "--max-matrix-cases" in problem.message
+
+
+def test_a_fault_of_every_case_is_told_once(file: Path) -> None:
+    found = problems(
+        file, "world_size: 2\nmatrix: {n: [1, 2, 3]}\nsteps: [{all_reduce: {tensor: y}}]\n"
+    )
+    assert [problem.code for problem in found] == ["unknown_name"]
+
+
+def test_cases_of_one_file_do_not_share_their_names(file: Path) -> None:
+    found = cases(file, "world_size: 2\nmatrix: {n: [1, 2]}\nsteps: [{name: one, barrier: }]\n")
+    assert [scenario.steps[0].name for scenario in found] == ["one", "one"]
+    assert [scenario.steps[0].index for scenario in found] == [0, 0]
+
+
+# ---------------------------------------------------------------------- files
+
+
+def test_folders_are_searched_and_files_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.yaml", "a.yml", "deep/c.yaml", ".hidden/d.yaml", "e.txt", "f.YAML.bak"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).touch()
+    assert [str(path) for path in discover(["."])] == ["a.yml", "b.yaml", "deep/c.yaml"]
+    assert discover(["e.txt", "e.txt"]) == (Path("e.txt"),)
+    assert [str(path) for path in discover(["deep", "."])] == ["deep/c.yaml", "a.yml", "b.yaml"]
+
+
+def test_every_path_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        discover([tmp_path / "one.yaml", tmp_path / "two"])
+    assert [problem.code for problem in caught.value.problems] == ["file_not_found"] * 2
