@@ -17,7 +17,6 @@ import pickle
 import signal
 import socket
 import warnings
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -28,6 +27,7 @@ from runner.execution.mailbox import Outbox, arrives
 from runner.execution.orders import STOP, Hello, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
+from runner.execution.rank.line import Line
 from runner.execution.rank.program import Broken, Program
 from runner.execution.rank.values import converter
 from runner.execution.rank.watch import Running, Watcher
@@ -48,11 +48,13 @@ PATIENCE_S = 60.0
 class Worker:
     """One rank of a launch, from its first scenario to its last."""
 
-    def __init__(self, rank: int, connect: Callable[[], Store], *, lifeline: int | None) -> None:
+    def __init__(self, rank: int, connect: Callable[[], Line], *, lifeline: int | None) -> None:
         """Connect to the store: once for the main thread, once for those beside it."""
         self.rank = rank
-        self.store = connect()
-        self._beside = connect()
+        self._connect = connect
+        self._line = connect()
+        self._second = connect()
+        self._beside: Store = self._second.store
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
@@ -62,6 +64,11 @@ class Worker:
         self._works: list[Any] = []
         self._stderr = StandardError()
         self._last_words = LastWords(self._speak)
+
+    @property
+    def store(self) -> Store:
+        """The main thread's connection."""
+        return self._line.store
 
     def serve(self) -> None:
         """Take orders until told to stop."""
@@ -98,7 +105,12 @@ class Worker:
             return
         board = Board(self.rank, converter(torch))
         running = Running(
-            self._beside, name, board, backend=dist.get_backend(), poison=world.poison
+            self._beside,
+            name,
+            board,
+            backend=dist.get_backend(),
+            poison=world.poison,
+            cut=self._line.cut,
         )
         self._running = running
         self._watcher.begin(running)
@@ -107,7 +119,7 @@ class Worker:
             world,
             TorchArrays(torch, world.device),
             board=board,
-            broken=lambda: self.store.check([f"{name}/break"]),
+            broken=lambda: running.broken or self.store.check([f"{name}/break"]),
         )
         self._works = program.works
         self._run(program, running, mail)
@@ -119,11 +131,14 @@ class Worker:
             running.tell("died", fault.how, via=mail)
             die(fault.how)
         except Broken:
-            running.tell("blocked", via=mail)
             self._let_go(poison=True)
+            if running.cut:
+                self._line = self._connect()
+                mail = Outbox(self.store, running.key("mail"))
+            running.tell("blocked", via=mail)
             running.free(mail)
             return
-        if ending == "raised":
+        if ending == "raised" or program.lost:
             # as if the process had ended: its peers lose it now, not when the scenario is over
             self._let_go(poison=True)
         running.tell(ending, via=mail)
@@ -172,17 +187,6 @@ def die(how: str) -> NoReturn:
         signal.pause()
 
 
-def connect(prefix: str) -> Store:
-    """Open a connection to the launch's store, where the launcher's variables say it is."""
-    client = dist.TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=False,
-        timeout=timedelta(seconds=PATIENCE_S),
-    )
-    return dist.PrefixStore(prefix, client)
-
-
 def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...]) -> None:
     """Be one worker of a launch that `runner.execution.host` forked.
 
@@ -196,5 +200,5 @@ def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...])
         os.close(descriptor)
     os.read(gate, 1)
     os.close(gate)
-    Worker(int(os.environ["RANK"]), lambda: connect(prefix), lifeline=lifeline).serve()
+    Worker(int(os.environ["RANK"]), lambda: Line(dist, prefix), lifeline=lifeline).serve()
     os._exit(0)

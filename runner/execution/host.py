@@ -177,6 +177,8 @@ class Host:
                 self._give_up()
                 answer = LaunchError(f"{type(error).__name__}: {error}")
             self._control.send_bytes(pickle.dumps(answer, protocol=5))
+            if self._launch is not None and not self._launch.supervisor.settled():
+                self._give_up()
 
     def _do(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
         self._ready.wait()

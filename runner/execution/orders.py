@@ -34,10 +34,15 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Where one rank ends, as predicted: its ending, and its last position where it hangs."""
+    """Where one rank may be in the end, as predicted.
+
+    `positions` are the calls that may hold it for good; `ending` how it ends where it takes its
+    last step. `may_end`: it need not be held, because the semantics leave that open.
+    """
 
     ending: str
-    position: Position | None = None
+    positions: frozenset[Position] = frozenset()
+    may_end: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +51,13 @@ class Watch:
 
     `stops` says, for each rank, where it is predicted to end; empty where no deadlock is predicted,
     or where the backend's own timeout is wanted. `patience_s` is the longest time that one
-    communication call may block before the backend itself must give up.
+    communication call may block before the backend itself must give up; `settle_s` how long a
+    predicted deadlock must stand before it is confirmed.
     """
 
     world_size: int
     patience_s: float
+    settle_s: float = 0.03
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 

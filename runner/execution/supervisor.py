@@ -21,7 +21,6 @@ from runner.execution.orders import (
     Message,
     Moved,
     Order,
-    Position,
     Stuck,
     Told,
     Unable,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from runner.execution.mailbox import Store
+    from runner.execution.orders import Position
 
 #: seconds between two looks at what is not in the mail: deaths, deadlines
 LOOK_S = 0.02
@@ -43,7 +43,7 @@ QUIET_S = 0.3
 #: seconds that the others get after a rank was unable to make its world
 UNABLE_S = 1.0
 #: seconds that a broken call gets to come back
-FREE_S = 1.0
+FREE_S = 0.5
 #: seconds beyond a call's own timeout before a hang is called one
 GRACE_S = 5.0
 
@@ -84,6 +84,7 @@ class Supervisor:
         self._store = store
         self._deaths = deaths
         self._turns: dict[int, int] = {}
+        self._unsettled: tuple[Course, Inbox] | None = None
 
     def close(self) -> None:
         """Let go of the store."""
@@ -144,7 +145,7 @@ class Supervisor:
         usable = usable and len(course.told) == watch.world_size
         usable = usable and all(told.trace.ending != "died" for told in course.told.values())
         if usable and course.broken:
-            usable = self._freed(course, inbox)
+            self._unsettled = (course, inbox)
         return Findings(
             told=course.told,
             stuck=course.stuck,
@@ -178,15 +179,21 @@ class Supervisor:
             return False
         if course.died or course.leaving:
             return still_s > QUIET_S
-        if watch.stops and all(
-            _at_its_stop(course, rank, watch) for rank in range(watch.world_size)
-        ):
-            return True
+        if still_s >= watch.settle_s and running and watch.stops:
+            at_stop = (_at_its_stop(course, rank, watch) for rank in range(watch.world_size))
+            if all(at_stop):
+                return True
         course.hung = still_s > watch.patience_s + GRACE_S
         return course.hung
 
-    def _freed(self, course: Course, inbox: Inbox) -> bool:
-        """Wait until every stuck call came back."""
+    def settled(self) -> bool:
+        """Wait until every call that was broken came back; False where one did not.
+
+        To be called between two scenarios; the verdict need not wait for it.
+        """
+        if self._unsettled is None:
+            return True
+        (course, inbox), self._unsettled = self._unsettled, None
         deadline_s = time.monotonic() + FREE_S
         held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
         while not held <= course.free:
@@ -199,15 +206,12 @@ class Supervisor:
 
 
 def _at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
-    """Return whether a rank is where it was predicted to end."""
+    """Return whether a rank is where it was predicted to be in the end."""
     stop = watch.stops[rank]
     told = course.told.get(rank)
     if told is not None:
-        return stop.ending == "possibly_blocked" or told.trace.ending == stop.ending
-    position = course.stuck.get(rank)
-    if position is None:
-        return False
-    return stop.ending == "possibly_blocked" or position == stop.position
+        return stop.may_end or told.trace.ending == stop.ending
+    return course.stuck.get(rank) in stop.positions
 
 
 def _note(course: Course, message: Message) -> None:

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
     from runner.plan import Plan
     from runner.scenario import Expectation, Scenario
-    from runner.trace import Event, RankTrace, Trace
+    from runner.trace import RankTrace, Trace
 
 #: kinds that only the backend's own timeout brings about
 OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
+#: seconds that a deadlock must stand: one that is sure, one that the semantics leave open
+SURE_S, OPEN_S = 0.03, 0.1
 STANDING = frozenset({"blocked", "possibly_blocked"})
 
 
@@ -26,21 +28,26 @@ def watch_for(plan: Plan, predicted: Trace, *, confirm: str) -> Watch:
     A predicted deadlock is broken as soon as it is confirmed, unless the scenario, or `confirm`,
     wants to see what the backend's timeout brings.
     """
-    breaks = predicted.outcome == "deadlock" and confirm != "timeout" and not wants_timeout(plan)
+    sure = predicted.outcome == "deadlock" and not predicted.open
+    breaks = sure or "deadlock" in (predicted.outcome, *predicted.open)
+    breaks = breaks and confirm != "timeout" and not wants_timeout(plan)
     return Watch(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
-        stops={rank.rank: _stop(rank) for rank in predicted.ranks} if breaks else {},
+        settle_s=SURE_S if sure else OPEN_S,
+        stops={rank.rank: _stop(rank, predicted) for rank in predicted.ranks} if breaks else {},
     )
 
 
-def _stop(rank: RankTrace) -> Stop:
-    last: Event | None = rank.events[-1] if rank.events else None
-    if rank.may_block or rank.ending == "possibly_blocked":
-        return Stop(ending="possibly_blocked")
-    if last is None or rank.ending not in STANDING:
-        return Stop(ending=rank.ending)
-    return Stop(ending=rank.ending, position=(last.index, last.iteration))
+def _stop(rank: RankTrace, predicted: Trace) -> Stop:
+    positions = set(rank.may_block)
+    if rank.ending in STANDING and rank.events:
+        positions.add((rank.events[-1].index, rank.events[-1].iteration))
+    return Stop(
+        ending=rank.ending,
+        positions=frozenset(positions),
+        may_end=rank.ending != "blocked" or bool(predicted.open),
+    )
 
 
 def wants_timeout(plan: Plan) -> bool:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from runner.program import Arrays, Call
     from runner.trace import Failure
 
+#: kinds of failure after which a group's connections are gone
+CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
+
 
 class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for it
     """The stuck call was broken from outside, after the verdict; the account is given already."""
@@ -53,6 +56,8 @@ class Program:
         self._pending: dict[str, Pending] = {}
         #: every work handle, named or not: dropping one early would change what happens
         self.works: list[Any] = []
+        #: a call of this rank failed in a way that closed connections: its peers cannot go on either
+        self.lost = False
         self._creations = 0
         self._plan = plan
         self._arrays = arrays
@@ -127,6 +132,7 @@ class Program:
             raise Broken from error
         failure = failure_of(error)
         record.failure = failure
+        self.lost = self.lost or failure.kinds[0] in CLOSING
         record.raised = True
         return failure
 

@@ -29,6 +29,8 @@ STILL_S = 0.03
 LOOK_S = 0.01
 #: seconds between two looks at the parent process while there is nothing to do
 IDLE_S = 0.5
+#: seconds that a poisoned call gets to return before it is looked for in the store
+CUT_S = 0.05
 #: seconds that a worker which was told to end waits for the others' accounts
 LAST_S = 25.0
 
@@ -103,20 +105,33 @@ class Running:
     """One scenario under watch on one rank."""
 
     def __init__(
-        self, store: Store, name: str, board: Board, *, backend: str, poison: Callable[[], None]
+        self,
+        store: Store,
+        name: str,
+        board: Board,
+        *,
+        backend: str,
+        poison: Callable[[], None],
+        cut: Callable[[], None],
     ) -> None:
-        """Publish into the mailbox of the scenario `name`."""
+        """Publish into the mailbox of the scenario `name`.
+
+        `poison` breaks what is stuck between ranks, `cut` what is stuck in the store.
+        """
         self._name = name
         self.outbox = Outbox(store, self.key("mail"))
         self._board = board
         self._backend = backend
         self._poison = poison
+        self._cut = cut
         self.told = False
         self._lock = threading.Lock()
         self._moves = -1
         self._since_s = 0.0
         self._published: Record | None = None
         self.broken = False
+        #: whether the main thread's line to the store was cut, so that it needs another
+        self.cut = False
 
     def key(self, what: str) -> str:
         """Name a key of this scenario in the store."""
@@ -145,6 +160,13 @@ class Running:
         self.broken = True
         self.tell("blocked")
         self._poison()
+        deadline_s = time.monotonic() + CUT_S
+        while self._board.moves == self._moves:
+            if time.monotonic() > deadline_s:
+                self.cut = True
+                self._cut()
+                return
+            time.sleep(LOOK_S / 4)
 
     def tell(
         self, ending: str, died: str | None = None, notes: tuple[str, ...] = (), via: Any = None  # noqa: ANN401 -- an Outbox
