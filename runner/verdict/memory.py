@@ -122,6 +122,15 @@ def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
     return {value: position for position, value in enumerate(ordered)}
 
 
+def _held_names(plan: Plan) -> Iterator[str]:
+    """Yield every name that a rank may come to hold."""
+    yield from plan.scenario.tensors
+    yield from plan.scenario.objects
+    for step in steps_of(plan.scenario.steps):
+        if step.operation is not None:
+            yield from step.operation.introduces(step)
+
+
 class Memories:
     """One trace, folded: what each rank held when.
 
@@ -141,6 +150,7 @@ class Memories:
         self._histories: dict[int, dict[str, tuple[list[Moment], list[Value]]]] = {}
         self._processes: dict[int, Process] = {}
         self._creations: dict[int, list[tuple[Event, Group]]] = {}
+        self._nothing = dict.fromkeys(_held_names(plan))
 
     def rank(self, rank: int) -> RankTrace | None:
         """Return what one rank did; None where the trace has no such rank."""
@@ -216,6 +226,7 @@ class Memories:
         process.scope["before()"] = self._before_function(moment)
         process.held.clear()
         process.undefined.clear()
+        process.scope.update(self._nothing)
         for name, value in memory.items():
             process.scope[name] = value
             if isinstance(value, Undefined):

@@ -1,0 +1,22 @@
+"""One explanation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a code means. `example` and `fixed` are whole scenario files, or empty.
+
+    `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a
+    scenario is FAILED) or `kind of error` (what `raises:` states).
+    """
+
+    code: str
+    sort: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    example: str = ""
+    fixed: str = ""

@@ -1,0 +1,250 @@
+"""The findings of a FAILED scenario: what disagrees."""
+
+from __future__ import annotations
+
+from runner.explanations.entry import Explanation
+
+
+def _finding(
+    code: str, what: str, why: str, fix: str, example: str = "", fixed: str = ""
+) -> Explanation:
+    return Explanation(
+        code=code, sort="finding", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )
+
+
+_SUM = """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - all_reduce: {{tensor: x}}
+    expect:
+      {expected}
+"""
+_RIGHT = _SUM.format(expected="x: [3, 3]")
+
+_STUCK = """\
+world_size: 2
+steps:
+  - ranks: 0
+    barrier: {{}}
+expect:
+  outcome: deadlock
+  blocked: {blocked}
+  diagnosis: missing_participant
+"""
+
+FINDINGS: tuple[Explanation, ...] = (
+    _finding(
+        "value_differs",
+        "A value is not what it must be, beyond the tolerance of its dtype.",
+        "The report says who stands alone: your expectation (the semantics give something else), "
+        "the backend (the run does), or the reference. The grid shows expected≠got by rank and "
+        "index.",
+        "mend whichever stands alone; `{value: ..., rtol: 1e-3}` loosens the comparison.",
+        _SUM.format(expected="x: [3, 4]"),
+        _RIGHT,
+    ),
+    _finding(
+        "shape_differs",
+        "A tensor has another shape than the expectation.",
+        "Shapes are compared strictly: a number is a scalar, [3] has one element, and nothing is "
+        "broadcast.",
+        "write the value in the tensor's own shape: full(2, 3) for two elements of 3.",
+        _SUM.format(expected="x: 3"),
+        _RIGHT,
+    ),
+    _finding(
+        "dtype_differs",
+        "A tensor has another dtype than the expectation states.",
+        "A dtype is compared only where the long form states it.",
+        "state the tensor's own dtype, or none.",
+        _SUM.format(expected="x: {value: [3, 3], dtype: float64}"),
+        _RIGHT,
+    ),
+    _finding(
+        "value_missing",
+        "A name that is expected does not exist on that rank, or holds no tensor.",
+        "A name that no branch of a per-rank mapping gives a value does not exist there.",
+        "expect it only on the ranks that hold it: `y: {0: [1, 2]}`.",
+        """\
+world_size: 2
+tensors:
+  y: {0: [1, 2]}
+steps:
+  - barrier: {}
+expect:
+  y: [1, 2]
+""",
+        """\
+world_size: 2
+tensors:
+  y: {0: [1, 2]}
+steps:
+  - barrier: {}
+expect:
+  y: {0: [1, 2]}
+""",
+    ),
+    _finding(
+        "raises_differs",
+        "A step raised something else than `raises` states, or nothing.",
+        "Kinds do not depend on a backend's wording; after a timeout a peer may see `peer_lost`.",
+        "state every kind that may come: `raises: [timeout, peer_lost]`.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+    expect:
+      raises: timeout
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+    expect:
+      raises: none
+""",
+    ),
+    _finding(
+        "elapsed_differs",
+        "A rank passed a step earlier or later than `elapsed` states.",
+        "Seconds count from the scenario's beginning on that rank. A minimum must be guaranteed by "
+        "the program (a `sleep` that it waits for), not by a slow machine.",
+        "state the bounds that the program's sleeps and timeouts give.",
+        """\
+world_size: 2
+steps:
+  - sleep: "0.05 * rank"
+  - barrier: {}
+    expect:
+      elapsed: {min: 1s}
+""",
+        """\
+world_size: 2
+steps:
+  - sleep: "0.05 * rank"
+  - barrier: {}
+    expect:
+      elapsed: {min: 0.04s, max: 10s}
+""",
+    ),
+    _finding(
+        "within_exceeded",
+        "The scenario took longer than `within` states.",
+        "`within` bounds the whole scenario, or the time to the verdict of a deadlock.",
+        "allow more time, or let the ranks sleep less.",
+        """\
+world_size: 2
+steps:
+  - sleep: 0.5s
+expect:
+  within: 0.1s
+""",
+        """\
+world_size: 2
+steps:
+  - sleep: 0.1s
+expect:
+  within: 20s
+""",
+    ),
+    _finding(
+        "outcome_differs",
+        "The program ends otherwise than `outcome` states.",
+        "The outcome is `completes` where nothing else is stated.",
+        "mend the program, or state what it does and why: `outcome: deadlock` with `diagnosis`.",
+        """\
+world_size: 2
+steps:
+  - ranks: 0
+    barrier: {}
+expect:
+  diagnosis: missing_participant
+""",
+        _STUCK.format(blocked="{0: barrier}"),
+    ),
+    _finding(
+        "blocked_differs",
+        "Other ranks are stuck than `blocked` states, or elsewhere.",
+        "`blocked` states the ranks that no correct implementation could let pass, each at its "
+        "step's name, its label (`send to 1`) or its operation; the run may add only ranks that "
+        "are possibly blocked.",
+        "state the ranks and steps that the analysis names (`scenario check -v` shows them).",
+        _STUCK.format(blocked="{1: barrier}"),
+        _STUCK.format(blocked="{0: barrier}"),
+    ),
+    _finding(
+        "dies_differs",
+        "Other processes ended than `dies` states, or otherwise.",
+        "`dies` maps a rank to a signal's name or `exit N`.",
+        "state how the process really ends: SIGKILL after `fault: kill`.",
+        """\
+world_size: 1
+steps:
+  - fault: kill
+expect:
+  outcome: crash
+  dies: {0: SIGABRT}
+""",
+        """\
+world_size: 1
+steps:
+  - fault: kill
+expect:
+  outcome: crash
+  dies: {0: SIGKILL}
+""",
+    ),
+    _finding(
+        "diagnosis_undeclared",
+        "The program is wrong in a way that `diagnosis:` does not state.",
+        "It is found without starting a process, also where the backend at hand lets the program "
+        "pass: it may hang or be wrong on the next.",
+        "mend the program, or state the diagnosis. `scenario explain` knows each by name.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - wait: work
+""",
+    ),
+    _finding(
+        "diagnosis_absent",
+        "`diagnosis:` states a fault that the program does not have.",
+        "What is stated must be there, so that a scenario of a fault cannot outlive the fault.",
+        "remove it, or state the diagnosis that the message names.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+expect:
+  diagnosis: missing_wait
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+""",
+    ),
+    _finding(
+        "conduct_differs",
+        "On the backend a step did what the semantics do not allow.",
+        "It hung where nothing blocks it, finished what cannot finish, or raised what nothing "
+        "explains. The backend deviates, or the reference does.",
+        "if it is a known fact about the backend, state it in the backend's own section of "
+        "`expect`; otherwise it is a fault worth reporting.",
+    ),
+)

@@ -1,0 +1,118 @@
+"""Every code is explained, and every example in an explanation shows what it says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import runner
+from runner.explanations import EXPLANATIONS, Explanation, page
+from runner.language import load
+from runner.pipeline import analyse
+from runner.problems import ScenarioError
+from runner.scenario import DIAGNOSES, RAISE_KINDS
+from runner.verdict import FINDING_CODES
+
+PACKAGE = Path(runner.__file__).parent
+GOLDEN = Path(__file__).parent.parent / "problems"
+
+#: calls that make a problem, with the position of its code
+MAKERS = {
+    "Problem": None,
+    "Refusal": None,
+    "_RefusedError": None,
+    "Difference": None,
+    "Finding": None,
+    "add": 0,
+    "unknown": 0,
+    "fixed": None,
+    "fixed_form": None,
+    "refuse": None,
+    "_problem": 0,
+    "_stop": 0,
+}
+CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
+
+#: words that stand in such calls and are no codes: functions of torch, names of bounds, keys
+NO_CODES = re.compile(r"max_.*|new_group|new_subgroups.*|init_device_mesh|world_size|.*_mismatch")
+
+EXPECTED = {"diagnosis": "PASSED", "finding": "FAILED", "problem": "INVALID"}
+
+
+def codes_in(file: Path) -> set[str]:
+    """Return the codes that a module passes to whatever makes a problem."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        if name not in MAKERS:
+            continue
+        values = [*node.args, *(k.value for k in node.keywords if k.arg in {"code", "name"})]
+        found.update(
+            value.value
+            for value in values
+            if isinstance(value, ast.Constant)
+            and isinstance(value.value, str)
+            and CODE.fullmatch(value.value)
+            and not NO_CODES.fullmatch(value.value)
+        )
+    return found
+
+
+def test_every_code_that_a_module_uses_is_explained() -> None:
+    used = {code: file.name for file in PACKAGE.rglob("*.py") for code in codes_in(file)}
+    assert "duplicate_key" in used
+    assert {code: file for code, file in used.items() if code not in EXPLANATIONS} == {}
+
+
+def test_every_code_in_the_golden_messages_is_explained() -> None:
+    text = "\n".join(file.read_text(encoding="utf-8") for file in GOLDEN.glob("*.txt"))
+    found = set(re.findall(r" \[([a-z0-9]+(?:_[a-z0-9]+)+)\]$", text, re.MULTILINE))
+    assert found
+    assert found <= EXPLANATIONS.keys()
+
+
+def test_every_diagnosis_finding_and_kind_is_explained() -> None:
+    assert {*DIAGNOSES, *FINDING_CODES, *RAISE_KINDS} <= EXPLANATIONS.keys()
+
+
+def judged(text: str, folder: Path) -> tuple[str, set[str]]:
+    """Return the static verdict on a scenario, with every code that it names."""
+    file = folder / "shown.yaml"
+    file.write_text(text, encoding="utf-8")
+    try:
+        cases = load(file)
+    except ScenarioError as error:
+        return "INVALID", {problem.code for problem in error.problems}
+    analysis = analyse(cases[0])
+    codes = {problem.code for problem in analysis.verdict.problems}
+    codes |= {finding.code for finding in analysis.verdict.findings}
+    diagnoses = analysis.predicted.diagnoses if analysis.predicted else ()
+    return analysis.verdict.status, codes.union(*({d.name, *d.also} for d in diagnoses))
+
+
+SHOWN = [each for each in EXPLANATIONS.values() if each.example]
+
+
+@pytest.mark.parametrize("explanation", SHOWN, ids=lambda each: each.code)
+def test_an_example_shows_its_code(explanation: Explanation, tmp_path: Path) -> None:
+    status, codes = judged(explanation.example, tmp_path)
+    assert status == EXPECTED[explanation.sort]
+    assert explanation.code in codes
+
+
+@pytest.mark.parametrize("explanation", SHOWN, ids=lambda each: each.code)
+def test_a_fixed_example_passes(explanation: Explanation, tmp_path: Path) -> None:
+    status, codes = judged(explanation.fixed, tmp_path)
+    assert status == "PASSED"
+    assert explanation.code not in codes
+
+
+def test_a_page_shows_what_why_example_and_fix() -> None:
+    text = page(EXPLANATIONS["circular_wait"])
+    positions = [text.index(word) for word in ("ring", "Why:", "Example:", "Fix:", "Fixed:")]
+    assert positions == sorted(positions)
