@@ -1,0 +1,85 @@
+"""The reference's verdict and values on random programs are those of real Gloo.
+
+`RANDOM_PROGRAMS=2000 pytest tests/random` is the long run; the ordinary one takes a hundred.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from random_programs import programs
+
+import runner
+from runner.execution import Launcher, LaunchOptions
+from runner.scenario import FinalExpectation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from runner.verdict import Verdict
+
+COUNT = int(os.environ.get("RANDOM_PROGRAMS", "100"))
+
+BOUNDED = settings(
+    max_examples=COUNT // 2,
+    deadline=None,
+    derandomize=COUNT <= 100,  # noqa: PLR2004 -- the ordinary run is the same every time
+    database=None,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=list(HealthCheck),
+)
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[Launcher]:
+    with Launcher(LaunchOptions(backend="gloo")) as started:
+        yield started
+
+
+def judged(text: str, launcher: Launcher, folder: Path) -> Verdict:
+    """Let the reference be the author: whatever it predicts, the run must show."""
+    path = folder / "program.yaml"
+    path.write_text(text)
+    (scenario,) = runner.load(path)
+    prepared = runner.plan(scenario)
+    predicted = runner.simulate(prepared)
+    names = tuple(dict.fromkeys(diagnosis.name for diagnosis in predicted.diagnoses))
+    stated = FinalExpectation(outcome=predicted.outcome, diagnoses=names)
+    scenario = replace(scenario, expect=stated)
+    prepared = runner.plan(scenario)
+    observed = launcher.run(prepared, predicted)
+    if observed.outcome in predicted.open:
+        scenario = replace(scenario, expect=replace(stated, outcome=observed.outcome))
+    return runner.judge(scenario, predicted, observed)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("random")
+
+
+@given(text=programs(wrong=False))
+@BOUNDED
+def test_a_correct_program_holds_what_the_reference_says(
+    text: str, launcher: Launcher, folder: Path
+) -> None:
+    verdict = judged(text, launcher, folder)
+    assert verdict.predicted is not None
+    assert verdict.predicted.diagnoses == (), text
+    assert verdict.status == "PASSED", (text, [finding.prose for finding in verdict.findings])
+
+
+@given(text=programs(wrong=True))
+@BOUNDED
+def test_a_broken_program_stands_where_the_reference_says(
+    text: str, launcher: Launcher, folder: Path
+) -> None:
+    verdict = judged(text, launcher, folder)
+    assert verdict.status == "PASSED", (text, [finding.prose for finding in verdict.findings])
