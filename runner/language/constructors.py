@@ -95,7 +95,7 @@ class Constructors:
         endpoint: Value = True,  # noqa: FBT002 -- the standard's own argument
     ) -> Value:
         """`num` numbers at even distances from `start` to `stop`, which is the last of them."""
-        (count,) = self._sizes(num) if isinstance(num, int) else self._sizes([num])
+        (count,) = self._sizes([num])
         points = np.linspace(real_in(start), real_in(stop), count, endpoint=bool(endpoint))
         return self._made(points, dtype)
 
@@ -152,6 +152,15 @@ def integer(value: Value, what: str) -> int:
         message = f"{what} is an integer, not {value!r}{hint}"
         raise TypeError(message)
     return value
+
+
+def axes(axis: Value) -> int | tuple[int, ...] | None:
+    """Return an axis, or several, as the libraries take them."""
+    if axis is None:
+        return None
+    if isinstance(axis, list | tuple | range):
+        return tuple(integer(each, "an axis") for each in axis)
+    return integer(axis, "an axis")
 
 
 def number_in(value: Value) -> Value:

@@ -6,6 +6,7 @@ libraries give the same. Of plain numbers the result is a plain number.
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 #: the dtype of a complex number's size
 _PARTS = {"complex64": "float32", "complex128": "float64"}
+
+
+_CHOICES: dict[str, Callable[[Value, Value], Value]] = {"minimum": min, "maximum": max}
 
 
 class Elementwise:
@@ -79,12 +83,13 @@ class Elementwise:
         return self._operators.finished(made, _PARTS.get(dtype, dtype))
 
     def _ordering(self, name: str) -> Callable[[Any, Any], Any]:
-        function = getattr(self._library.xp, name)
+        function, choose = getattr(self._library.xp, name), _CHOICES[name]
 
         def ordering(x1: Value, x2: Value) -> Value:
             first, second = self._operators.operand(x1), self._operators.operand(x2)
             if is_number(first) and is_number(second):
-                return getattr(np, name)(first, second).item()
+                nan = [each for each in (first, second) if isinstance(each, float) and isnan(each)]
+                return nan[0] if nan else choose(first, second)
             dtype = self._operators.meeting(first, second)
             if kind(dtype) == "complex":
                 message = "complex numbers have no order"

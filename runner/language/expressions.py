@@ -5,8 +5,8 @@ is refused, with its place inside the expression. The compiled code reads variab
 names, and functions and guarded operators under names that no author can write (`sum()`, `**`).
 It is ordinary code, evaluated at ordinary speed.
 
-Knows neither which variables exist nor what they hold: `names` lists what the code reads, and
-:func:`name_marks` where; the caller knows the scope.
+Knows neither which variables exist nor what they hold: `names` lists what the code reads, and the
+caller knows the scope.
 """
 
 from __future__ import annotations
@@ -51,20 +51,6 @@ def compile_expression(
         before=parts.before,
         mark=mark,
     )
-
-
-def name_marks(expression: Expression) -> dict[str, Mark | None]:
-    """Return where each variable of a compiled expression, or tensor in `before`, stands first."""
-    source = _one_line(expression.text)
-    places: dict[str, Mark | None] = {}
-    wanted = expression.names | expression.before
-    for node in ast.walk(_parsed(source, DEFAULT)):
-        if isinstance(node, ast.Name | ast.Attribute):
-            name = ast.unparse(node)
-            if name in wanted and name not in places:
-                span = _span(node, source)
-                places[name] = _inside(expression.mark, expression.text, span)
-    return places
 
 
 class _RefusedError(Exception):

@@ -15,7 +15,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from runner.language.arithmetic import RULES, Rule, bounded, is_number
-from runner.language.constructors import dtype_name, integer
+from runner.language.constructors import axes, dtype_name
 from runner.language.promotion import is_exact, kind, promoted, widest
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class Reductions:
         array = self._operators.tensor(x)
         dtype = self._library.name(array)
         result = "float32" if is_exact(dtype) else dtype
-        axes = _axes(axis)
+        chosen = axes(axis)
         self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(result))
-        made = self._library.xp.sum(wide, axis=axes, keepdims=bool(keepdims))
+        made = self._library.xp.sum(wide, axis=chosen, keepdims=bool(keepdims))
         count = prod(array.shape) // max(prod(made.shape), 1)
         with self._library.quiet():
             return self._operators.finished(self._library.wrapped(made) / count, result)
@@ -160,7 +160,7 @@ class Reductions:
         self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(dtype))
         function = getattr(self._library.xp, name)
-        made = function(wide, axis=_axes(axis), keepdims=bool(keepdims))
+        made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
         return self._operators.finished(made, dtype)
 
     # ------------------------------------------------------------------ of one tensor
@@ -185,7 +185,7 @@ class Reductions:
         compute = "int64" if is_exact(result) and is_exact(held) else widest(held)
         wide = self._operators.prepared(array, compute)
         with self._library.quiet():
-            made = getattr(self._library.xp, name)(wide, axis=_axes(axis), keepdims=bool(keepdims))
+            made = getattr(self._library.xp, name)(wide, axis=axes(axis), keepdims=bool(keepdims))
         return self._operators.finished(made, result)
 
     def matmul(self, x1: Value, x2: Value) -> Value:
@@ -210,11 +210,3 @@ class Reductions:
         with self._library.quiet():
             made = self._library.xp.matmul(*operands)
         return self._operators.finished(made, dtype)
-
-
-def _axes(axis: Value) -> int | tuple[int, ...] | None:
-    if axis is None:
-        return None
-    if isinstance(axis, list | tuple | range):
-        return tuple(integer(each, "an axis") for each in axis)
-    return integer(axis, "an axis")

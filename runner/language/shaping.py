@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.language.arithmetic import is_number
-from runner.language.constructors import integer, number_in, real_in
+from runner.language.constructors import axes, integer, number_in, real_in
 from runner.language.guarded import EACH, INDEX, SLICE
 from runner.language.promotion import kind, promoted
 
@@ -184,13 +184,13 @@ class Shaping:
         """Return a copy with the elements in reverse, along every dimension or those given."""
         array = self._operators.tensor(x)
         self._budget.shaped(array.shape)
-        return self._library.copy(self._library.xp.flip(array, axis=_axes(axis)))
+        return self._library.copy(self._library.xp.flip(array, axis=axes(axis)))
 
     def roll(self, x: Value, shift: Value, axis: Value = None) -> Value:
         """Return a copy whose elements moved on by `shift`, the last ones coming in first."""
         array = self._operators.tensor(x)
         self._budget.shaped(array.shape)
-        return self._library.xp.roll(array, _axes(shift), axis=_axes(axis))
+        return self._library.xp.roll(array, axes(shift), axis=axes(axis))
 
     def len(self, x: Value) -> int:
         """Return the items of a list, or a tensor's first size."""
@@ -244,14 +244,6 @@ def _fills(count: int, known: int, sizes: tuple[int, ...]) -> bool:
 
 def _bound(value: Value) -> int | None:
     return None if value is None else integer(value, "the bound of a slice")
-
-
-def _axes(axis: Value) -> int | tuple[int, ...] | None:
-    if axis is None:
-        return None
-    if isinstance(axis, list | tuple | range):
-        return tuple(integer(each, "an axis") for each in axis)
-    return integer(axis, "an axis")
 
 
 def _described(value: Value) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.language.expressions import compile_expression, name_marks
+from runner.language.expressions import compile_expression
 from runner.language.functions import NumpyArrays
 from runner.language.limits import Limits
 from runner.problems import Mark, Problem, ScenarioError, Source
@@ -181,14 +181,6 @@ def test_an_expression_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(expression))  # noqa: S301 -- pickled on the line itself
     assert again == expression
     assert again.evaluate(scope(x=3)) == [3, 4]
-
-
-def test_places_of_names_are_inside_the_scalar() -> None:
-    line = 'value: "x[0] + sum(y) + mesh.dp[0]"'
-    mark = Mark(source=Source(path="a.yaml", text=line), line=1, column=8)
-    expression = compile_expression(line[8:-1], mark, groups=GROUPS)
-    columns = {name: place.column for name, place in name_marks(expression).items() if place}
-    assert columns == {"x": 9, "y": 20, "mesh.dp": 25}
 
 
 @pytest.mark.parametrize(

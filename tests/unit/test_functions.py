@@ -95,6 +95,8 @@ def value_of(text: str, **variables: Any) -> Any:  # noqa: ANN401 -- whatever it
         ("minimum(y, 2)", "float32", [1, 2, 2]),
         ("maximum(i, [0, 9, 0])", "float32", [1, 9, 300]),
         ("maximum(1, 2)", None, 2),
+        ("minimum(2 ** 70, 1)", None, 1),
+        ("bool(maximum(1e999 - 1e999, 1) < 5)", None, False),
         ("where(y > 1, y, 0)", "float32", [0, 2, 3]),
         ("where(k, i, u)", "int32", [1, 2, 300]),
         ("where(rank == 1, 5, 6)", None, 5),
