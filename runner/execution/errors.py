@@ -18,7 +18,6 @@ LENGTH = 2000
 #: raised by torch's own Python code before any backend is asked; the same for all of them
 TORCH = (
     (r"Invalid process group specified|not part of the (process )?group", "not_member"),
-    (r"does not support(on| \w+ on)? complex|on complex tensors", "invalid_argument"),
     (r"invalid tensor type at index|same dtype|scalar type|Tensor dtypes", "dtype_mismatch"),
     (r"Split sizes|invalid tensor size|incorrect size|must have the same size", "shape_mismatch"),
 )
@@ -30,6 +29,7 @@ ARGUMENTS = (
     (r"expected length \d|Incorrect (in|out)put list size|splits not equal", "invalid_argument"),
     (r"(must be|equal to|does not match) world size", "invalid_argument"),
     (r"invalid root rank|no tensor arguments to this function", "invalid_argument"),
+    (r"does not support.* on complex tensors|does not support.on complex", "invalid_argument"),
 )
 
 #: what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: the aspects that differ stand at the message's end

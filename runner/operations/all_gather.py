@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Disagreement, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, tensor, tensors
-from runner.operations.refusals import absent, misfit, mixed_dtypes, wrong_length
+from runner.operations.refusals import absent, misfit, mixed_dtypes, uneven, wrong_length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +51,10 @@ steps:
             or wrong_length(entry, "tensor_list")
             or _own_misfit(entry)
         )
+
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:
+        """Gloo refuses tensors of several shapes."""
+        return super().backend_kinds(entry) | uneven(entry["tensor"], *entry["tensor_list"])
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
         """Dtypes must agree, and each item of a list fit the tensor that comes there."""

@@ -66,6 +66,11 @@ steps:
             )
         return None
 
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:
+        """Gloo refuses the members as a dimension of their own, and scalars."""
+        stacked = {"shape_mismatch"} if entry["output"].ndim > entry["input"].ndim else ()
+        return super().backend_kinds(entry).union(stacked)
+
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Allgather into one buffer (MPI 4.1, 6.7), in the shape of each output."""
         flat = np.concatenate([np.ravel(entry["input"]) for entry in entries])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent
+from runner.operations.refusals import absent, senseless_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,8 +35,8 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse no tensor."""
-        return absent(entry, "tensor")
+        """Refuse no tensor, and an op that complex numbers have not."""
+        return absent(entry, "tensor") or senseless_op(entry, "tensor")
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""

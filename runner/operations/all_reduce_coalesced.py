@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Collective, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, invalid, mixed_dtypes
+from runner.operations.refusals import absent, invalid, mixed_dtypes, senseless_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,11 +39,12 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, no tensors at all, and several dtypes."""
+        """Refuse None, no tensors, several dtypes, and an op that complex numbers have not."""
         return (
             absent(entry, "tensors")
             or (None if entry["tensors"] else invalid("tensors is empty"))
             or mixed_dtypes(entry, "tensors")
+            or senseless_op(entry, "tensors")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective, Disagreement, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, tensors
-from runner.operations.refusals import absent, mixed_dtypes, wrong_length
+from runner.operations.refusals import absent, mixed_dtypes, uneven, wrong_length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,10 @@ steps:
             or wrong_length(entry, OUT)
             or wrong_length(entry, IN)
         )
+
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:
+        """Gloo refuses tensors of several shapes."""
+        return super().backend_kinds(entry) | uneven(*entry[IN], *entry[OUT])
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
         """Dtypes must agree, and what i sends to j fit what j has prepared for i."""

@@ -150,6 +150,10 @@ class Operation(ABC):
         """Return what torch itself would refuse when called so, or None."""
         return None
 
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:  # noqa: ARG002 -- the default
+        """Return the kinds that a backend may raise at this call although torch allows it."""
+        return frozenset({"unsupported"})
+
     def reads(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
         """Return whether this call reads what the argument holds (an output it only writes)."""
         return param.reads

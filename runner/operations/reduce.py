@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Collective, Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent
+from runner.operations.refusals import absent, senseless_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,8 +40,8 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse a bad root and no tensor."""
-        return self.refuse_root(entry) or absent(entry, "tensor")
+        """Refuse a bad root, no tensor, and an op that complex numbers have not."""
+        return self.refuse_root(entry) or absent(entry, "tensor") or senseless_op(entry, "tensor")
 
     def needs(self, entry: Entry) -> frozenset[int]:
         """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.9)."""

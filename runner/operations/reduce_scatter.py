@@ -11,6 +11,7 @@ from runner.operations.refusals import (
     absent,
     misfit,
     mixed_dtypes,
+    senseless_op,
     wrong_length,
 )
 
@@ -59,12 +60,13 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, several dtypes, a list of the wrong length, a misfitting output."""
+        """Refuse None, several dtypes, a wrong length, a misfitting output, a senseless op."""
         return (
             absent(entry, "output", "input_list")
             or mixed_dtypes(entry, "output", "input_list")
             or wrong_length(entry, "input_list")
             or _misfitting_output(entry)
+            or senseless_op(entry, "input_list")
         )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:

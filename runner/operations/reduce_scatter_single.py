@@ -9,7 +9,7 @@ import numpy as np
 from runner.operations.base import Collective, Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, misfit
+from runner.operations.refusals import absent, misfit, senseless_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,7 +51,7 @@ steps:
 """
 
     def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse None, another dtype of the output, and an output of the wrong size."""
+        """Refuse None, another dtype or a wrong size of the output, and a senseless op."""
         refusal = absent(entry, "output", "input")
         if refusal is not None:
             return refusal
@@ -66,7 +66,12 @@ steps:
                 f"input has shape {list(given.shape)}; {entry.size} outputs of shape {list(part)} "
                 f"make {list(joined)}"
             )
-        return None
+        return senseless_op(entry, "input")
+
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:
+        """Gloo refuses the members as a dimension of their own."""
+        stacked = {"shape_mismatch"} if entry["input"].ndim > entry["output"].ndim else ()
+        return super().backend_kinds(entry).union(stacked)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Reduce_scatter_block (MPI 4.1, 6.10.1)."""

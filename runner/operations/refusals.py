@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Refusal
+from runner.operations.reduction import BITWISE, ORDERED
 
 if TYPE_CHECKING:
     from runner.operations.base import Entry
@@ -75,3 +76,18 @@ def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
                 f"{name}[{index}] has shape {list(item.shape)}, {like} has {list(wanted)}"
             )
     return None
+
+
+def senseless_op(entry: Entry, name: str) -> Refusal | None:
+    """Refuse the order, the product and the bits of complex numbers (`supports_complex`)."""
+    op = entry["op"]
+    denied = isinstance(op, str) and (op in ORDERED or op in BITWISE or op == "product")
+    if denied and any(array.dtype.kind == "c" for array in arrays_in(entry[name])):
+        return invalid(f"{op} is not for complex tensors")
+    return None
+
+
+def uneven(*arrays: Any) -> frozenset[str]:  # noqa: ANN401 -- arrays
+    """Return the kind that Gloo raises where tensors of one call differ in shape; else nothing."""
+    different = len({tuple(array.shape) for array in arrays}) > 1
+    return frozenset({"shape_mismatch"} if different else ())

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from runner.reference.state import RankState
     from runner.scenario import Expectation
 
-#: kinds that the semantics cannot foresee, because the backend's abilities decide
-BACKEND_KINDS = frozenset({"unsupported"})
-
 #: kinds that a call may raise which waits for what never comes
 WAITING_KINDS = ("timeout", "peer_lost", "aborted")
 
@@ -82,7 +79,8 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
 def unsupported(state: RankState, call: Call) -> bool:
     """Let a call raise of which the scenario says that the backend cannot do it."""
     kinds = expected(state, call.step.expect)
-    if BACKEND_KINDS.isdisjoint(kinds):
+    operation = call.operation
+    if operation is None or operation.backend_kinds(call.entry).isdisjoint(kinds):
         return False
     for name in call.written:
         state.process.undefined[name] = Undefined(cause="an unsupported call")

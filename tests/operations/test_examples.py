@@ -57,7 +57,6 @@ UNABLE = {
     "a_reduce_op": "[1]|{tensor: x, op: {premul_sum: 0.5}}",
     "bits_of_floats": "[1]|{tensor: x, op: band}",
     "the_mean_of_integers": "{dtype: int32, value: [2]}|{tensor: x, op: avg}",
-    "the_larger_complex_number": "{dtype: complex64, value: [2]}|{tensor: x, op: max}",
 }
 
 

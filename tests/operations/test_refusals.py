@@ -30,6 +30,10 @@ def f64(*shape: int) -> NDArray[Any]:
     return np.zeros(shape, np.float64)
 
 
+def c64(*shape: int) -> NDArray[Any]:
+    return np.zeros(shape, np.complex64)
+
+
 def p2p(op: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 -- P2POp's own arguments
     fields = {"tensor": f32(2), "peer": None, "group_peer": None, "tag": 0, "group": None}
     return {**fields, "op": op, **more}
@@ -43,6 +47,11 @@ WRONG: list[Case] = [
     ("all_reduce_coalesced", {"tensors": []}, INVALID),
     ("all_reduce_coalesced", {"tensors": [f32(2), None]}, INVALID),
     ("all_reduce_coalesced", {"tensors": [f32(2), f64(2)]}, INVALID),
+    ("all_reduce", {"tensor": c64(2), "op": "max"}, INVALID),
+    ("all_reduce_coalesced", {"tensors": [c64(2)], "op": "product"}, INVALID),
+    ("reduce", {"tensor": c64(2), "op": "min", "dst": 0}, INVALID),
+    ("reduce_scatter", {"output": c64(1), "input_list": [c64(1)] * 3, "op": "bor"}, INVALID),
+    ("reduce_scatter_single", {"output": c64(1), "input": c64(3), "op": "max"}, INVALID),
     ("broadcast", {"tensor": None, "src": 0}, INVALID),
     ("broadcast", {"tensor": f32(2)}, INVALID),
     ("broadcast", {"tensor": f32(2), "src": 0, "group_src": 0}, INVALID),
@@ -189,6 +198,7 @@ WRONG_LATER: list[Case] = [
 #: (operation, rank 0's arguments): nothing to refuse
 RIGHT: list[tuple[str, dict[str, Any]]] = [
     ("all_reduce", {"tensor": f32()}),
+    ("all_reduce", {"tensor": c64(2), "op": "avg"}),
     ("all_reduce_coalesced", {"tensors": [f32(2), f32(0)]}),
     ("broadcast", {"tensor": f32(2), "src": 2, "group": "pair"}),
     ("broadcast", {"tensor": f32(2), "group_src": 1, "group": "pair"}),
@@ -276,3 +286,37 @@ def test_torch_refuses_the_call_with_that_kind_before_anyone_else_comes(
     how, raised, words = gloo.call(name, {0: arguments})[0]
     assert how == "raised"
     assert kind_of(getattr(builtins, raised)(words)) == kind, f"{raised}: {words}"
+
+
+@pytest.mark.parametrize(
+    ("name", "even", "odd"),
+    [
+        (
+            "all_gather",
+            {"tensor_list": [f32(2)] * 3, "tensor": f32(2)},
+            {"tensor_list": [f32(2), f32(1), f32(2)], "tensor": f32(2)},
+        ),
+        (
+            "all_to_all",
+            {"output_tensor_list": [f32(1)] * 3, "input_tensor_list": [f32(1)] * 3},
+            {"output_tensor_list": [f32(1)] * 3, "input_tensor_list": [f32(1), f32(2), f32(1)]},
+        ),
+        (
+            "all_gather_single",
+            {"output": f32(6), "input": f32(2)},
+            {"output": f32(3, 2), "input": f32(2)},
+        ),
+        (
+            "reduce_scatter_single",
+            {"output": f32(2), "input": f32(6)},
+            {"output": f32(2), "input": f32(3, 2)},
+        ),
+    ],
+)
+def test_a_backend_may_refuse_shapes_that_torch_allows(
+    name: str, even: dict[str, Any], odd: dict[str, Any], enter: Callable[..., list[Entry]]
+) -> None:
+    operation = BY_NAME[name]
+    (usual,), (unusual,) = enter(name, {0: even}), enter(name, {0: odd})
+    assert operation.backend_kinds(usual) == {"unsupported"}
+    assert operation.backend_kinds(unusual) == {"unsupported", SHAPE}
