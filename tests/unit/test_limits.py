@@ -1,0 +1,27 @@
+"""The bounds on a scenario: each has a flag of its own, and complaints name it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from runner.language.limits import COUNTS, FLAGS, Limits, beyond
+
+
+def test_every_bound_has_a_flag_of_its_own() -> None:
+    names = {each.name for each in fields(Limits)}
+    assert set(FLAGS) == set(COUNTS) == names
+    assert len(set(FLAGS.values())) == len(names)
+    assert all(flag == f"--{name.replace('_', '-')}" for name, flag in FLAGS.items())
+
+
+@pytest.mark.parametrize("name", sorted(FLAGS))
+def test_a_complaint_names_the_bound_and_its_flag(name: str) -> None:
+    said = beyond(name, Limits(**{name: 7}))
+    assert said == f"at most 7 {COUNTS[name]} ({FLAGS[name]} raises it)"
+
+
+def test_ten_thousand_ranks_are_possible_when_asked_for() -> None:
+    assert Limits().max_ranks == 64
+    assert Limits(max_ranks=16_384).max_ranks == 16_384
