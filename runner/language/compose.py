@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
@@ -14,7 +14,7 @@ from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plai
 from runner.problems import Mark, Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from runner.problems import Source
 
@@ -51,19 +51,9 @@ class Composer:
 
     def take(self, event: Any) -> None:  # noqa: ANN401 -- PyYAML's stubs do not type events
         """Take the next event; raises ScenarioError where reading on would cost too much."""
-        match event:
-            case yaml.ScalarEvent():
-                self._scalar(event)
-            case yaml.MappingStartEvent():
-                self._open(event, Mapping(self._mark(event), []))
-            case yaml.SequenceStartEvent():
-                self._open(event, Sequence(self._mark(event), []))
-            case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                self._close(event)
-            case yaml.AliasEvent():
-                self._alias(event)
-            case yaml.DocumentStartEvent():
-                self._document(event)
+        take = self._taking.get(type(event))
+        if take is not None:
+            take(self, event)
 
     # ------------------------------------------------------------------ events
 
@@ -93,6 +83,12 @@ class Composer:
             self._problem("bad_scalar", str(error), mark)
         self._anchored(event.anchor, node, 1, 1)
         self._add(node, 1, 1)
+
+    def _mapping(self, event: Any) -> None:  # noqa: ANN401
+        self._open(event, Mapping(self._mark(event), []))
+
+    def _sequence(self, event: Any) -> None:  # noqa: ANN401
+        self._open(event, Sequence(self._mark(event), []))
 
     def _open(self, event: Any, node: Sequence | Mapping) -> None:  # noqa: ANN401
         wanted = TAG_PREFIX + ("map" if isinstance(node, Mapping) else "seq")
@@ -143,6 +139,16 @@ class Composer:
             )
         self._limit_depth(len(self._stack) + depth, mark)
         self._add(node, size, depth)
+
+    _taking: ClassVar[dict[type, Callable[[Composer, Any], None]]] = {
+        yaml.ScalarEvent: _scalar,
+        yaml.MappingStartEvent: _mapping,
+        yaml.SequenceStartEvent: _sequence,
+        yaml.MappingEndEvent: _close,
+        yaml.SequenceEndEvent: _close,
+        yaml.AliasEvent: _alias,
+        yaml.DocumentStartEvent: _document,
+    }
 
     # ------------------------------------------------------------------ the tree
 
@@ -221,6 +227,8 @@ class Composer:
 
 def _identity(value: Any) -> Hashable:  # noqa: ANN401
     """Return what makes two keys the same key: `1` and `1.0` and `true` are three."""
+    if value.__class__ is str:
+        return ("str", value)
     if isinstance(value, list):
         return ("list", *(_identity(item) for item in value))
     if isinstance(value, dict):

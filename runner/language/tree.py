@@ -39,10 +39,15 @@ class Mapping:
 
     mark: Mark
     entries: list[tuple[Node, Node]]
+    _index: dict[str, Node] | None = None
 
     def get(self, name: str) -> Node | None:
-        """Return the value of the key `name`, or None."""
-        return next((value for key, value in self.entries if key_text(key) == name), None)
+        """Return the value of the key `name`, or None; call only once the mapping is complete."""
+        if self._index is None:
+            self._index = {}
+            for key, value in self.entries:
+                self._index.setdefault(key_text(key), value)
+        return self._index.get(name)
 
     def words(self) -> list[str]:
         """Return the text of every key."""
