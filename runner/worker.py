@@ -119,7 +119,7 @@ class Worker:
             world,
             TorchArrays(torch, world.device),
             board=board,
-            broken=lambda: running.broken or self.store.check([f"{name}/break"]),
+            broken=lambda: self._was_broken(running),
         )
         self._works = program.works
         self._run(program, running, mail)
@@ -131,10 +131,10 @@ class Worker:
             running.tell("died", fault.how, via=mail)
             die(fault.how)
         except Broken:
-            self._let_go(poison=True)
-            if running.cut:
+            if running.came_back():
                 self._line = self._connect()
                 mail = Outbox(self.store, running.key("mail"))
+            self._let_go(poison=True)
             running.tell("blocked", via=mail)
             running.free(mail)
             return
@@ -171,6 +171,13 @@ class Worker:
         works, self._works = self._works, []
         if world is not None:
             world.drop(self._reaper, works, poison=poison)
+
+    def _was_broken(self, running: Running) -> bool:
+        """Return whether the supervisor broke what raised: a peer may hear of it before this rank."""
+        try:
+            return running.broken or self.store.check([running.key("break")])
+        except RuntimeError:
+            return running.broken  # the line was cut while it was asked
 
     def _speak(self) -> None:
         """Give the account of a process that is being aborted."""

@@ -130,8 +130,8 @@ class Running:
         self._since_s = 0.0
         self._published: Record | None = None
         self.broken = False
-        #: whether the main thread's line to the store was cut, so that it needs another
-        self.cut = False
+        self._back = threading.Event()
+        self._was_cut = False
 
     def key(self, what: str) -> str:
         """Name a key of this scenario in the store."""
@@ -160,13 +160,20 @@ class Running:
         self.broken = True
         self.tell("blocked")
         self._poison()
-        deadline_s = time.monotonic() + CUT_S
-        while self._board.moves == self._moves:
-            if time.monotonic() > deadline_s:
-                self.cut = True
-                self._cut()
-                return
-            time.sleep(LOOK_S / 4)
+        if not self._back.wait(CUT_S):
+            with self._lock:
+                if not self._back.is_set():
+                    self._was_cut = True
+                    self._cut()
+
+    def came_back(self) -> bool:
+        """Say that the main thread came back from a broken call.
+
+        Returns whether its line to the store was cut for that, so that it needs another.
+        """
+        with self._lock:
+            self._back.set()
+        return self._was_cut
 
     def tell(
         self, ending: str, died: str | None = None, notes: tuple[str, ...] = (), via: Any = None  # noqa: ANN401 -- an Outbox
