@@ -9,19 +9,18 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from runner.language import forms
-from runner.language.context import Context, Names
+from runner.language.context import ALWAYS, Context, Names
 from runner.language.expressing import constant_value
 from runner.language.limits import beyond
 from runner.language.reader import parse
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain, source_text
 from runner.problems import ScenarioError, Source, nearest
-from runner.scenario import DTYPES, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Mapping as Mapping_
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
 def cases(
@@ -40,11 +39,12 @@ def cases(
             _mark_of(tree, "matrix"),
         )
         return
+    world = _literal_world(tree)
     parameters |= {name: node for name, node in replaced.items() if name in parameters}
     for combination in itertools.product(*matrix.values()):
         constants: dict[str, Any] = {}
         for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
-            there = replace(context, names=Names(constants=constants))
+            there = replace(context, names=Names(constants=constants), world=world)
             constants[name] = constant(name, node, there)
         shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
         yield constants, f"[{shown}]" if shown else ""
@@ -60,11 +60,17 @@ def constant(name: str, node: Node, context: Context) -> Any:  # noqa: ANN401 --
     if not isinstance(node.value, str):
         return node.value
     known = context.names.constants
-    if node.value in known and node.value not in (*DTYPES, *REDUCE_OPS):
+    if node.value in known:
         return known[node.value]
-    if _WORD.fullmatch(node.value) or forms.duration_s(node.value) is not None:
+    if node.value in context.world:
+        return context.world[node.value]
+    if (
+        (node.value not in ALWAYS
+        and _WORD.fullmatch(node.value))
+        or forms.duration_s(node.value) is not None
+    ):
         return node.value
-    value = constant_value(node, context, what=f"the parameter `{name}`")
+    value = constant_value(node, context, what=f"the parameter `{name}`", extra=context.world)
     if isinstance(value, range | tuple):
         value = list(value)
     if value is not None and not _is_data(value):
@@ -73,6 +79,14 @@ def constant(name: str, node: Node, context: Context) -> Any:  # noqa: ANN401 --
         )
         return None
     return value
+
+
+def _literal_world(tree: Mapping) -> dict[str, Any]:
+    """Return `world_size` where it is a plain number, so that parameters may depend on it."""
+    node = tree.get("world_size")
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        return {"world_size": node.value}
+    return {}
 
 
 def _is_data(value: object) -> bool:

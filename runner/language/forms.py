@@ -78,9 +78,7 @@ def value(node: Node, context: Context) -> Form:
         case Scalar():
             return Constant(value=node.value, mark=node.mark)
         case Sequence():
-            form = listing(node, context, value)
-            _police_ragged(form, context)
-            return form
+            return _rectangular(listing(node, context, value), context)
         case Mapping() if is_long_form(node):
             return long_form(node, context)
         case Mapping():
@@ -159,14 +157,22 @@ def _constant(form: Form) -> Any:  # noqa: ANN401 -- a value has any type
     return form.value if isinstance(form, Constant) else None
 
 
-def _police_ragged(form: Form, context: Context) -> None:
-    if isinstance(form, Constant) and isinstance(form.value, list) and _shape(form.value) is None:
-        context.faults.add(
-            "ragged_list",
-            "the rows of this list differ in length, so it is no tensor",
-            form.mark,
-            "a list of tensors is written as an expression: `[zeros(1), zeros(2)]`",
+def _rectangular(form: Form, context: Context) -> Form:
+    """Refuse rows that differ in length; in an expectation they are a list of tensors."""
+    if not isinstance(form, Constant) or _shape(form.value) is not None:
+        return form
+    rows = form.value
+    if context.expecting and all(isinstance(row, list) and _shape(row) for row in rows):
+        return ListForm(
+            items=tuple(Constant(value=row, mark=form.mark) for row in rows), mark=form.mark
         )
+    context.faults.add(
+        "ragged_list",
+        "the rows of this list differ in length, so it is no tensor",
+        form.mark,
+        "a list of tensors is written as an expression: `[zeros(1), zeros(2)]`",
+    )
+    return form
 
 
 def _shape(data: Any) -> tuple[int, ...] | None:  # noqa: ANN401
@@ -235,7 +241,7 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
         case Scalar(value=bool()) | Sequence():
             return wrong_type(node, context, what, "a duration such as 1.5s or 200ms")
         case Scalar(value=str()):
-            given = duration_s(node.value)
+            given = _stated_seconds(node, context)
             if given is not None:
                 return Constant(value=given, mark=node.mark)
             if _is_no_duration(node, context):
@@ -251,12 +257,18 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
             return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
 
 
+def _stated_seconds(node: Scalar, context: Context) -> float | None:
+    """Return the seconds in a text, or in a parameter of that name; None for an expression."""
+    held = context.names.constants.get(str(node.value))
+    return duration_s(held if isinstance(held, str) else str(node.value))
+
+
 def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     """Return a duration that is the same on every rank, in seconds; None where it fails."""
     node, context = context.resolve(node)
     given: Any = None
     if isinstance(node, Scalar) and isinstance(node.value, str):
-        given = duration_s(node.value)
+        given = _stated_seconds(node, context)
         if given is None and _is_no_duration(node, context):
             return None
     if given is None:

@@ -44,9 +44,9 @@ RESERVED = frozenset(
     }
 )
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
-_NAME_HINT = "a name is letters, digits and single underscores, and begins with a letter"
+_NAME_HINT = "a name is letters, digits and underscores, and does not begin with a digit"
 
 #: sorts of which the same name may be defined twice, and together
 _SHARED = (
@@ -83,7 +83,7 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
         return "reserved_name", f"`{name}` is a reduce op"
     if keyword.iskeyword(name):
         return "reserved_name", f"`{name}` is a word of the expression language"
-    if not _NAME.fullmatch(name) or "__" in name:
+    if not _NAME.fullmatch(name):
         return "bad_name", f"`{name}` is no name"
     return None
 

@@ -175,6 +175,7 @@ def _syntax_hint(said: str) -> str | None:
         "could not find expected ':'": "every key is followed by `: ` and a value",
         "expected <block end>": "the items of one mapping or list start in the same column",
         "cannot start any token": "put a text that begins with this character into quotes",
+        "but got '['": "put an expression with brackets into quotes",
         "found undefined alias": "an anchor `&name` must come before its alias `*name`",
         "but got '<stream end>'": "a bracket, brace or quote is not closed",
         "found unexpected end of stream": "a quote is not closed",

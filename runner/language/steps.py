@@ -247,9 +247,18 @@ def _whole_value(operation: Operation, value: Node) -> str | None:
             return operation.bare
         only = len(value.entries) == 1 and isinstance(value.entries[0][1], Mapping)
         return operation.bare if param.kind == "assignments" and not only else None
-    if isinstance(value, Sequence):
-        return next((each.name for each in operation.params if each.kind == "p2p_ops"), None)
+    listed = next((each.name for each in operation.params if each.kind == "p2p_ops"), None)
+    if isinstance(value, Sequence) or (isinstance(value, Mapping) and _has_ranks(value)):
+        return listed
     return None
+
+
+def _has_ranks(node: Mapping) -> bool:
+    """Whether some key of a mapping can be no argument's name: a rank, a list of ranks, `else`."""
+    return any(
+        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == forms.ELSE
+        for key, _ in node.entries
+    )
 
 
 def _first(operation: Operation) -> str:

@@ -62,6 +62,15 @@ def test_a_parameter_may_depend_on_those_before_it_and_on_the_matrix(file: Path)
     ]
 
 
+def test_a_parameter_may_depend_on_a_plain_world_size(file: Path) -> None:
+    (scenario,) = cases(
+        file, f"world_size: 4\nparameters: {{half: world_size // 2, all: world_size}}\n{STEPS}"
+    )
+    assert scenario.constants == {"half": 2, "all": 4}
+    (problem,) = problems(file, f"world_size: 4\nparameters: {{mine: rank}}\n{STEPS}")
+    assert problem.code == "not_constant"
+
+
 def test_set_replaces_a_parameter_typed_as_yaml(file: Path) -> None:
     text = f"world_size: n\nparameters: {{n: 2, m: n + 1, kind: float32}}\n{STEPS}"
     (scenario,) = cases(file, text, sets={"n": "4", "kind": "int64"})

@@ -455,3 +455,32 @@ def test_before_belongs_to_expectations(file: Path) -> None:
     assert wanted.before == {"x"}
     text = f"{HEAD}steps:\n  - ranks: 'before(x, 0)[0] > 1'\n    barrier: {{}}\n"
     assert codes(file, text) == ["before_outside_expect"]
+
+
+def test_lists_of_tensors_of_different_length_may_be_expected_as_data(file: Path) -> None:
+    scenario = one(
+        file,
+        "world_size: 2\ntensors: {x: '[zeros(1), zeros(2)]'}\n"
+        "steps:\n  - expect: {x: [[0], [0, 0]]}\n",
+    )
+    assert scenario.steps[0].expect is not None
+    wanted = scenario.steps[0].expect.values[0].wanted
+    assert isinstance(wanted, ListForm)
+    assert [data(row) for row in wanted.items] == [[0], [0, 0]]
+
+
+def test_a_parameter_may_hold_a_duration(file: Path) -> None:
+    scenario = one(
+        file,
+        "world_size: 2\nparameters: {pause: 200ms}\ntimeout: pause\nsteps: [{sleep: pause}]\n",
+    )
+    assert scenario.timeout_s == 0.2
+    assert [data(form) for form in scenario.steps[0].arguments.values()] == [0.2]
+
+
+def test_a_batch_may_differ_between_ranks(file: Path) -> None:
+    (step,) = steps(
+        file,
+        "  - batch_isend_irecv: {0: [{isend: {tensor: x, dst: 1}}], else: []}\n    as: h\n",
+    )
+    assert isinstance(step.arguments["p2p_op_list"], PerRank)
