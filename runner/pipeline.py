@@ -151,15 +151,15 @@ def _invalid(path: str, problems: tuple[Problem, ...]) -> Result:
     return Result(file=path, case=path, verdict=Verdict(status="INVALID", problems=problems))
 
 
-def analyse(scenario: Scenario) -> Analysis:
+def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     """Plan, simulate and judge one case without a run."""
     from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
     from runner.reference import simulate  # noqa: PLC0415 -- the same
 
     began = time.perf_counter()
     try:
-        resolved = plan(scenario)
-        predicted = simulate(resolved)
+        resolved = plan(scenario, limits=limits)
+        predicted = simulate(resolved, limits=limits)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
@@ -167,7 +167,7 @@ def analyse(scenario: Scenario) -> Analysis:
         scenario=scenario,
         plan=resolved,
         predicted=predicted,
-        verdict=judge(scenario, predicted),
+        verdict=judge(scenario, predicted, limits=limits),
         duration_s=time.perf_counter() - began,
     )
 
@@ -218,7 +218,7 @@ def check(selection: Selection, listener: Listener) -> Outcome:
     try:
         for scenario in loaded.scenarios:
             listener.running(scenario)
-            _keep(results, result_of(analyse(scenario)), listener)
+            _keep(results, result_of(analyse(scenario, selection.limits)), listener)
     except KeyboardInterrupt:
         interrupted = True
     return _outcome(results, began, interrupted=interrupted)
@@ -240,12 +240,12 @@ def run(
     results: list[Result] = []
     if loaded.invalid or not loaded.scenarios:
         # what the cases of the other files would come to is said too, if they are invalid
-        analyses = [analyse(scenario) for scenario in loaded.scenarios]
+        analyses = [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
         wrong = [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
         return _only_invalid([*loaded.invalid, *wrong], listener, began)
     try:
         with launch() as executor:
-            analyses = [analyse(scenario) for scenario in loaded.scenarios]
+            analyses = [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
             wrong = [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
             if wrong:
                 return _only_invalid(wrong, listener, began)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.language.limits import Limits
     from runner.problems import Mark
     from runner.scenario import GroupSpec, Scenario
 
@@ -101,9 +102,9 @@ class Plan:
         return self._members.get(name, {}).get(rank)
 
 
-def plan(scenario: Scenario) -> Plan:
+def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
     """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
     from runner.groups import resolve  # noqa: PLC0415 -- groups are made of this module's values
     from runner.language.functions import NumpyArrays  # noqa: PLC0415 -- NumPy only when needed
 
-    return resolve(scenario, NumpyArrays())
+    return resolve(scenario, NumpyArrays(limits) if limits else NumpyArrays())

@@ -21,6 +21,7 @@ from runner.reference.simulation import Simulation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.program import Arrays
     from runner.reference.matching import Posted
@@ -65,14 +66,14 @@ def rest(
 
 
 def explored(
-    plan: Plan, arrays: Arrays, reading: Reading, *, max_steps: int, max_schedules: int
+    plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits
 ) -> tuple[list[Rest], bool]:
     """Return the run of every schedule, the default one first, and whether the bound was hit."""
     runs: list[Rest] = []
     for schedule in _schedules(runs):
-        if len(runs) == max_schedules:
+        if len(runs) == limits.max_schedules:
             return runs, True
-        runs.append(rest(plan, arrays, reading, schedule, max_steps=max_steps))
+        runs.append(rest(plan, arrays, reading, schedule, max_steps=limits.max_steps))
     return runs, False
 
 

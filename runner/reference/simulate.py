@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.language.functions import NumpyArrays
+from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.schedules import Rest, agreed, explored, race, rest
 from runner.reference.state import Reading
 from runner.trace import Diagnosis, Event, RankTrace, Trace, Wait
@@ -24,25 +25,18 @@ if TYPE_CHECKING:
     from runner.reference.state import RankState
     from runner.reference.waits import Edge
 
-#: the bounds of the analysis, each with the flag that raises it
-MAX_STEPS = 2_000_000
-MAX_SCHEDULES = 256
-
 Place = tuple[int, tuple[int, ...]]
 
 
-def simulate(
-    plan: Plan, *, max_steps: int = MAX_STEPS, max_schedules: int = MAX_SCHEDULES
-) -> Trace:
+def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     """Return what the plan must do. Raises ScenarioError where a value cannot be computed.
 
     `max_steps` bounds the steps of all ranks together, `max_schedules` the matchings of receives
     from anyone that are explored; hitting the latter is said in the trace's `limits`.
     """
-    arrays = NumpyArrays()
-    runs, bounded = explored(
-        plan, arrays, Reading(), max_steps=max_steps, max_schedules=max_schedules
-    )
+    arrays = NumpyArrays(limits)
+    max_steps = limits.max_steps
+    runs, bounded = explored(plan, arrays, Reading(), limits=limits)
     main = runs[0]
     findings = list(main.findings)
     raced = race(runs)
@@ -55,8 +49,8 @@ def simulate(
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
-    limits = (
-        (f"explored {max_schedules} schedules of the receives from anyone; raise --max-schedules",)
+    bounds = (
+        (f"the receives from anyone were explored in {beyond('max_schedules', limits)}",)
         if bounded
         else ()
     )
@@ -71,7 +65,7 @@ def simulate(
         ),
         diagnoses=diagnosed(findings, main.edges),
         waits=tuple(edge.wait() for edge in main.edges),
-        limits=limits,
+        limits=bounds,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
 
