@@ -1,4 +1,4 @@
-"""The worker: one rank of one launch. Runs under torchrun, srun, or anything that sets its variables.
+"""The worker: one rank of a launch. Runs under torchrun, srun, or whatever sets their variables.
 
 `scenario run` forks it from a process that has torch already. By hand it is an ordinary program:
 
@@ -16,13 +16,17 @@ import os
 import pickle
 import signal
 import socket
+import sys
+import threading
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from runner.execution.backends import require_known
+from runner.execution.conductor import Conductor
 from runner.execution.mailbox import Outbox, arrives
 from runner.execution.orders import STOP, Hello, Order, Unable
 from runner.execution.rank.board import Board
@@ -32,6 +36,7 @@ from runner.execution.rank.program import Broken, Program
 from runner.execution.rank.values import converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World
+from runner.execution.supervisor import Supervisor
 from runner.language.functions import TorchArrays
 from runner.operations.base import Ending
 from runner.problems import LaunchError
@@ -39,8 +44,11 @@ from runner.problems import LaunchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.distributed import Store
+    from runner.execution.mailbox import Store
+    from runner.execution.options import LaunchOptions
 
+#: typed as little as torch exports its names
+dist: Any = torch.distributed
 #: seconds between two looks whether the launch is still there, while no order comes
 PATIENCE_S = 60.0
 
@@ -48,8 +56,18 @@ PATIENCE_S = 60.0
 class Worker:
     """One rank of a launch, from its first scenario to its last."""
 
-    def __init__(self, rank: int, connect: Callable[[], Line], *, lifeline: int | None) -> None:
-        """Connect to the store: once for the main thread, once for those beside it."""
+    def __init__(
+        self,
+        rank: int,
+        connect: Callable[[], Line],
+        *,
+        lifeline: int | None = None,
+        may_end: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Connect to the store: once for the main thread, once for those beside it.
+
+        The process ends when `lifeline` closes. Told to end, it does so once `may_end` allows it.
+        """
         self.rank = rank
         self._connect = connect
         self._line = connect()
@@ -58,7 +76,7 @@ class Worker:
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
-        self._watcher = Watcher(self._beside, rank, lifeline=lifeline)
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, may_end=may_end)
         self._running: Running | None = None
         self._world: World | None = None
         self._works: list[Any] = []
@@ -68,7 +86,8 @@ class Worker:
     @property
     def store(self) -> Store:
         """The main thread's connection."""
-        return self._line.store
+        store: Store = self._line.store
+        return store
 
     def serve(self) -> None:
         """Take orders until told to stop."""
@@ -173,7 +192,7 @@ class Worker:
             world.drop(self._reaper, works, poison=poison)
 
     def _was_broken(self, running: Running) -> bool:
-        """Return whether the supervisor broke what raised: a peer may hear of it before this rank."""
+        """Return whether the supervisor broke what raised; a peer may hear of it first."""
         try:
             return running.broken or self.store.check([running.key("break")])
         except RuntimeError:
@@ -209,3 +228,85 @@ def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...])
     os.close(gate)
     Worker(int(os.environ["RANK"]), lambda: Line(dist, prefix), lifeline=lifeline).serve()
     os._exit(0)
+
+
+# ---------------------------------------------------------------------------- by hand
+
+
+def main() -> None:
+    """Be one rank of a launch that somebody else started; rank 0 also reads, judges and reports."""
+    if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
+        sys.exit(
+            "runner.worker is one rank of a launch: start it with\n"
+            "  torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p\n"
+            "On one machine `scenario run scenarios/p2p` does that for you."
+        )
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
+    launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    die_with_parent()
+    server = _own_store(rank)
+    connect = partial(Line, dist, f"runner/{launch}")
+    if rank == 0:
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+    front = Front(connect, size) if rank == 0 else None
+    worker = Worker(rank, connect, may_end=lambda: front is None or front.done.is_set())
+    if front is not None:
+        front.start()
+    worker.serve()
+    code = 0 if front is None else front.result()
+    sys.stdout.flush()
+    del server
+    os._exit(code)
+
+
+def _own_store(rank: int) -> Any:  # noqa: ANN401 -- kept alive by the caller, nothing more
+    """Open the store on rank 0 where no torchrun agent has (Slurm, Kubernetes)."""
+    if rank > 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        return None
+    return dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=True,
+        wait_for_workers=False,
+    )
+
+
+class Front:
+    """The command line of rank 0, beside its worker: the same way as `scenario run`."""
+
+    def __init__(self, connect: Callable[[], Line], size: int) -> None:
+        """Give orders to `size` ranks over a connection of its own."""
+        self._line = connect()
+        self._size = size
+        self._code = 3
+        self.done = threading.Event()
+
+    def start(self) -> None:
+        """Run the command line in a thread."""
+        threading.Thread(target=self._run, name="front", daemon=True).start()
+
+    def result(self) -> int:
+        """Wait for the end; returns the exit code."""
+        self.done.wait()
+        return self._code
+
+    def _run(self) -> None:
+        from runner.commands.spmd import command  # noqa: PLC0415 -- rank 0 only
+
+        supervisor = Supervisor(self._line.store, dict)
+
+        def conduct(options: LaunchOptions) -> Conductor:
+            return Conductor(torch, supervisor, self._size, options)
+
+        try:
+            command.main(args=sys.argv[1:], prog_name="python -m runner.worker", obj=conduct)
+        except SystemExit as end:
+            self._code = end.code if isinstance(end.code, int) else 1
+        finally:
+            supervisor.dismiss(self._size)
+            self.done.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -13,8 +13,10 @@ from runner.problems import LaunchError, ScenarioError
 if TYPE_CHECKING:
     from types import FrameType
 
+    from runner.execution import LaunchOptions
 
-def _launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
+
+def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
     """Add the options that choose how scenarios are executed."""
     for option in (
         click.option(
@@ -60,7 +62,7 @@ def _launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are u
 
 @click.command("run")
 @selecting
-@_launching
+@launching
 @reporting
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
     """Check scenarios, run them on a real backend, and judge every rank.
@@ -94,18 +96,23 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
 
 
 def _launcher(options: dict[str, Any]) -> Any:  # noqa: ANN401 -- runner.execution.Launcher
-    from runner.execution import Launcher, LaunchOptions  # noqa: PLC0415 -- only where it runs
+    from runner.execution import Launcher  # noqa: PLC0415 -- only where it runs
 
-    return Launcher(
-        LaunchOptions(
-            backend=options["backend"],
-            plugins=tuple(options["plugins"]),
-            timeout_s=options["timeout"],
-            isolate=options["isolate"],
-            confirm=options["confirm"],
-            share_gpu=options["share_gpu"],
-            max_ranks=options["max_ranks"],
-        )
+    return Launcher(launch_options(options))
+
+
+def launch_options(options: dict[str, Any]) -> LaunchOptions:
+    """Return what the command line chose for the execution."""
+    from runner.execution import LaunchOptions  # noqa: PLC0415 -- only where it runs
+
+    return LaunchOptions(
+        backend=options["backend"],
+        plugins=tuple(options["plugins"]),
+        timeout_s=options["timeout"],
+        isolate=options["isolate"],
+        confirm=options["confirm"],
+        share_gpu=options["share_gpu"],
+        max_ranks=options["max_ranks"],
     )
 
 

@@ -21,9 +21,7 @@ def names(backend: str) -> tuple[str, ...]:
     return tuple(part.rpartition(":")[2] for part in parts)
 
 
-def resolve(
-    torch: ModuleType, requested: str, scenario: Scenario, *, share_gpu: bool
-) -> str:
+def resolve(torch: ModuleType, requested: str, scenario: Scenario, *, share_gpu: bool) -> str:
     """Return the backend for a scenario: `auto` is NCCL where each rank has a GPU, else Gloo.
 
     Raises UnsupportedError where the scenario excludes the backend, LaunchError where the machine
@@ -54,8 +52,8 @@ def _require_meant(backend: str, scenario: Scenario) -> None:
 def _require_gpus(torch: ModuleType, world_size: int, *, share_gpu: bool) -> None:
     if not torch.distributed.is_nccl_available():
         message = (
-            f"the installed torch {torch.__version__} is built without NCCL. Install a CUDA build of "
-            "torch, or run with --backend gloo."
+            f"the installed torch {torch.__version__} is built without NCCL. Install a CUDA build "
+            "of torch, or run with --backend gloo."
         )
         raise LaunchError(message)
     gpus = torch.cuda.device_count()
@@ -64,21 +62,21 @@ def _require_gpus(torch: ModuleType, world_size: int, *, share_gpu: bool) -> Non
         raise LaunchError(message)
     if gpus < world_size and not share_gpu:
         message = (
-            f"the scenario has {world_size} ranks and this machine {gpus} GPU{'s'[: gpus != 1]}; NCCL "
-            "takes one rank a GPU. Run with --backend gloo, or with --share-gpu where NCCL allows it."
+            f"it has {world_size} ranks and this machine {gpus} GPU{'s'[: gpus != 1]}; NCCL takes "
+            "one rank a GPU. Run it with --backend gloo, or with --share-gpu where NCCL allows it."
         )
         raise UnsupportedError(message)
 
 
 def require_known(torch: ModuleType, backend: str) -> None:
-    """Raise LaunchError where torch knows no backend of that name; call after plugins are imported."""
+    """Raise LaunchError where torch knows no backend of that name, plugins being imported."""
     dist = torch.distributed
     known = [str(name) for name in dist.Backend.backend_list if name != "undefined"]
     for name in names(backend):
         if name not in known:
             message = (
-                f"torch {torch.__version__} has no backend {name!r}; it knows {', '.join(known)}. A "
-                "backend of your own is registered by a module named with --plugin."
+                f"torch {torch.__version__} has no backend {name!r}; it knows {', '.join(known)}. "
+                "A backend of your own is registered by a module named with --plugin."
             )
             raise LaunchError(message)
         if name in {"gloo", "nccl", "mpi", "ucc", "xccl"} and not dist.is_backend_available(name):

@@ -1,8 +1,8 @@
 """The host: the process that torch is imported in once, and that every worker is forked from.
 
-`python -m runner.execution.host CONTROL LIFELINE` is started by :mod:`runner.execution.launcher` and
-by nobody else. Its main thread runs torchrun's agent, one launch after the other; a second thread
-supervises: it takes jobs from the control socket and answers them. When the lifeline closes,
+`python -m runner.execution.host CONTROL LIFELINE` is started by :mod:`runner.execution.launcher`
+and by nobody else. Its main thread runs torchrun's agent, one launch after the other; a second
+thread supervises: it takes jobs from the control socket and answers them. When the lifeline closes,
 however its other end died, the host takes its whole process group with it.
 """
 
@@ -43,18 +43,21 @@ class Launch:
 
     def __init__(self, number: int, size: int) -> None:
         """Open the store that torchrun's agent and the workers will share."""
-        from torch.distributed import PrefixStore, TCPStore  # noqa: PLC0415 -- the host's own import
+        import torch.distributed  # noqa: PLC0415 -- the main thread has imported it
 
+        dist: Any = torch.distributed
         self.size = size
         self.name = f"launch-{os.getpid()}-{number}"
-        server = TCPStore(ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True)
+        server = dist.TCPStore(
+            ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True
+        )
         self.port = server.port
         self._server: Any = server
         self.gate = os.pipe()
         self._processes: dict[int, BaseProcess] = {}
         self.ended = threading.Event()
         self.failure = ""
-        self.supervisor = Supervisor(PrefixStore(self.name, server), self.deaths)
+        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths)
 
     def meet(self) -> None:
         """Wait for the workers.
@@ -157,9 +160,7 @@ class Host:
             logs_specs=NoLogs(),
         )
         closed = (self._control.fileno(), launch.gate[1])
-        elastic_launch(config, serve_launch)(
-            launch.name, launch.gate[0], self._lifeline, closed
-        )
+        elastic_launch(config, serve_launch)(launch.name, launch.gate[0], self._lifeline, closed)
 
     # ------------------------------------------------------------------ the serving thread
 
@@ -185,9 +186,7 @@ class Host:
         import torch  # noqa: PLC0415 -- the main thread has imported it
 
         order = job.order
-        backend = resolve(
-            torch, order.backend, order.plan.scenario, share_gpu=order.share_gpu
-        )
+        backend = resolve(torch, order.backend, order.plan.scenario, share_gpu=order.share_gpu)
         order = replace(order, backend=backend)
         launch = self._launch
         if launch is not None and (
@@ -221,7 +220,7 @@ class Host:
 
 
 def _told(error: Exception) -> str:
-    """Return in a line why a launch ended: the first worker that failed, or the agent's own words."""
+    """Return in a line why a launch ended: the worker that failed, or the agent's own words."""
     failures = getattr(error, "failures", None)
     if failures:
         rank, failure = next(iter(sorted(failures.items())))

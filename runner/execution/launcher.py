@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Self
 
@@ -100,10 +101,8 @@ class Launcher:
         host, self._host = self._host, None
         if host is None:
             return
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(host.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         host.wait()
         if self._control is not None:
             self._control.close()
@@ -131,8 +130,8 @@ class Launcher:
         options = self._options
         if plan.world_size > options.max_ranks:
             message = (
-                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be started; "
-                "--max-ranks raises the limit"
+                f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
+                "started; --max-ranks raises the limit"
             )
             raise LaunchError(message)
         self.reserve(plan.world_size)
@@ -180,5 +179,7 @@ def environment() -> dict[str, str]:
     own = {**ENVIRONMENT, **os.environ}
     if "GLOO_SOCKET_IFNAME" not in own:
         names = {name for _, name in socket.if_nameindex()}
-        own.update({"GLOO_SOCKET_IFNAME": name for name in LOOPBACK if name in names})
+        loopback = next((name for name in LOOPBACK if name in names), None)
+        if loopback is not None:
+            own["GLOO_SOCKET_IFNAME"] = loopback
     return own

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import time
-import time
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -120,13 +119,12 @@ class Inbox:
         self._name = name
         self._next = 1
         self._hole_since_s: float | None = None
-        self._hole_since_s: float | None = None
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
         """Take the next message, still pickled; None if none arrives in time.
 
-        A writer that was killed between taking a slot and filling it leaves a hole. One that is only
-        slow has taken its slot as well: a hole is skipped only after a while.
+        A writer that was killed between taking a slot and filling it leaves a hole. One that is
+        only slow has taken its slot as well: a hole is skipped only after a while.
         """
         key = f"{self._name}/{self._next}"
         if not self._store.check([key]) and not (

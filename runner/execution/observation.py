@@ -116,4 +116,3 @@ def outcome(ranks: list[RankTrace]) -> str:
     if "raised" in endings:
         return "error"
     return "deadlock" if "blocked" in endings else "completes"
-

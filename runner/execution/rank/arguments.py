@@ -1,4 +1,4 @@
-"""A call's evaluated arguments, converted to what torch takes: by their kind, never by operation."""
+"""A call's evaluated arguments as torch takes them: converted by kind, never by operation."""
 
 from __future__ import annotations
 

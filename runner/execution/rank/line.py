@@ -49,7 +49,7 @@ def _sockets() -> set[int]:
     """Return the descriptors of this process that are sockets; none where /proc is not."""
     found = set()
     with suppress(OSError):
-        for name in os.listdir(DESCRIPTORS):
+        for name in os.listdir(DESCRIPTORS):  # noqa: PTH208 -- names, not paths
             with suppress(OSError):
                 if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                     found.add(int(name))

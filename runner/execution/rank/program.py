@@ -56,7 +56,7 @@ class Program:
         self._pending: dict[str, Pending] = {}
         #: every work handle, named or not: dropping one early would change what happens
         self.works: list[Any] = []
-        #: a call of this rank failed in a way that closed connections: its peers cannot go on either
+        #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
         self._creations = 0
         self._plan = plan

@@ -38,11 +38,17 @@ LAST_S = 25.0
 class Watcher:
     """What one worker has going on, seen from beside it."""
 
-    def __init__(self, store: Store, rank: int, *, lifeline: int | None) -> None:
-        """Watch nothing yet. `store` is this thread's own connection."""
+    def __init__(
+        self, store: Store, rank: int, *, lifeline: int | None, may_end: Callable[[], bool]
+    ) -> None:
+        """Watch nothing yet. `store` is this thread's own connection.
+
+        `may_end` tells whether the process may be ended as far as its other threads are concerned.
+        """
         self._store = store
         self._rank = rank
         self._lifeline = lifeline
+        self._may_end = may_end
         self._parent = os.getppid()
         self._running: Running | None = None
         self._told_to_end_s: float | None = None
@@ -87,9 +93,8 @@ class Watcher:
     def _told_to_end(self, running: Running | None) -> None:
         if self._told_to_end_s is None:
             self._told_to_end_s = time.monotonic()
-            if running is None:
-                os._exit(0)
-            running.outbox.post(Leaving(rank=self._rank))
+            if running is not None:
+                running.outbox.post(Leaving(rank=self._rank))
 
     def _perhaps_end(self) -> None:
         """End a process that was told to, once the supervisor has what it wants."""
@@ -97,7 +102,7 @@ class Watcher:
             return
         running = self._running
         released = running is None or self._store.check([running.key("over")])
-        if released or time.monotonic() - self._told_to_end_s > LAST_S:
+        if (released and self._may_end()) or time.monotonic() - self._told_to_end_s > LAST_S:
             os._exit(0)
 
 
@@ -176,7 +181,11 @@ class Running:
         return self._was_cut
 
     def tell(
-        self, ending: str, died: str | None = None, notes: tuple[str, ...] = (), via: Any = None  # noqa: ANN401 -- an Outbox
+        self,
+        ending: str,
+        died: str | None = None,
+        notes: tuple[str, ...] = (),
+        via: Any = None,  # noqa: ANN401 -- an Outbox
     ) -> None:
         """Give the account, once: whoever comes first, the main thread or a watching one."""
         with self._lock:
@@ -190,4 +199,3 @@ class Running:
     def free(self, outbox: Outbox) -> None:
         """Say that the main thread came back from the call that was broken."""
         outbox.post(Free(rank=self._board.rank))
-

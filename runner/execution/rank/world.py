@@ -104,9 +104,7 @@ class World:
         from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 -- costs 0.3 s
 
         spec = creation.spec
-        mesh = init_device_mesh(
-            self.device.type, creation.shape, mesh_dim_names=spec.dims
-        )
+        mesh = init_device_mesh(self.device.type, creation.shape, mesh_dim_names=spec.dims)
         timeout = timedelta(seconds=self._seconds(creation))
         for dim in spec.dims:
             group = mesh.get_group(dim)

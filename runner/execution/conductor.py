@@ -1,0 +1,83 @@
+"""The near side inside a launch that somebody else started: rank 0 of `python -m runner.worker`.
+
+It is what :class:`runner.execution.Launcher` is on one machine, without the processes: it analyses,
+gives orders through the store and judges, while the main thread of the same process is a worker.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from runner.execution.backends import resolve
+from runner.execution.observation import observed
+from runner.execution.orders import Order
+from runner.execution.watching import replaced_timeout, watch_for
+from runner.problems import LaunchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from runner.execution.options import LaunchOptions
+    from runner.execution.supervisor import Supervisor
+    from runner.plan import Plan
+    from runner.trace import Trace
+
+#: seconds that the other ranks get to come up
+START_S = 300.0
+
+
+class Conductor:
+    """Runs plans on the ranks of the launch that this process is in."""
+
+    def __init__(
+        self, torch: ModuleType, supervisor: Supervisor, size: int, options: LaunchOptions
+    ) -> None:
+        """Give orders to `size` ranks through `supervisor`."""
+        self._torch: Any = torch
+        self._supervisor = supervisor
+        self._size = size
+        self._options = options
+        self._number = 0
+        self._lost: str | None = None
+
+    def __enter__(self) -> Self:
+        """Wait for the other ranks."""
+        self._supervisor.greet(self._size, START_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The ranks are dismissed by whoever made them, also where no scenario ran."""
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan; as :meth:`runner.execution.Launcher.run`."""
+        options = self._options
+        if plan.world_size > self._size:
+            message = f"it needs {plan.world_size} ranks; this launch has {self._size}"
+            raise UnsupportedError(message)
+        if self._lost is not None:
+            message = (
+                f"this launch ended with {self._lost}, which ended a process. `scenario run` gives "
+                "the scenarios after it a new launch; under torchrun, run it by itself."
+            )
+            raise LaunchError(message)
+        if options.timeout_s is not None:
+            plan = replaced_timeout(plan, options.timeout_s)
+        backend = resolve(self._torch, options.backend, plan.scenario, share_gpu=options.share_gpu)
+        self._number += 1
+        order = Order(
+            number=self._number,
+            plan=plan,
+            backend=backend,
+            plugins=options.plugins,
+            share_gpu=options.share_gpu,
+        )
+        began_s = time.monotonic()
+        findings = self._supervisor.run(order, watch_for(plan, predicted, confirm=options.confirm))
+        if not findings.usable or not self._supervisor.settled():
+            self._lost = plan.scenario.case
+        findings = replace(
+            findings, environment={"torch": self._torch.__version__, "backend": backend}
+        )
+        return observed(plan, findings, duration_s=time.monotonic() - began_s)
