@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from runner.language import forms
-from runner.language.expressing import FAILED, constant_value, expression
+from runner.language import choosing, forms, kinds
+from runner.language.expressing import expression
 from runner.language.namespace import police_new_name
 from runner.language.objects import object_argument
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.operations.base import PremulSum
 from runner.problems import nearest
 from runner.scenario import (
-    REDUCE_OPS,
     Constant,
     Expression,
     ListForm,
@@ -73,13 +71,13 @@ def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], 
 def _named_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
     match node:
         case Mapping():
-            return forms.per_rank(node, context, lambda item, there: again(item, there, param))
+            return choosing.per_rank(node, context, lambda item, there: again(item, there, param))
         case Scalar(value=str()):
             return expression(node, context)
         case Scalar(value=None):
             return Constant(value=None, mark=node.mark)
         case _:
-            return forms.wrong_type(node, context, f"`{param.name}`", "a list")
+            return choosing.wrong_type(node, context, f"`{param.name}`", "a list")
 
 
 def _police_output(form: Form, node: Node, context: Context, param: Param) -> None:
@@ -111,107 +109,6 @@ def _keeps(form: Form) -> bool:
             return False
 
 
-# ---------------------------------------------------------------------- numbers and names
-
-
-def _integer(node: Node, context: Context, param: Param) -> Form:
-    return forms.integer(node, context, what=f"`{param.name}`")
-
-
-def _integers(node: Node, context: Context, param: Param) -> Form:
-    return forms.integers(node, context, what=f"`{param.name}`")
-
-
-def _seconds(node: Node, context: Context, param: Param) -> Form:
-    return forms.seconds(node, context, what=f"`{param.name}`")
-
-
-def _flag(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    match node:
-        case Scalar(value=bool()):
-            return Constant(value=node.value, mark=node.mark)
-        case Scalar(value=str()):
-            if node.text in {"no", "off", "yes", "on", "No", "Off", "Yes", "On"}:
-                context.faults.add(
-                    "wrong_type",
-                    f"`{node.text}` is a text in YAML 1.2, not a boolean",
-                    node.mark,
-                    "write true or false",
-                )
-                return FAILED
-            return expression(node, context)
-        case Mapping():
-            return forms.per_rank(node, context, lambda item, there: _flag(item, there, param))
-        case _:
-            return forms.wrong_type(node, context, f"`{param.name}`", "true or false")
-
-
-def _group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
-    known = context.names.groups | {"world"}
-    return forms.fixed_form(node, context, known, code="unknown_group", what="group")
-
-
-def _reduce_op(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    if isinstance(node, Mapping):
-        if node.words() == ["premul_sum"]:
-            factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
-            if isinstance(factor, int | float):
-                return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
-            return FAILED
-        return forms.per_rank(node, context, lambda item, there: _reduce_op(item, there, param))
-    return forms.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
-
-
-def _handles(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    if isinstance(node, Mapping):
-        return forms.per_rank(node, context, lambda item, there: _handles(item, there, param))
-    named = node.items if isinstance(node, Sequence) else [node]
-    found = [_handle(item, context) for item in named]
-    kept = [name for name in found if name is not None]
-    return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
-
-
-def _handle(node: Node, context: Context) -> str | None:
-    handles = context.names.handles
-    text = node.value if isinstance(node, Scalar) else None
-    if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
-        context.faults.add(
-            "unknown_handle",
-            f"`{text}` is a tensor, not a work handle",
-            node.mark,
-            "name the handle with `as` beside the asynchronous step, and wait for that name",
-        )
-        return None
-    return forms.fixed(node, context, handles, code="unknown_handle", what="work handle")
-
-
-def _name(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        return forms.wrong_type(node, context, f"`{param.name}`", "a name")
-    police_new_name(node, context, what=f"`{param.name}`")
-    return Constant(value=context.final(node.value), mark=node.mark)
-
-
-def _word(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    if isinstance(node, Mapping) and len(node.entries) == 1 and node.words()[0] in param.words:
-        word, given = node.entries[0]
-        return Record(fields={key_text(word): _text(given, context, param)}, mark=node.mark)
-    what = f"`{param.name}`"
-    return forms.fixed_form(node, context, param.words, code="unknown_word", what=what)
-
-
-def _text(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
-    if isinstance(node, Scalar):
-        return Constant(value=None if node.value is None else node.text, mark=node.mark)
-    return forms.wrong_type(node, context, f"`{param.name}`", "text")
-
-
 # ---------------------------------------------------------------------- lists of operations
 
 
@@ -225,15 +122,19 @@ def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
             items = tuple(_p2p_op(item, context, param) for item in node.items)
             return ListForm(items=items, mark=node.mark)
         case Mapping():
-            return forms.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
+            return choosing.per_rank(
+                node, context, lambda item, there: _p2p_ops(item, there, param)
+            )
         case _:
-            return forms.wrong_type(node, context, f"`{param.name}`", "a list of isend and irecv")
+            return choosing.wrong_type(
+                node, context, f"`{param.name}`", "a list of isend and irecv"
+            )
 
 
 def _p2p_op(node: Node, context: Context, param: Param) -> Form:
     """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp."""
     if not isinstance(node, Mapping):
-        return forms.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
+        return choosing.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
     fields: dict[str, Form] = {}
     inner, role = node, None
     if len(node.entries) == 1 and node.words()[0] in _PEERS:
@@ -241,7 +142,9 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
         role = _PEERS[key_text(key)]
         fields["op"] = Constant(value=key_text(key), mark=key.mark)
         if not isinstance(value, Mapping):
-            return forms.wrong_type(value, context, f"`{key_text(key)}`", "a mapping of arguments")
+            return choosing.wrong_type(
+                value, context, f"`{key_text(key)}`", "a mapping of arguments"
+            )
         inner = value
     fields |= named_arguments(
         inner,
@@ -296,7 +199,7 @@ def named_arguments(
 
 def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     if not isinstance(node, Mapping):
-        return forms.wrong_type(node, context, "`compute`", "a mapping from names to values")
+        return choosing.wrong_type(node, context, "`compute`", "a mapping from names to values")
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
@@ -326,21 +229,21 @@ READERS: dict[str, Reader] = {
     "tensor": _tensor,
     "tensors": _tensors,
     "tensor_lists": _tensor_lists,
-    "rank": _integer,
-    "group_rank": _integer,
-    "tag": _integer,
-    "group": _group,
-    "reduce_op": _reduce_op,
-    "sizes": _integers,
-    "ranks": _integers,
-    "flag": _flag,
-    "seconds": _seconds,
+    "rank": kinds.integer_argument,
+    "group_rank": kinds.integer_argument,
+    "tag": kinds.integer_argument,
+    "group": kinds.group,
+    "reduce_op": kinds.reduce_op,
+    "sizes": kinds.integers_argument,
+    "ranks": kinds.integers_argument,
+    "flag": kinds.flag,
+    "seconds": kinds.seconds_argument,
     "objects": object_argument,
     "object": object_argument,
-    "handles": _handles,
-    "name": _name,
-    "word": _word,
-    "text": _text,
+    "handles": kinds.handles,
+    "name": kinds.new_name,
+    "word": kinds.word,
+    "text": kinds.text,
     "p2p_ops": _p2p_ops,
     "assignments": _assignments,
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing, durations
 from runner.language.context import ALWAYS, Context, Names
 from runner.language.expressing import constant_value
 from runner.language.limits import beyond
@@ -55,7 +55,7 @@ def constant(name: str, node: Node, context: Context) -> Any:  # noqa: ANN401 --
     if isinstance(node, Sequence):
         return [constant(name, item, context) for item in node.items]
     if isinstance(node, Mapping):
-        forms.wrong_type(node, context, f"the parameter `{name}`", "a number, a list or a word")
+        choosing.wrong_type(node, context, f"the parameter `{name}`", "a number, a list or a word")
         return None
     if not isinstance(node.value, str):
         return node.value
@@ -64,11 +64,9 @@ def constant(name: str, node: Node, context: Context) -> Any:  # noqa: ANN401 --
         return known[node.value]
     if node.value in context.world:
         return context.world[node.value]
-    if (
-        (node.value not in ALWAYS
-        and _WORD.fullmatch(node.value))
-        or forms.duration_s(node.value) is not None
-    ):
+    if (node.value not in ALWAYS and _WORD.fullmatch(node.value)) or durations.duration_s(
+        node.value
+    ) is not None:
         return node.value
     value = constant_value(node, context, what=f"the parameter `{name}`", extra=context.world)
     if isinstance(value, range | tuple):
@@ -106,7 +104,7 @@ def _section(tree: Mapping, name: str, context: Context) -> dict[str, Node]:
     if node is None or (isinstance(node, Scalar) and node.value is None):
         return {}
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, f"`{name}`", "a mapping from names to values")
+        choosing.wrong_type(node, context, f"`{name}`", "a mapping from names to values")
         return {}
     return {key_text(key): value for key, value in node.entries}
 
@@ -120,7 +118,7 @@ def _matrix(
             found[name] = [replaced[name]]
         elif not isinstance(node, Sequence):
             wanted = f"a list of values: `{name}: [{source_text(node)}]`"
-            forms.wrong_type(node, context, f"the matrix key `{name}`", wanted)
+            choosing.wrong_type(node, context, f"the matrix key `{name}`", wanted)
         elif not node.items:
             context.faults.add(
                 "bad_value",

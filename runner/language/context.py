@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from runner.language.limits import Limits
     from runner.language.tree import Node
-    from runner.language.use import Library
+    from runner.language.used_files import Library
     from runner.problems import Mark
 
 #: names that every expression may read

@@ -6,18 +6,17 @@ import itertools
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing, forms, heading
 from runner.language.cases import cases
 from runner.language.context import Context, Faults, Inlined, Names
-from runner.language.expressing import constant_value
-from runner.language.groups import backend_name, group_specs
-from runner.language.limits import Limits, beyond
+from runner.language.groups import group_specs
+from runner.language.inputs import declared_inputs, police_library
 from runner.language.namespace import Definition, definitions, named, police_definitions
 from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
 from runner.language.steps import step_list
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.language.use import Library, declared_inputs, police_library
+from runner.language.used_files import Library
 from runner.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Mapping_
     from pathlib import Path
 
+    from runner.language.limits import Limits
     from runner.scenario import Form, GroupSpec
 
 VERSION = 1
@@ -46,7 +46,6 @@ TOP_KEYS = (
     "steps",
     "expect",
 )
-DEBUG = ("off", "info", "detail")
 
 
 def scenarios(
@@ -59,7 +58,7 @@ def scenarios(
     faults = Faults()
     context = _context(faults, limits, Names(), path)
     if not isinstance(tree, Mapping):
-        forms.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
+        choosing.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
         faults.raise_any()
         return ()
     _police_version(tree, context)
@@ -113,21 +112,21 @@ def _scenario(
     )
     context = _context(faults, limits, names, path)
     context.taken.update(each.name for each in found)
-    name = _text(tree, "name", context) or path.stem
-    world_size = _world_size(tree, context)
+    name = heading.text_of(tree, "name", context) or path.stem
+    world_size = heading.world_size_of(tree, context)
     context = replace(context, world={"world_size": world_size})
-    backends = _backends(tree.get("backends"), context)
+    backends = heading.backends_of(tree.get("backends"), context)
     return Scenario(
         source=tree.mark.source,
         name=name,
         case=name + suffix,
         world_size=world_size,
-        description=_text(tree, "description", context),
-        tags=_tags(tree.get("tags"), context),
+        description=heading.text_of(tree, "description", context),
+        tags=heading.tags_of(tree.get("tags"), context),
         constants=constants,
         backends=backends,
-        timeout_s=_timeout(tree, context),
-        debug=_debug(tree.get("debug"), context),
+        timeout_s=heading.timeout_of(tree, context),
+        debug=heading.debug_of(tree.get("debug"), context),
         groups=_groups(tree.get("groups"), context),
         tensors=_values(tree, "tensors", context, forms.value),
         objects=_values(tree, "objects", context, object_value),
@@ -146,7 +145,7 @@ def _police_version(tree: Mapping, context: Context) -> None:
         return
     given = node.value if isinstance(node, Scalar) else None
     if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        forms.wrong_type(node, context, "`version`", f"a number such as {VERSION}")
+        choosing.wrong_type(node, context, "`version`", f"a number such as {VERSION}")
     elif given > VERSION:
         context.faults.add(
             "newer_version",
@@ -208,77 +207,6 @@ def _check_library(tree: Mapping, context: Context) -> None:
 # ---------------------------------------------------------------------- its keys
 
 
-def _world_size(tree: Mapping, context: Context) -> int:
-    node = tree.get("world_size")
-    if node is None:
-        return 1
-    size = constant_value(node, context, what="`world_size`")
-    if size is None:
-        return 1
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        context.faults.add(
-            "bad_world_size", "`world_size` must be an integer, at least 1", node.mark
-        )
-        return 1
-    if size > context.limits.max_ranks:
-        context.faults.add(
-            "too_many_ranks",
-            f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
-            node.mark,
-        )
-    return size
-
-
-def _text(tree: Mapping, key: str, context: Context) -> str:
-    node = tree.get(key)
-    if node is None:
-        return ""
-    if isinstance(node, Scalar):
-        return node.text.strip()
-    forms.wrong_type(node, context, f"`{key}`", "text")
-    return ""
-
-
-def _tags(node: Node | None, context: Context) -> tuple[str, ...]:
-    if node is None:
-        return ()
-    items = node.items if isinstance(node, Sequence) else [node]
-    for item in items:
-        if not isinstance(item, Scalar) or item.value is None:
-            context.faults.add("wrong_type", f"a tag is {kind_of(item)}, not a word", item.mark)
-    return tuple(item.text for item in items if isinstance(item, Scalar))
-
-
-def _backends(node: Node | None, context: Context) -> tuple[str, ...] | None:
-    if node is None:
-        return None
-    items = node.items if isinstance(node, Sequence) else [node]
-    if not items:
-        context.faults.add(
-            "bad_value",
-            "`backends` is empty, so the scenario is never run",
-            node.mark,
-            "leave it out for every backend",
-        )
-    return tuple(name for item in items if (name := backend_name(item, context)))
-
-
-def _timeout(tree: Mapping, context: Context) -> float:
-    node = tree.get("timeout")
-    default = 10.0
-    if node is None:
-        return default
-    return forms.fixed_seconds(node, context, what="`timeout`") or default
-
-
-def _debug(node: Node | None, context: Context) -> str:
-    if node is None:
-        return "off"
-    if isinstance(node, Scalar) and node.value is False:
-        return "off"
-    return forms.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
-
-
 def _values(
     tree: Mapping, key: str, context: Context, build: Callable[[Node, Context], Form]
 ) -> dict[str, Form]:
@@ -287,7 +215,7 @@ def _values(
     if node is None or _is_empty(node):
         return {}
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
+        choosing.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
         return {}
     found: dict[str, Form] = {}
     for name, value in node.entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing, durations, forms, words
 from runner.language.expressing import expression
 from runner.language.objects import expected_object
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
@@ -36,7 +36,7 @@ _BOUNDS = ("min", "max")
 def expectation(node: Node, context: Context) -> Expectation:
     """Return the `expect` beside a step."""
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, "`expect`", "a mapping from names to values")
+        choosing.wrong_type(node, context, "`expect`", "a mapping from names to values")
         return Expectation(mark=node.mark)
     return from_entries(node.entries, context.inside_expectation(), node)
 
@@ -89,7 +89,7 @@ def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:  # noqa: A
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
         if forms.is_long_form(node):
             return forms.long_form(node, context, tolerances=True)
-        return forms.per_rank(
+        return choosing.per_rank(
             node, context, lambda item, there: _wanted(item, there, of_object=of_object)
         )
     if of_object:
@@ -103,7 +103,7 @@ def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:  # noqa: A
 
 def _has_selectors(node: Mapping) -> bool:
     keys = node.words()
-    return forms.ELSE in keys or all(
+    return choosing.ELSE in keys or all(
         isinstance(key, Sequence) or (isinstance(key, Scalar) and isinstance(key.value, int))
         for key, _ in node.entries
     )
@@ -114,18 +114,20 @@ def _has_selectors(node: Mapping) -> bool:
 
 def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
-        return forms.per_rank(node, context, _bounds)
+        return choosing.per_rank(node, context, _bounds)
     return _bounds(node, context)
 
 
 def _bounds(node: Node, context: Context) -> ElapsedBounds:
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, "`elapsed`", "`{min: 0.3s, max: 2s}`")
+        choosing.wrong_type(node, context, "`elapsed`", "`{min: 0.3s, max: 2s}`")
         return ElapsedBounds(mark=node.mark)
     found: dict[str, Form] = {}
     for key, value in node.entries:
         if key_text(key) in _BOUNDS:
-            found[f"{key_text(key)}_s"] = forms.seconds(value, context, what=f"`{key_text(key)}`")
+            found[f"{key_text(key)}_s"] = durations.seconds(
+                value, context, what=f"`{key_text(key)}`"
+            )
         else:
             context.faults.unknown(
                 "unknown_key",
@@ -147,7 +149,7 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
 def _raises(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
     node, context = context.resolve(node)
     if isinstance(node, Mapping) and not _is_spec(node):
-        return forms.per_rank(node, context, _raise_spec)
+        return choosing.per_rank(node, context, _raise_spec)
     return _raise_spec(node, context)
 
 
@@ -162,7 +164,7 @@ def _raise_spec(node: Node, context: Context) -> RaiseSpec:
         case Mapping() if _is_spec(node):
             key, said = node.entries[0]
             if not isinstance(said, Scalar) or said.value is None:
-                forms.wrong_type(said, context, "what the message contains", "text")
+                choosing.wrong_type(said, context, "what the message contains", "text")
                 return RaiseSpec(kinds=(key_text(key),), mark=node.mark)
             return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
         case Mapping():
@@ -190,4 +192,4 @@ def _raise_spec(node: Node, context: Context) -> RaiseSpec:
 
 
 def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
-    return forms.fixed(node, context, known, code="unknown_kind", what="kind of error")
+    return words.fixed(node, context, known, code="unknown_kind", what="kind of error")

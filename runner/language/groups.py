@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing, durations
 from runner.language.expressing import FAILED
 from runner.language.namespace import refusal_of
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
@@ -27,7 +27,7 @@ _KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
 def group_specs(node: Node, context: Context) -> tuple[GroupSpec, ...]:
     """Return the entries of `groups:` in order."""
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, "`groups`", "a mapping from names to groups")
+        choosing.wrong_type(node, context, "`groups`", "a mapping from names to groups")
         return ()
     return tuple(_group(key, value, context) for key, value in node.entries)
 
@@ -38,7 +38,7 @@ def _group(key: Node, node: Node, context: Context) -> GroupSpec:
         context.faults.add("bad_name", f"{kind_of(key)} is no name for a group", key.mark)
     if isinstance(node, Mapping):
         return _long(name, key, node, context)
-    ranks = forms.integers(node, context, what=f"the group `{name}`")
+    ranks = choosing.integers(node, context, what=f"the group `{name}`")
     if isinstance(node, Scalar) and node.value is None:
         context.faults.add("missing_key", f"the group `{name}` has no ranks", key.mark)
     return GroupSpec(name=name, ranks=ranks, mark=key.mark)
@@ -78,15 +78,15 @@ def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
 def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
     match word:
         case "ranks" | "shape":
-            return {word: forms.integers(node, context, what=f"`{word}`")}
+            return {word: choosing.integers(node, context, what=f"`{word}`")}
         case "partition":
             return {word: _partition(node, context)}
         case "size":
-            return {word: forms.integer(node, context, what="`size`")}
+            return {word: choosing.integer(node, context, what="`size`")}
         case "dims":
             return {word: _dims(node, context)}
         case "timeout":
-            return {"timeout_s": forms.fixed_seconds(node, context, what="`timeout`")}
+            return {"timeout_s": durations.fixed_seconds(node, context, what="`timeout`")}
         case "sort_ranks":
             return {word: _flag(node, context)}
         case _:
@@ -95,12 +95,12 @@ def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
 
 def _partition(node: Node, context: Context) -> Form:
     if isinstance(node, Sequence):
-        return forms.listing(
-            node, context, lambda item, there: forms.integers(item, there, what="a part")
+        return choosing.listing(
+            node, context, lambda item, there: choosing.integers(item, there, what="a part")
         )
     if isinstance(node, Scalar) and isinstance(node.value, str):
-        return forms.integers(node, context)
-    return forms.wrong_type(node, context, "`partition`", "a list of lists of ranks")
+        return choosing.integers(node, context)
+    return choosing.wrong_type(node, context, "`partition`", "a list of lists of ranks")
 
 
 def _dims(node: Node, context: Context) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _dims(node: Node, context: Context) -> tuple[str, ...]:
     names: list[str] = []
     for item in items:
         if not isinstance(item, Scalar) or not isinstance(item.value, str):
-            forms.wrong_type(item, context, "a dimension", "a name")
+            choosing.wrong_type(item, context, "a dimension", "a name")
         elif (refused := refusal_of(item.value)) and refused[0] == "bad_name":
             context.faults.add("bad_name", refused[1], item.mark)
         elif item.value in names:
@@ -121,14 +121,14 @@ def _dims(node: Node, context: Context) -> tuple[str, ...]:
 def _flag(node: Node, context: Context) -> bool:
     if isinstance(node, Scalar) and isinstance(node.value, bool):
         return node.value
-    failed = forms.wrong_type(node, context, "`sort_ranks`", "true or false")
+    failed = choosing.wrong_type(node, context, "`sort_ranks`", "true or false")
     return failed is not FAILED
 
 
 def backend_name(node: Node, context: Context) -> str | None:
     """Return the name of a backend: any word, or the word that a parameter of that name holds."""
     if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-        forms.wrong_type(node, context, "a backend", "a name such as gloo")
+        choosing.wrong_type(node, context, "a backend", "a name such as gloo")
         return None
     constant = context.names.constants.get(node.value)
     return constant if isinstance(constant, str) else node.value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing
 from runner.language.expressing import expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain
 from runner.problems import ScenarioError
@@ -22,7 +22,7 @@ def object_value(node: Node, context: Context) -> Form:
     """Return an entry of `objects:`: a plain value, or a mapping from ranks to plain values."""
     if _is_per_rank(node):
         assert isinstance(node, Mapping)  # noqa: S101 -- just tested
-        return forms.per_rank(node, context, _plain)
+        return choosing.per_rank(node, context, _plain)
     return _plain(node, context)
 
 
@@ -35,7 +35,7 @@ def object_argument(node: Node, context: Context, param: Param) -> Form:
         return Constant(value=None, mark=node.mark)
     if _is_per_rank(node):
         assert isinstance(node, Mapping)  # noqa: S101 -- just tested
-        return forms.per_rank(
+        return choosing.per_rank(
             node, context, lambda item, there: object_argument(item, there, param)
         )
     return _plain(node, context)
@@ -85,7 +85,7 @@ def _is_per_rank(node: Node) -> bool:
     """Whether a mapping is from ranks to values: it has `else`, or all its keys are integers."""
     if not isinstance(node, Mapping) or not node.entries:
         return False
-    return forms.ELSE in node.words() or all(_selects(key) for key, _ in node.entries)
+    return choosing.ELSE in node.words() or all(_selects(key) for key, _ in node.entries)
 
 
 def _selects(key: Node) -> bool:
@@ -105,7 +105,7 @@ def _tree(node: Node, context: Context) -> Any:  # noqa: ANN401 -- a YAML value 
             if isinstance(item, Scalar) and isinstance(item.value, str):
                 computed = expression(item, context)
                 return computed.value if isinstance(computed, Constant) else computed
-            forms.wrong_type(item, context, f"`{_COMPUTED}`", "an expression")
+            choosing.wrong_type(item, context, f"`{_COMPUTED}`", "an expression")
             return None
         case Mapping():
             return {_key(key): _tree(value, context) for key, value in node.entries}

@@ -7,7 +7,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing, durations, words
 from runner.language.expectations import STEP_KEYS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
@@ -35,7 +35,7 @@ def final_expectation(
     if node is None:
         return FinalExpectation()
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, "`expect`", "a mapping")
+        choosing.wrong_type(node, context, "`expect`", "a mapping")
         return FinalExpectation(mark=node.mark)
     sections = {
         key_text(key): value
@@ -68,7 +68,7 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
     for key, value in node.entries:
         match key_text(key):
             case "outcome":
-                found["outcome"] = forms.fixed(
+                found["outcome"] = words.fixed(
                     value, context, OUTCOMES, code="unknown_outcome", what="outcome"
                 )
             case "blocked":
@@ -78,7 +78,7 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
             case "dies":
                 found["dies"] = _texts(value, context, "dies")
             case "within":
-                found["within_s"] = forms.fixed_seconds(value, context, what="`within`")
+                found["within_s"] = durations.fixed_seconds(value, context, what="`within`")
             case name if name not in leave_out:
                 others.append((key, value))
     found["at_end"] = from_entries(others, context.inside_expectation(), node)
@@ -117,7 +117,7 @@ def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 def _diagnoses(node: Node, context: Context) -> tuple[str, ...]:
     items = node.items if isinstance(node, Sequence) else [node]
     found = (
-        forms.fixed(item, context, DIAGNOSES, code="unknown_diagnosis", what="diagnosis")
+        words.fixed(item, context, DIAGNOSES, code="unknown_diagnosis", what="diagnosis")
         for item in items
     )
     return tuple(name for name in found if name is not None)
@@ -126,15 +126,17 @@ def _diagnoses(node: Node, context: Context) -> tuple[str, ...]:
 def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
     if not isinstance(node, Mapping):
         example = "{0: send to 1}" if name == "blocked" else "{1: SIGABRT}"
-        forms.wrong_type(node, context, f"`{name}`", f"a mapping from ranks, such as {example}")
+        choosing.wrong_type(node, context, f"`{name}`", f"a mapping from ranks, such as {example}")
         return None
-    return forms.per_rank(node, context, _death if name == "dies" else _label)
+    return choosing.per_rank(node, context, _death if name == "dies" else _label)
 
 
 def _label(node: Node, context: Context) -> str:
     if isinstance(node, Scalar) and node.value is not None:
         return node.text
-    forms.wrong_type(node, context, "where a rank is blocked", "a step's name, as in `send to 1`")
+    choosing.wrong_type(
+        node, context, "where a rank is blocked", "a step's name, as in `send to 1`"
+    )
     return ""
 
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from runner.language.actions import BESIDE, INSERT, REPEAT
+from runner.language.inputs import LIBRARY_KEYS
 from runner.language.outcomes import FINAL_KEYS, KNOWN_BACKENDS
 from runner.language.schema_parts import (
     NOTHING,
@@ -28,7 +30,6 @@ from runner.language.schema_parts import (
     per_rank,
     ref,
 )
-from runner.language.steps import BESIDE, INSERT, REPEAT
 from runner.operations import OPERATIONS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def scenario_schema() -> Schema:
         **closed(_top_level()),
         "required": ["steps"],
         "if": {"required": ["inputs"]},
-        "then": {"propertyNames": {"enum": list(_LIBRARY)}},
+        "then": {"propertyNames": {"enum": list(LIBRARY_KEYS)}},
         "else": {"required": ["world_size"]},
         "$defs": {
             **definitions(),
@@ -61,9 +62,6 @@ def scenario_schema() -> Schema:
 def scenario_schema_text() -> str:
     """Return the schema as the text of schemas/scenario.schema.json."""
     return json.dumps(scenario_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-_LIBRARY = ("version", "name", "description", "tags", "inputs", "steps")
 
 
 # ---------------------------------------------------------------------- the top level

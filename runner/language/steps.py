@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.language import forms
+from runner.language import choosing
+from runner.language.actions import BESIDE, BODY, action_of, police_handle
 from runner.language.arguments import argument, named_arguments
 from runner.language.expectations import expectation
 from runner.language.expressing import constant_value
@@ -19,18 +20,12 @@ if TYPE_CHECKING:
     from runner.operations.base import Operation
     from runner.scenario import Form
 
-#: what may stand beside an action
-BESIDE = ("name", "ranks", "as", "expect")
-REPEAT = "for"
-INSERT = "use"
-_BODY = "steps"
-
 
 def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> tuple[Step, ...]:
     """Return the steps of a list, `use` inlined."""
     if not isinstance(node, Sequence):
         if node is not None:
-            forms.wrong_type(node, context, what, "a list of steps")
+            choosing.wrong_type(node, context, what, "a list of steps")
         return ()
     return tuple(step for item in node.items for step in _steps(item, context))
 
@@ -45,12 +40,12 @@ def _steps(node: Node, context: Context) -> list[Step]:
             "wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint
         )
         return []
-    action = _action(node, context)
+    action = action_of(node, context)
     beside = {word: value for word in BESIDE if (value := node.get(word)) is not None}
     if action is None:
         return _bare_expectation(node, beside, context)
     key, value = action
-    _police_handle(key, value, beside, context)
+    police_handle(key, value, beside, context)
     match key_text(key):
         case "for":
             return _loop(node, value, beside, context)
@@ -63,90 +58,12 @@ def _steps(node: Node, context: Context) -> list[Step]:
 # ---------------------------------------------------------------------- what a step says
 
 
-def _action(node: Mapping, context: Context) -> tuple[Node, Node] | None:
-    """Return the one action of a step; None where there is none. Notes unknown keys."""
-    found: list[tuple[Node, Node]] = []
-    strangers: list[Node] = []
-    for key, value in node.entries:
-        name = key_text(key)
-        if name in BY_NAME or name in {REPEAT, INSERT}:
-            found.append((key, value))
-        elif name not in BESIDE and name != _BODY:
-            strangers.append(key)
-    for key in strangers:
-        _note_stranger(key, context, has_action=bool(found))
-    for key, _ in found[1:]:
-        context.faults.add(
-            "several_actions",
-            f"`{key_text(found[0][0])}` and `{key_text(key)}` are two actions in one step",
-            key.mark,
-            "give each action a step of its own: a `-` in front of it",
-        )
-    body = next((key for key, _ in node.entries if key_text(key) == _BODY), None)
-    if body is not None and not any(key_text(key) == REPEAT for key, _ in found):
-        context.faults.add(
-            "unknown_key", "`steps` has a meaning only beside `for`", body.mark, "add a `for:`"
-        )
-    if not found and not strangers and node.get("expect") is None and body is None:
-        context.faults.add(
-            "empty_step",
-            "this step does nothing and expects nothing",
-            node.mark,
-            "add an operation, or an `expect`; `scenario ops` lists the operations",
-        )
-    return found[0] if found else None
-
-
-def _note_stranger(key: Node, context: Context, *, has_action: bool) -> None:
-    name = key_text(key)
-    actions = (*BY_NAME, REPEAT, INSERT)
-    if has_action:
-        context.faults.unknown(
-            "unknown_key",
-            f"unknown key `{name}` of a step",
-            name,
-            (*BESIDE, *actions),
-            key.mark,
-            listed=None,
-        )
-        return
-    from runner.problems import nearest  # noqa: PLC0415 -- only once something is wrong
-
-    close = nearest(name, (*actions, *BESIDE))
-    context.faults.add(
-        "unknown_operation",
-        f"there is no operation `{name}`",
-        key.mark,
-        f"did you mean `{close}`?" if close else "`scenario ops` lists the operations",
-    )
-
-
-def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Context) -> None:
-    """Note `as` beside an action that starts no asynchronous work."""
-    name = beside.get("as")
-    if name is None:
-        return
-    operation = BY_NAME.get(key_text(key))
-    if operation is not None and operation.asynchronous:
-        return
-    can = operation is not None and any(each.name == "async_op" for each in operation.params)
-    given = value.get("async_op") if isinstance(value, Mapping) else None
-    if can and given is not None and not (isinstance(given, Scalar) and given.value is False):
-        return
-    context.faults.add(
-        "handle_without_work",
-        f"`as` names work that goes on, but `{key_text(key)}` is complete when it returns",
-        name.mark,
-        "add `async_op: true` to its arguments" if can else "leave `as` out",
-    )
-
-
 def _name(beside: dict[str, Node], context: Context) -> str | None:
     node = beside.get("name")
     if node is None:
         return None
     if not isinstance(node, Scalar) or node.value is None or not node.text.strip():
-        forms.wrong_type(node, context, "the name of a step", "text")
+        choosing.wrong_type(node, context, "the name of a step", "text")
         return None
     name = node.text.strip()
     if context.inlined is not None:
@@ -175,7 +92,7 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
         "mark": node.mark,
     }
     if "ranks" in beside:
-        fields["ranks"] = forms.selector(beside["ranks"], context)
+        fields["ranks"] = choosing.selector(beside["ranks"], context)
     if "as" in beside:
         fields["handle"] = _handle(beside["as"], context)
     if "expect" in beside:
@@ -186,7 +103,7 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
 def _handle(node: Node, context: Context) -> str | None:
     node, context = context.resolve(node)
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        forms.wrong_type(node, context, "`as`", "the name of a work handle")
+        choosing.wrong_type(node, context, "`as`", "the name of a work handle")
         return None
     return context.final(node.value)
 
@@ -256,7 +173,7 @@ def _whole_value(operation: Operation, value: Node) -> str | None:
 def _has_ranks(node: Mapping) -> bool:
     """Whether some key of a mapping can be no argument's name: a rank, a list of ranks, `else`."""
     return any(
-        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == forms.ELSE
+        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == choosing.ELSE
         for key, _ in node.entries
     )
 
@@ -269,7 +186,7 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
     """Return a `for`; an `expect` beside it becomes a step of its own, after the last round."""
     after = beside.pop("expect", None)
     fields = _fields(node, beside, context)
-    body = node.get(_BODY)
+    body = node.get(BODY)
     if body is None or (isinstance(body, Sequence) and not body.items):
         context.faults.add(
             "missing_key", "this `for` has no `steps`", node.mark, "add `steps: [...]` beside it"
@@ -302,7 +219,7 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
 
 def _values(node: Node, context: Context) -> Form:
     """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
-    form = forms.integers(node, context, what="what `for` runs over")
+    form = choosing.integers(node, context, what="what `for` runs over")
     known = context.names.constants.keys() | context.world.keys()
     count = 0
     if isinstance(form, Constant) and isinstance(form.value, list):

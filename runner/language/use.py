@@ -7,58 +7,15 @@ below the project's root: a scenario cannot reach into the rest of the machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from runner.language import forms
-from runner.language.context import Binding, Context, Inlined, Names
+from runner.language import choosing
+from runner.language.context import Context, Inlined, Names
+from runner.language.inputs import bindings_of, declared_inputs
 from runner.language.limits import beyond
-from runner.language.namespace import definitions, named, police_definitions, police_name
-from runner.language.reader import read_tree
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.problems import ScenarioError, nearest
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping as Mapping_
-
-#: keys that a used file may have
-LIBRARY_KEYS = ("version", "name", "description", "tags", "inputs", "steps")
-
-_ROOT_SIGNS = ("pyproject.toml", ".git")
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One input of a used file; without a default it must be given."""
-
-    name: str
-    default: Node | None = None
-
-
-@dataclass(slots=True)
-class Library:
-    """The files that a scenario uses, each read once. `root` is found when first asked for."""
-
-    path: Path
-    read: dict[Path, Mapping | None] = field(default_factory=dict)
-    _root: Path | None = None
-
-    @property
-    def root(self) -> Path:
-        """The folder below which files may be used."""
-        if self._root is None:
-            self._root = project_root(self.path)
-        return self._root
-
-
-def project_root(path: Path) -> Path:
-    """Return the nearest folder above with a pyproject.toml or .git, else the file's own."""
-    folder = path.resolve().parent
-    for candidate in (folder, *folder.parents):
-        if any((candidate / sign).exists() for sign in _ROOT_SIGNS):
-            return candidate
-    return folder
+from runner.language.namespace import definitions, named
+from runner.language.tree import Mapping, Node, Scalar, key_text
+from runner.language.used_files import permitted, tree_of
 
 
 def inline(
@@ -70,14 +27,14 @@ def inline(
     if asked is None:
         return None
     named_file, given = asked
-    path = _permitted(named_file, context)
+    path = permitted(named_file, context)
     if path is None:
         return None
-    tree = _tree(path, named_file, context)
+    tree = tree_of(path, named_file, context)
     if tree is None:
         return None
     inputs = declared_inputs(tree, context)
-    bindings = _bindings(inputs, given, named_file, context)
+    bindings = bindings_of(inputs, given, named_file, context)
     found = definitions(tree)
     own = named(found, "computed name", "work handle", "new group", "loop variable")
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
@@ -144,7 +101,7 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node, None
     if not isinstance(node, Mapping):
-        forms.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
+        choosing.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
         return None
     for word, _ in node.entries:
         if key_text(word) not in {"file", "with"}:
@@ -163,192 +120,6 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
     if isinstance(given, Scalar) and given.value is None:
         given = None
     if given is not None and not isinstance(given, Mapping):
-        forms.wrong_type(given, context, "`with`", "a mapping from inputs to values")
+        choosing.wrong_type(given, context, "`with`", "a mapping from inputs to values")
         return None
     return file, given
-
-
-def _permitted(file: Scalar, context: Context) -> Path | None:
-    """Return the file's path, if it may be read from here."""
-    text = str(file.value)
-    if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
-        context.faults.add(
-            "use_outside_project",
-            f"`{text}` is no relative path",
-            file.mark,
-            "a used file is named relative to the file that uses it",
-        )
-        return None
-    path = (context.path.parent / text).resolve()
-    root = context.library.root
-    if not path.is_relative_to(root):
-        context.faults.add(
-            "use_outside_project",
-            f"`{text}` lies outside the project",
-            file.mark,
-            "used files lie below the folder that holds pyproject.toml or .git",
-        )
-        return None
-    if path in context.chain:
-        context.faults.add(
-            "use_cycle", f"`{text}` uses itself, directly or through others", file.mark
-        )
-        return None
-    if len(context.chain) > context.limits.max_use_depth:
-        context.faults.add(
-            "use_too_deep",
-            f"`use` is nested too deep: {beyond('max_use_depth', context.limits)}",
-            file.mark,
-        )
-        return None
-    return path
-
-
-def _tree(path: Path, file: Scalar, context: Context) -> Mapping | None:
-    """Return the tree of a used file, read once; None where it cannot be used."""
-    library = context.library
-    if path not in library.read:
-        library.read[path] = None
-        try:
-            if path.suffix not in {".yaml", ".yml"} or not path.is_file():
-                _note_missing(path, file, context)
-                return None
-            tree = read_tree(str(_shown(path)), path.read_bytes(), limits=context.limits)
-        except ScenarioError as error:
-            context.faults.keep(error.problems)
-        except OSError as error:
-            reason = error.strerror or "it cannot be read"
-            context.faults.add("unreadable_file", f"`{file.text}`: {reason}", file.mark)
-        else:
-            library.read[path] = _library(tree, file, context)
-    return library.read[path]
-
-
-def _note_missing(path: Path, file: Scalar, context: Context) -> None:
-    siblings = (
-        [each.name for each in path.parent.iterdir() if each.suffix in {".yaml", ".yml"}]
-        if path.parent.is_dir()
-        else []
-    )
-    close = nearest(path.name, siblings)
-    context.faults.add(
-        "file_not_found",
-        f"there is no file `{file.text}` beside this one",
-        file.mark,
-        f"did you mean `{close}`?" if close else "the path is relative to this file",
-    )
-
-
-def _shown(path: Path) -> Path:
-    """Return a path as messages show it: relative where it is below the working folder."""
-    working = Path.cwd()
-    return path.relative_to(working) if path.is_relative_to(working) else path
-
-
-def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
-    if isinstance(tree, Mapping) and tree.get("inputs") is not None:
-        police_library(tree, context)
-        return tree
-    context.faults.add(
-        "not_a_library",
-        f"`{file.text}` has no `inputs:`, so it cannot be used",
-        file.mark,
-        "a used file says `inputs: [...]` instead of `world_size:`",
-    )
-    return None
-
-
-def police_library(tree: Mapping, context: Context) -> None:
-    """Note what is wrong with the top level of a used file, and with its names."""
-    for key, _ in tree.entries:
-        if key_text(key) not in LIBRARY_KEYS:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` of a file with `inputs:`",
-                key_text(key),
-                LIBRARY_KEYS,
-                key.mark,
-                listed="its keys are",
-            )
-    if tree.get("steps") is None:
-        context.faults.add("missing_key", "the file has no `steps`", tree.mark)
-    inputs = declared_inputs(tree, context)
-    police_definitions(
-        [each for each in definitions(tree) if each.name not in inputs], context.faults
-    )
-
-
-# ---------------------------------------------------------------------- inputs
-
-
-def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
-    """Return the inputs of a file: a list of names, or names with a description or default."""
-    node = tree.get("inputs")
-    found: dict[str, Input] = {}
-    match node:
-        case Sequence():
-            named_inputs: list[tuple[Node, Node | None]] = [(item, None) for item in node.items]
-        case Mapping():
-            named_inputs = list(node.entries)
-        case _:
-            if node is not None:
-                forms.wrong_type(node, context, "`inputs`", "a list of names, or a mapping")
-            return {}
-    for name, about in named_inputs:
-        if not isinstance(name, Scalar) or not isinstance(name.value, str):
-            context.faults.add("bad_name", f"{kind_of(name)} is no name of an input", name.mark)
-            continue
-        police_name(context.faults, name.text, name.mark, what="this input", fixed=True)
-        if name.text in found:
-            context.faults.add("duplicate_name", f"`{name.text}` stands twice", name.mark)
-        found[name.text] = Input(name.text, _default(about, context))
-    return found
-
-
-def _default(about: Node | None, context: Context) -> Node | None:
-    if not isinstance(about, Mapping):
-        return None
-    for key, _ in about.entries:
-        if key_text(key) not in {"description", "default"}:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` of an input",
-                key_text(key),
-                ("description", "default"),
-                key.mark,
-                listed="its keys are",
-            )
-    return about.get("default")
-
-
-def _bindings(
-    inputs: Mapping_[str, Input], given: Mapping | None, file: Scalar, context: Context
-) -> dict[str, Binding]:
-    found: dict[str, Binding] = {}
-    for key, value in given.entries if given else []:
-        name = key_text(key)
-        if name in inputs:
-            found[name] = Binding(node=value, context=context)
-        else:
-            context.faults.unknown(
-                "unknown_input",
-                f"`{file.text}` has no input `{name}`",
-                name,
-                inputs,
-                key.mark,
-                listed="its inputs are",
-            )
-    missing = [name for name in inputs if name not in found]
-    for name in missing:
-        default = inputs[name].default
-        if default is None:
-            context.faults.add(
-                "missing_input",
-                f"the input `{name}` of `{file.text}` is not given",
-                (given or file).mark,
-                f"add `{name}:` under `with:`",
-            )
-        # a missing input still stands for something, so that one fault is told once
-        node = default if default is not None else Scalar(file.mark, None, "")
-        found[name] = Binding(node=node, context=context)
-    return found

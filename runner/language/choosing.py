@@ -1,0 +1,113 @@
+"""Who: selectors, mappings from ranks to anything, and the integers that ranks are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runner.language.expressing import FAILED, expression
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, source_text
+from runner.scenario import Constant, ListForm, PerRank, Selector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runner.language.context import Context
+    from runner.scenario import Form
+
+
+T = TypeVar("T")
+
+
+ELSE = "else"
+
+
+def selector(node: Node, context: Context) -> Selector:
+    """Return which ranks a node selects: an integer, a list of integers or an expression."""
+    text = source_text(node)
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool() | int()):
+            form: Form = Constant(value=node.value, mark=node.mark)
+        case Scalar(value=str()):
+            form = expression(node, context)
+        case Sequence():
+            form = integers(node, context, what="a selector")
+        case _:
+            wrong_type(node, context, "a selector", "a rank, a list of ranks or an expression")
+            form = FAILED
+    return Selector(form=form, text=text, mark=node.mark)
+
+
+def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T]) -> PerRank[T]:
+    """Return a mapping from selectors to what `build` makes of its values."""
+    branches: list[tuple[Selector, T]] = []
+    otherwise: T | None = None
+    for key, value in node.entries:
+        if key_text(key) == ELSE:
+            otherwise = build(value, context)
+        else:
+            branches.append((selector(key, context), build(value, context)))
+    if not node.entries:
+        context.faults.add(
+            "empty_mapping",
+            "a mapping from ranks to values is empty",
+            node.mark,
+            "write `{0: ..., else: ...}`",
+        )
+    return PerRank(branches=tuple(branches), otherwise=otherwise, mark=node.mark)
+
+
+def integer(node: Node, context: Context, *, what: str = "this") -> Form:
+    """Return an integer, an expression, or a mapping from ranks to these."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool() | float()) | Sequence():
+            return wrong_type(node, context, what, "an integer or an expression")
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar():
+            return Constant(value=node.value, mark=node.mark)
+        case Mapping():
+            return per_rank(node, context, lambda item, there: integer(item, there, what=what))
+
+
+def integers(node: Node, context: Context, *, what: str = "this") -> Form:
+    """Return a list of integers, an expression that yields one, or a mapping from ranks to it."""
+    node, context = context.resolve(node)
+    match node:
+        case Sequence():
+            return listing(
+                node, context, lambda item, there: integer(item, there, what=f"an item of {what}")
+            )
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar(value=None):
+            return Constant(value=None, mark=node.mark)
+        case Scalar():
+            return wrong_type(node, context, what, "a list of integers or an expression")
+        case Mapping():
+            return per_rank(node, context, lambda item, there: integers(item, there, what=what))
+
+
+def listing(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
+    """Return a list: data where every item is, otherwise a list of forms."""
+    if all(isinstance(item, Scalar) and not isinstance(item.value, str) for item in node.items):
+        for item in node.items:
+            if isinstance(item, Scalar) and item.value is None:
+                context.faults.add("bad_value", "a list of numbers has an empty item", item.mark)
+        plain = [item.value for item in node.items if isinstance(item, Scalar)]
+        return Constant(value=plain, mark=node.mark)
+    items = tuple(build(item, context) for item in node.items)
+    if all(isinstance(item, Constant) for item in items):
+        return Constant(value=[_constant(item) for item in items], mark=node.mark)
+    return ListForm(items=items, mark=node.mark)
+
+
+def _constant(form: Form) -> Any:  # noqa: ANN401 -- a value has any type
+    return form.value if isinstance(form, Constant) else None
+
+
+def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant:
+    """Note that a node is of the wrong sort."""
+    context.faults.add("wrong_type", f"{what} is {kind_of(node)}, not {wanted}", node.mark)
+    return FAILED

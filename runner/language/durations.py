@@ -1,0 +1,90 @@
+"""Durations: `10s`, `0.5s`, `200ms`, `2min`, a bare number of seconds, an expression."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from runner.language.expressing import FAILED, constant_value, expression
+from runner.language.tree import Mapping, Node, Scalar, Sequence
+from runner.scenario import Constant
+
+if TYPE_CHECKING:
+    from runner.language.context import Context
+    from runner.scenario import Form
+from runner.language.choosing import per_rank, wrong_type
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(us|ms|s|min|h)")
+
+
+_UNIT_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+def duration_s(text: str) -> float | None:
+    """Return the seconds in `10s`, `0.5s`, `200ms`, `2min`; None for any other text."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _UNIT_S[found[2]] if found else None
+
+
+def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
+    """Return a duration, a number or an expression in seconds, or a mapping from ranks to these."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool()) | Sequence():
+            return wrong_type(node, context, what, "a duration such as 1.5s or 200ms")
+        case Scalar(value=str()):
+            given = _stated_seconds(node, context)
+            if given is not None:
+                return Constant(value=given, mark=node.mark)
+            if _is_no_duration(node, context):
+                return FAILED
+            return expression(node, context)
+        case Scalar(value=int() | float()):
+            if node.value < 0:
+                context.faults.add("bad_duration", f"{what} is negative", node.mark)
+            return Constant(value=float(node.value), mark=node.mark)
+        case Scalar():
+            return Constant(value=None, mark=node.mark)
+        case Mapping():
+            return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
+
+
+def _stated_seconds(node: Scalar, context: Context) -> float | None:
+    """Return the seconds in a text, or in a parameter of that name; None for an expression."""
+    held = context.names.constants.get(str(node.value))
+    return duration_s(held if isinstance(held, str) else str(node.value))
+
+
+def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
+    """Return a duration that is the same on every rank, in seconds; None where it fails."""
+    node, context = context.resolve(node)
+    given: Any = None
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        given = _stated_seconds(node, context)
+        if given is None and _is_no_duration(node, context):
+            return None
+    if given is None:
+        given = constant_value(node, context, what=what)
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf"):
+        return float(given)
+    if given is not None:
+        context.faults.add(
+            "bad_duration",
+            f"{what} must be a duration greater than zero",
+            node.mark,
+            "write it as 10s, 0.5s, 200ms or 2min",
+        )
+    return None
+
+
+def _is_no_duration(node: Scalar, context: Context) -> bool:
+    """Note a number with a unit that there is not."""
+    if not re.fullmatch(r"[0-9.]+\s*[A-Za-z]+", node.text):
+        return False
+    context.faults.add(
+        "bad_duration",
+        f"`{node.text}` is no duration",
+        node.mark,
+        "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min",
+    )
+    return True

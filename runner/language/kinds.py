@@ -1,0 +1,129 @@
+"""Arguments that are numbers, names, words or flags, by the kind that declares them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.language import choosing, durations, words
+from runner.language.expressing import FAILED, constant_value, expression
+from runner.language.namespace import police_new_name
+from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
+from runner.operations.base import PremulSum
+from runner.scenario import (
+    REDUCE_OPS,
+    Constant,
+    Record,
+)
+
+if TYPE_CHECKING:
+    from runner.language.context import Context
+    from runner.operations.params import Param
+    from runner.scenario import Form
+
+
+def integer_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return a rank, a tag or the like."""
+    return choosing.integer(node, context, what=f"`{param.name}`")
+
+
+def integers_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return sizes or ranks."""
+    return choosing.integers(node, context, what=f"`{param.name}`")
+
+
+def seconds_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return a duration in seconds."""
+    return durations.seconds(node, context, what=f"`{param.name}`")
+
+
+def flag(node: Node, context: Context, param: Param) -> Form:
+    """Return true, false, or what is one of them on each rank."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool()):
+            return Constant(value=node.value, mark=node.mark)
+        case Scalar(value=str()):
+            if node.text in {"no", "off", "yes", "on", "No", "Off", "Yes", "On"}:
+                context.faults.add(
+                    "wrong_type",
+                    f"`{node.text}` is a text in YAML 1.2, not a boolean",
+                    node.mark,
+                    "write true or false",
+                )
+                return FAILED
+            return expression(node, context)
+        case Mapping():
+            return choosing.per_rank(node, context, lambda item, there: flag(item, there, param))
+        case _:
+            return choosing.wrong_type(node, context, f"`{param.name}`", "true or false")
+
+
+def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+    """Return a group's name; None is the world."""
+    known = context.names.groups | {"world"}
+    return words.fixed_form(node, context, known, code="unknown_group", what="group")
+
+
+def reduce_op(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a reduce op, or `{premul_sum: factor}`."""
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        if node.words() == ["premul_sum"]:
+            factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
+            if isinstance(factor, int | float):
+                return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
+            return FAILED
+        return choosing.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
+    return words.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
+
+
+def handles(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a work handle, or a list of names."""
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        return choosing.per_rank(node, context, lambda item, there: handles(item, there, param))
+    named = node.items if isinstance(node, Sequence) else [node]
+    found = [_handle(item, context) for item in named]
+    kept = [name for name in found if name is not None]
+    return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
+
+
+def _handle(node: Node, context: Context) -> str | None:
+    handles = context.names.handles
+    text = node.value if isinstance(node, Scalar) else None
+    if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
+        context.faults.add(
+            "unknown_handle",
+            f"`{text}` is a tensor, not a work handle",
+            node.mark,
+            "name the handle with `as` beside the asynchronous step, and wait for that name",
+        )
+        return None
+    return words.fixed(node, context, handles, code="unknown_handle", what="work handle")
+
+
+def new_name(node: Node, context: Context, param: Param) -> Form:
+    """Return a name that the operation makes."""
+    node, context = context.resolve(node)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return choosing.wrong_type(node, context, f"`{param.name}`", "a name")
+    police_new_name(node, context, what=f"`{param.name}`")
+    return Constant(value=context.final(node.value), mark=node.mark)
+
+
+def word(node: Node, context: Context, param: Param) -> Form:
+    """Return one of the words that the parameter declares, or `{word: text}`."""
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping) and len(node.entries) == 1 and node.words()[0] in param.words:
+        word, given = node.entries[0]
+        return Record(fields={key_text(word): text(given, context, param)}, mark=node.mark)
+    what = f"`{param.name}`"
+    return words.fixed_form(node, context, param.words, code="unknown_word", what=what)
+
+
+def text(node: Node, context: Context, param: Param) -> Form:
+    """Return free text."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar):
+        return Constant(value=None if node.value is None else node.text, mark=node.mark)
+    return choosing.wrong_type(node, context, f"`{param.name}`", "text")
