@@ -454,10 +454,13 @@ class Process:
         return Entry(rank=self.rank, group=self.group(WORLD), arguments=arguments)
 
     def observe(self, step: Step) -> dict[str, Any]:
-        """Evaluate the keys of the step's expectations that are more than a name, by their text."""
+        """Evaluate the keys of the step's expectations that are more than a name, by their text.
+
+        What a key asks `before(x, r)` of other ranks only the judge can say.
+        """
         if step.expect is None:
             return {}
-        keys = (value.key for value in step.expect.values)
+        keys = (value.key for value in step.expect.values if not value.key.before)
         return {key.text: self.evaluate(key) for key in keys if key.text not in self.scope}
 
 

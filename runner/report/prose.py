@@ -106,7 +106,10 @@ def _numbers(finding: Finding) -> list[Line]:
     grid = grid_lines(finding.differences)
     if not grid:
         return []
-    lines = [Line(f"    by rank and index, {SIDES[finding.witness]}:", "dim")]
+    sides = SIDES[finding.witness]
+    if finding.witness == "expectation" and finding.against == "run":
+        sides = "yours≠what the run gave"
+    lines = [Line(f"    by rank and index, {sides}:", "dim")]
     lines += [Line(f"      {line}") for line in grid]
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
     relative = [d.max_rel for d in finding.differences if d.max_rel is not None]

@@ -34,9 +34,10 @@ from runner.verdict.finding import (
 from runner.verdict.guess import guess
 
 if TYPE_CHECKING:
-    from runner.plan import Plan
+    from runner.language.limits import Limits
     from runner.scenario import FinalExpectation, Scenario
     from runner.trace import Trace
+    from runner.verdict.case import Case
 
 __all__ = [
     "ALONE",
@@ -60,21 +61,25 @@ def judge(
     backend: str | None = None,
     *,
     reference: bool = True,
+    limits: Limits | None = None,
 ) -> Verdict:
     """Return the verdict on one case; with no observed trace the static one.
 
     `backend` chooses the author's section for it (the observed trace's own backend if left out);
     the static verdict without one judges every section against what the reference allows.
     `reference` False switches the reference's opinion off, so that the author is compared with
-    the run alone. The result is INVALID where an expectation cannot be computed.
+    the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
+    expectation cannot be computed.
     """
     from runner.plan import plan  # noqa: PLC0415 -- plan reads the language, which reads much
 
-    resolved = plan(scenario)
+    resolved = plan(scenario, limits=limits)
     name = backend or (observed.backend if observed is not None else None)
     try:
         parts = [
-            _judge_on(resolved, predicted, observed, final, reference=reference)
+            _judge_on(
+                start(resolved, predicted, observed, final, reference=reference, limits=limits)
+            )
             for final in _sections(scenario, name)
         ]
     except ScenarioError as error:
@@ -94,15 +99,8 @@ def _sections(scenario: Scenario, backend: str | None) -> list[FinalExpectation]
     return ([final] if general else []) + [final.backends[name] for name in sorted(final.backends)]
 
 
-def _judge_on(
-    plan: Plan,
-    predicted: Trace,
-    observed: Trace | None,
-    final: FinalExpectation,
-    *,
-    reference: bool,
-) -> Verdict:
-    case = start(plan, predicted, observed, final, reference=reference)
+def _judge_on(case: Case) -> Verdict:
+    predicted, observed = case.prediction, case.run
     values = Values(case)
     stated = [*values.judge(), *judge_conduct(case)]
     ending = judge_ending(case)
@@ -113,7 +111,7 @@ def _judge_on(
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
     writes = any(event.writes for rank in predicted.ranks for event in rank.events)
-    notes = case.notes if writes or _states_values(plan.scenario) else [*case.notes, NO_VALUE]
+    notes = case.notes if writes or _states_values(case.scenario) else [*case.notes, NO_VALUE]
     status = _status(predicted, observed, found)
     return Verdict(
         status=status,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from runner.language.functions import NumpyArrays
 from runner.scenario import RaiseSpec
 from runner.verdict.memory import Memories, Moment, ProgramOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.language.limits import Limits
     from runner.operations.base import Undefined
     from runner.plan import Plan
     from runner.scenario import FinalExpectation, PerRank, Scenario, Step, ValueExpectation
@@ -188,16 +190,18 @@ def start(
     final: FinalExpectation,
     *,
     reference: bool,
+    limits: Limits | None = None,
 ) -> Case:
     """Lay the witnesses side by side."""
     traces = (predicted,) if observed is None else (predicted, observed)
     order = ProgramOrder(plan.scenario.steps, traces)
-    expected = Memories(plan, predicted, order)
+    arrays = NumpyArrays(limits) if limits else NumpyArrays()
+    expected = Memories(plan, predicted, order, arrays)
     return Case(
         scenario=plan.scenario,
         final=final,
         order=order,
         predicted=expected,
-        observed=None if observed is None else Memories(plan, observed, order, expected),
+        observed=None if observed is None else Memories(plan, observed, order, arrays, expected),
         reference=reference,
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: seconds by which a rank's clock may be ahead of another's: the ranks of a run start together,
 #: but not at the same instant, so that waiting for a late starter may look that much shorter
-START_SKEW_S = 0.02
+START_SKEW_S = 0.05
 #: seconds that only floating point adds to the reference's clock
 CLOCK_ERROR_S = 1e-6
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Undefined
 from runner.scenario import PerRank, Typed, Unchanged
 from runner.verdict.comparison import Wanted, differences
-from runner.verdict.finding import Difference, Finding, Witness
+from runner.verdict.finding import Against, Difference, Finding, Witness
 from runner.verdict.memory import UndefinedRead, defined
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ class _Group:
     iteration: tuple[int, ...]
     expectation: ValueExpectation
     witness: Witness
+    against: Against
     differences: list[Difference] = field(default_factory=list)
     others: set[tuple[int, ...]] = field(default_factory=set)
 
@@ -185,7 +186,7 @@ class Values:
         seen = self._compare(observed, expectation, shared, slack)
         self.case.compared += (mine is not None) + (seen is not None)
         for witness, found in _blame(mine, seen, ran=observed is not None):
-            self._add(place, witness, found)
+            self._add(place, witness, "run" if mine is None else "reference", found)
 
     def _compare(
         self,
@@ -225,7 +226,9 @@ class Values:
             )
         ]
 
-    def _add(self, place: _Place, witness: Witness, found: list[Difference]) -> None:
+    def _add(
+        self, place: _Place, witness: Witness, against: Against, found: list[Difference]
+    ) -> None:
         index = place.event.index if place.event else -1
         iteration = place.event.iteration if place.event else ()
         key = (index, id(place.expectation), witness)
@@ -237,6 +240,7 @@ class Values:
                 iteration=iteration,
                 expectation=place.expectation,
                 witness=witness,
+                against=against,
             )
         if group.iteration == iteration:
             group.differences += found
@@ -314,6 +318,7 @@ def _finding(group: _Group) -> Finding:
         name=group.expectation.key.text,
         differences=tuple(group.differences),
         more=len(group.others),
+        against=group.against,
     )
 
 

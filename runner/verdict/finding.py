@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 Status: TypeAlias = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
 Witness: TypeAlias = Literal["expectation", "backend", "reference"]
+Against: TypeAlias = Literal["reference", "run"]
 
 STATUSES: tuple[Status, ...] = ("PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID")
 
@@ -73,7 +74,9 @@ class Finding:
 
     `label` names the step, `index` and `iteration` its instance (index -1: the scenario as a
     whole); `name` is the key of the expectation. `guess` says which mistake the numbers show.
-    `more` counts further iterations of the same step with the same finding.
+    `more` counts further iterations of the same step with the same finding. Where an expectation
+    stands alone, `against` says what it was compared with: the reference, or (where the reference
+    has no opinion) the run.
     """
 
     witness: Witness
@@ -88,6 +91,7 @@ class Finding:
     differences: tuple[Difference, ...] = ()
     guess: str | None = None
     more: int = 0
+    against: Against = "reference"
 
     @property
     def headline(self) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.language.functions import NumpyArrays
 from runner.operations.base import Entry, GroupCreation, Operation, Undefined
 from runner.problems import ScenarioError
 from runner.program import Process
@@ -24,6 +23,7 @@ from runner.scenario import steps_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from runner.language.functions import NumpyArrays
     from runner.plan import Group, Plan
     from runner.scenario import Step
     from runner.trace import Event, RankTrace, Trace, Value
@@ -138,13 +138,18 @@ class Memories:
     """
 
     def __init__(
-        self, plan: Plan, trace: Trace, order: ProgramOrder, fallback: Memories | None = None
+        self,
+        plan: Plan,
+        trace: Trace,
+        order: ProgramOrder,
+        arrays: NumpyArrays,
+        fallback: Memories | None = None,
     ) -> None:
         """Keep the trace; nothing is folded before it is asked for."""
         self.plan = plan
         self.trace = trace
         self.order = order
-        self.arrays = NumpyArrays()
+        self.arrays = arrays
         self._fallback = fallback
         self._ranks = {rank.rank: rank for rank in trace.ranks}
         self._histories: dict[int, dict[str, tuple[list[Moment], list[Value]]]] = {}
