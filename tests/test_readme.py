@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-import types
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import runner
-from runner import operations
-from runner.operations.base import Operation
 
 README = Path(__file__).parents[1] / "README.md"
+PACKAGE = Path(runner.__file__).parent
 BLOCK = re.compile(
     r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n", re.DOTALL
 )
@@ -59,19 +58,29 @@ def timeless(text: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def scenario(
+    *arguments: str, folder: Path, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in `folder`; `path` holds another copy of the package."""
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "CI": "true"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    return subprocess.run(
+        [sys.executable, "-m", "runner.cli", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda block: block.body.splitlines()[0])
 def test_shown_output_is_real(session: Block, folder: Path) -> None:
     command, _, shown = session.body.partition("\n")
     assert command.startswith("$ scenario ")
-    done = subprocess.run(
-        [sys.executable, "-m", "runner.cli", *command.split()[2:]],
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "CI": "true"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = scenario(*command.split()[2:], folder=folder)
     assert timeless(done.stdout + done.stderr) == timeless(shown)
 
 
@@ -89,24 +98,25 @@ def test_shown_python_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().out.strip() == text.body.strip()
 
 
-def test_shown_operation_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.torch
+def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
+    """A copy of the package with the shown file and the shown line runs it on real Gloo."""
     ((name, block),) = noted("operation:").items()
-    module = types.ModuleType(f"runner.operations.{name}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(block.body, "README.md", "exec"), vars(module))  # noqa: S102 -- as above
-    shown = [
-        each
-        for each in vars(module).values()
-        if isinstance(each, type)
-        and issubclass(each, Operation)
-        and each.__module__ == module.__name__
-    ]
-    (operation,) = (each() for each in shown)
-    monkeypatch.setitem(operations.BY_NAME, operation.name, operation)
-    (tmp_path / "example.yaml").write_text(operation.example, encoding="utf-8")
-    (scenario,) = runner.load(tmp_path / "example.yaml")
-    predicted = runner.simulate(runner.plan(scenario))
-    assert runner.judge(scenario, predicted).status == "PASSED"
+    (line,) = (each.body for each in BLOCKS if each.note == "line")
+    package = shutil.copytree(PACKAGE, tmp_path / "runner", ignore=shutil.ignore_patterns("*.pyc"))
+    if (PACKAGE.parent / "schemas").is_dir():
+        shutil.copytree(PACKAGE.parent / "schemas", tmp_path / "schemas")
+    (package / "operations" / f"{name}.py").write_text(block.body, encoding="utf-8")
+    (operation,) = re.findall(r"^class (\w+)", block.body, re.MULTILINE)
+    table = package / "operations" / "__init__.py"
+    text = table.read_text(encoding="utf-8")
+    imported = f"from runner.operations.{name} import {operation}\n"
+    text = text.replace("if TYPE_CHECKING:", f"{imported}\nif TYPE_CHECKING:", 1)
+    table.write_text(text.replace("    Fault(),\n", f"    Fault(),\n{line}"), encoding="utf-8")
+    (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
+    (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
+    done = scenario("run", "--backend", "gloo", "example.yaml", folder=tmp_path, path=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_readme_names_only_what_exists() -> None:
