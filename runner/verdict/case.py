@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from runner.language.functions import NumpyArrays
+from runner.language.functions import numpy_arrays
 from runner.scenario import RaiseSpec
 from runner.verdict.memory import Memories, Moment, ProgramOrder
 
@@ -195,7 +195,7 @@ def start(
     """Lay the witnesses side by side."""
     traces = (predicted,) if observed is None else (predicted, observed)
     order = ProgramOrder(plan.scenario.steps, traces)
-    arrays = NumpyArrays(limits) if limits else NumpyArrays()
+    arrays = numpy_arrays(limits) if limits else numpy_arrays()
     expected = Memories(plan, predicted, order, arrays)
     return Case(
         scenario=plan.scenario,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Undefined
+from runner.operations.base import Undefined, dtype_name
 from runner.operations.reduction import is_inexact, wide
 from runner.verdict.finding import Difference
 
@@ -168,9 +168,9 @@ class _Comparison:
     def inexact(
         self, numbers: NDArray[Any], got: NDArray[Any], slack: Value, *, typed: bool
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        rtol, atol = TOLERANCES.get(str(got.dtype), EXACT)
+        rtol, atol = TOLERANCES.get(dtype_name(got.dtype), EXACT)
         if typed and is_inexact(numbers):
-            other = TOLERANCES.get(str(numbers.dtype), EXACT)
+            other = TOLERANCES.get(dtype_name(numbers.dtype), EXACT)
             rtol, atol = max(rtol, other[0]), max(atol, other[1])
         rtol = rtol if self.wanted.rtol is None else self.wanted.rtol
         atol = atol if self.wanted.atol is None else self.wanted.atol
@@ -224,11 +224,8 @@ def as_numbers(value: Value) -> NDArray[Any] | None:
         return None
     try:
         made = np.asarray(value)
-    except (ValueError, OverflowError):
-        try:
-            made = np.asarray(value, dtype=object)
-        except ValueError:
-            return None
+    except ValueError:
+        return None  # rows of different lengths
     return made if made.dtype.kind in "biufcVO" else None
 
 

@@ -1,0 +1,224 @@
+"""How a scenario ends, what ranks raise and when: author, reference and run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from judging import at_step, checked, codes, hanging, on_rank, raising, ran
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.trace import Trace
+
+STUCK = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - name: sum of both
+    ranks: 0
+    all_reduce: {tensor: x}
+expect:
+  outcome: deadlock
+  diagnosis: missing_participant
+"""
+
+
+@pytest.mark.parametrize("name", ["sum of both", "all_reduce"])
+def test_blocked_takes_a_steps_name_or_its_operation(name: str, tmp_path: Path) -> None:
+    assert checked(f"{STUCK}  blocked: {{0: {name}}}\n", tmp_path).findings == ()
+
+
+def test_blocked_takes_a_label_with_the_peer(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+expect: {outcome: deadlock, diagnosis: unmatched_send, blocked: {0: send to 1}}
+"""
+    assert checked(text, tmp_path).findings == ()
+    assert codes(checked(text.replace("send to 1", "send to 2"), tmp_path)) == ["blocked_differs"]
+
+
+@pytest.mark.parametrize(
+    "stated", ["{0: barrier}", "{1: all_reduce}", "{0: all_reduce, 1: all_reduce}"]
+)
+def test_blocked_elsewhere_fails(stated: str, tmp_path: Path) -> None:
+    assert "blocked_differs" in codes(checked(f"{STUCK}  blocked: {stated}\n", tmp_path))
+
+
+def test_a_run_may_add_only_ranks_that_are_possibly_blocked(tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - {ranks: [0, 1], broadcast: {tensor: x, src: 0}}
+expect:
+  diagnosis: missing_participant
+  outcome: deadlock
+  blocked: {}
+"""
+    text = text.replace("  blocked: {}\n", "")
+    assert ran(text, tmp_path, hanging(0, 0)).status == "PASSED"
+
+
+def test_an_outcome_that_is_not_there_fails_and_says_why(tmp_path: Path) -> None:
+    text = STUCK.replace("  outcome: deadlock\n", "")
+    (finding,) = checked(text, tmp_path).findings
+    assert finding.code == "outcome_differs"
+    assert "outcome is deadlock; you expect completes" in finding.prose
+    assert "rank 1 never enters `sum of both` (judged.yaml:4)" in finding.prose
+
+
+def test_a_diagnosis_must_be_stated_and_must_be_there(tmp_path: Path) -> None:
+    undeclared = STUCK.replace("  diagnosis: missing_participant\n", "")
+    assert codes(checked(undeclared, tmp_path)) == ["diagnosis_undeclared"]
+    absent = STUCK.replace("missing_participant", "[missing_participant, missing_wait]")
+    assert codes(checked(absent, tmp_path)) == ["diagnosis_absent"]
+
+
+def test_one_name_of_a_fault_states_the_fault(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect: {outcome: deadlock, diagnosis: circular_wait}
+"""
+    assert checked(text, tmp_path).status == "PASSED"
+    assert checked(text.replace("circular_wait", "buffering_hazard"), tmp_path).status == "PASSED"
+
+
+def test_a_deadlock_left_to_its_timeout_is_still_that_deadlock(tmp_path: Path) -> None:
+    text = STUCK + "  blocked: {0: all_reduce}\n"
+    assert ran(text, tmp_path, raising(0, 0, "timeout")).status == "PASSED"
+    assert ran(text, tmp_path, raising(0, 0, "dtype_mismatch")).status == "FAILED"
+
+
+def completed(trace: Trace) -> Trace:
+    """Let a run take its last step everywhere."""
+    for rank in range(len(trace.ranks)):
+        trace = at_step(0, rank, lambda event: replace(event, state="done", end_s=0.1))(trace)
+        trace = on_rank(rank, lambda found: replace(found, ending="finished"))(trace)
+    return replace(trace, outcome="completes")
+
+
+def test_a_predicted_hang_that_finished_is_found(tmp_path: Path) -> None:
+    verdict = ran(STUCK, tmp_path, completed)
+    assert verdict.status == "FAILED"
+    assert {"outcome_differs", "conduct_differs"} == set(codes(verdict))
+
+
+# ---------------------------------------------------------------------------- raises
+
+REFUSED = """\
+world_size: 2
+groups: {one: [1]}
+tensors: {x: [1]}
+steps:
+  - broadcast: {tensor: x, src: 0, group: one}
+    expect: {raises: KIND}
+expect: {diagnosis: invalid_argument}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "right"),
+    [
+        ("invalid_argument", True),
+        ("[timeout, invalid_argument]", True),
+        ("{1: invalid_argument}", True),
+        ("timeout", False),
+        ("none", False),
+    ],
+)
+def test_raises_states_any_of_its_kinds(stated: str, right: bool, tmp_path: Path) -> None:  # noqa: FBT001 -- a parameter of the table
+    verdict = checked(REFUSED.replace("KIND", stated), tmp_path)
+    assert (verdict.status == "PASSED") is right
+
+
+def test_raises_asks_for_words_of_the_backend(tmp_path: Path) -> None:
+    text = REFUSED.replace("KIND", '{invalid_argument: "not in group"}')
+    assert ran(text, tmp_path).status == "PASSED"
+    other = REFUSED.replace("KIND", '{invalid_argument: "no such words"}')
+    assert checked(other, tmp_path).status == "PASSED"
+    assert codes(ran(other, tmp_path)) == ["raises_differs"]
+
+
+def test_a_run_that_raises_another_kind_deviates(tmp_path: Path) -> None:
+    text = REFUSED.replace("KIND", "invalid_argument")
+    verdict = ran(
+        text,
+        tmp_path,
+        at_step(
+            0,
+            1,
+            lambda event: replace(
+                event, failure=replace(event.failure, kinds=("timeout",)) if event.failure else None
+            ),
+        ),
+    )
+    assert {finding.witness for finding in verdict.findings} == {"backend"}
+
+
+def test_an_error_at_the_end_is_stated_at_the_top(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+steps:
+  - {ranks: 0, fault: {raise: no more}}
+expect: {outcome: error, raises: {0: OTHER}}
+"""
+    assert checked(text.replace("OTHER", "other"), tmp_path).status == "PASSED"
+    assert codes(checked(text.replace("OTHER", "timeout"), tmp_path)) == ["raises_differs"]
+
+
+# ---------------------------------------------------------------------------- time, death
+
+SLEEPS = """\
+world_size: 2
+steps:
+  - sleep: "0.1 * rank"
+  - barrier: {}
+    expect: {elapsed: BOUNDS}
+"""
+
+
+@pytest.mark.parametrize("bounds", ["{min: 0.1s}", "{max: 0.1s}", "{min: 0.05s, max: 1s}"])
+def test_elapsed_within_its_bounds_passes(bounds: str, tmp_path: Path) -> None:
+    assert checked(SLEEPS.replace("BOUNDS", bounds), tmp_path).findings == ()
+
+
+@pytest.mark.parametrize("bounds", ["{min: 0.2s}", "{max: 0.05s}"])
+def test_elapsed_beyond_its_bounds_fails_without_a_run(bounds: str, tmp_path: Path) -> None:
+    (finding,) = checked(SLEEPS.replace("BOUNDS", bounds), tmp_path).findings
+    assert (finding.code, finding.ranks) == ("elapsed_differs", (0, 1))
+
+
+def test_a_step_that_takes_too_long_in_the_run_deviates(tmp_path: Path) -> None:
+    late = at_step(1, 0, lambda event: replace(event, end_s=5.0))
+    (finding,) = ran(SLEEPS.replace("BOUNDS", "{max: 1s}"), tmp_path, late).findings
+    assert (finding.witness, finding.code, finding.ranks) == ("backend", "elapsed_differs", (0,))
+
+
+def test_within_bounds_the_whole(tmp_path: Path) -> None:
+    text = "world_size: 1\nsteps:\n  - sleep: 0.2s\nexpect: {within: LIMIT}\n"
+    assert checked(text.replace("LIMIT", "1s"), tmp_path).status == "PASSED"
+    assert codes(checked(text.replace("LIMIT", "0.1s"), tmp_path)) == ["within_exceeded"]
+    slow = ran(text.replace("LIMIT", "1s"), tmp_path, lambda trace: replace(trace, duration_s=9.0))
+    assert codes(slow) == ["within_exceeded"]
+
+
+def test_dies_states_who_ends_and_how(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+steps:
+  - {ranks: 1, fault: kill}
+expect: {outcome: crash, dies: {1: SIGKILL}}
+"""
+    assert checked(text, tmp_path).status == "PASSED"
+    assert codes(checked(text.replace("SIGKILL", "SIGABRT"), tmp_path)) == ["dies_differs"]
+    assert codes(checked(text.replace("{1: SIG", "{0: SIG"), tmp_path)).count("dies_differs") == 2
