@@ -105,6 +105,6 @@ class Plan:
 def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
     """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
     from runner.groups import resolve  # noqa: PLC0415 -- groups are made of this module's values
-    from runner.language.functions import NumpyArrays  # noqa: PLC0415 -- NumPy only when needed
+    from runner.language.functions import numpy_arrays  # noqa: PLC0415 -- NumPy only when needed
 
-    return resolve(scenario, NumpyArrays(limits) if limits else NumpyArrays())
+    return resolve(scenario, numpy_arrays(limits) if limits else numpy_arrays())

@@ -177,6 +177,9 @@ class Composer:
                 "write the keys out, or share steps with `use` and values with `parameters`",
             )
             return
+        if _holds_mapping(key):
+            self._problem("bad_key", "a mapping cannot be a key", key.mark)
+            return
         identity = _identity(plain(key))
         if identity in top.seen:
             self._problem(
@@ -231,8 +234,12 @@ def _identity(value: Any) -> Hashable:  # noqa: ANN401
         return ("str", value)
     if isinstance(value, list):
         return ("list", *(_identity(item) for item in value))
-    if isinstance(value, dict):
-        return ("map", *((_identity(key), _identity(item)) for key, item in value.items()))
     if isinstance(value, float) and math.isnan(value):
         return ("float", "nan")
     return (type(value).__name__, value)
+
+
+def _holds_mapping(key: Node) -> bool:
+    if isinstance(key, Sequence):
+        return any(_holds_mapping(item) for item in key.items)
+    return isinstance(key, Mapping)

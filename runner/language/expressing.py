@@ -166,6 +166,6 @@ def constant_value(
 
 def context_functions() -> dict[str, Any]:
     """Return the functions that a constant expression may call."""
-    from runner.language.functions import NumpyArrays  # noqa: PLC0415 -- NumPy only if needed
+    from runner.language.functions import numpy_arrays  # noqa: PLC0415 -- NumPy only if needed
 
-    return dict(NumpyArrays().functions())
+    return dict(numpy_arrays().functions())

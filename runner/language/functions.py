@@ -6,7 +6,7 @@ here put it together. Both keep :class:`runner.program.Arrays`. Torch is handed 
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from runner.language.arithmetic import Value
 
-__all__ = ["FUNCTION_NAMES", "NumpyArrays", "TorchArrays"]
+__all__ = ["FUNCTION_NAMES", "NumpyArrays", "TorchArrays", "numpy_arrays"]
 
 #: functions whose result does not depend on a tensor that they are given
 _MAKERS = ("full", "zeros", "ones", "arange", "linspace", "eye", "random")
@@ -111,6 +111,16 @@ class NumpyArrays:
             message = f"{held} elements do not fill the shape {list(shape)}"
             raise ValueError(message)
         return self._library.xp.reshape(value, tuple(shape))
+
+
+@cache
+def numpy_arrays(limits: Limits = DEFAULT) -> NumpyArrays:
+    """Return the one array library of the reference under these limits.
+
+    It keeps nothing from one evaluation to the next; to build its table of functions takes longer
+    than to analyse a small scenario.
+    """
+    return NumpyArrays(limits)
 
 
 class TorchArrays(NumpyArrays):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -377,6 +378,12 @@ class ProgramError(Exception):
     """A `fault: {raise: message}` step: the program raises here, of kind `other`."""
 
 
+@cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype; NumPy builds it anew each time it is asked."""
+    return dtype.name
+
+
 def operation_named(name: str) -> Operation:
     """Return the operation of that name from the table."""
     from runner.operations import BY_NAME  # noqa: PLC0415 -- the table imports this module
@@ -394,7 +401,7 @@ def diagnosis_of(what: str) -> str:
 def describe(value: Any, attribute: str) -> str:  # noqa: ANN401 -- an argument has any type
     """Return a property of an argument as text: its dtype, its shape, or itself."""
     if attribute == "dtype":
-        return str(value.dtype)
+        return dtype_name(value.dtype)
     if attribute == "shape":
         return str(list(value.shape))
     if attribute == "length":

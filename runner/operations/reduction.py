@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import PremulSum, Undefined
+from runner.operations.base import PremulSum, Undefined, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,9 @@ def _arithmetic(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[A
 
 def is_inexact(array: NDArray[Any]) -> bool:
     """Return whether the dtype rounds: floats, complex, bfloat16 and the float8s."""
-    return array.dtype.kind in "fcV" or array.dtype.name.startswith(("bfloat", "float8"))
+    return array.dtype.kind in "fc" or (
+        array.dtype.kind == "V" and dtype_name(array.dtype).startswith(("bfloat", "float8"))
+    )
 
 
 def wide(array: NDArray[Any]) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.language.functions import NumpyArrays
+from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.schedules import Rest, agreed, explored, race, rest
 from runner.reference.state import Reading
@@ -34,7 +34,7 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     `max_steps` bounds the steps of all ranks together, `max_schedules` the matchings of receives
     from anyone that are explored; hitting the latter is said in the trace's `limits`.
     """
-    arrays = NumpyArrays(limits)
+    arrays = numpy_arrays(limits)
     max_steps = limits.max_steps
     runs, bounded = explored(plan, arrays, Reading(), limits=limits)
     main = runs[0]
