@@ -124,11 +124,11 @@ def _reductions(
     group: Group, operation: str, parts: list[NDArray[Any]]
 ) -> Iterator[tuple[str, str, list[NDArray[Any]]]]:
     """Yield each way to reduce wrongly: its description, the op, and what it is applied to."""
-    for rank, part in zip(group.ranks, parts, strict=True):
-        yield f"what rank {rank} held before", "sum", [part]
     for other in REDUCE_OPS:
         if other != operation:
             yield f"what `op: {other}` gives", other, parts
+    for rank, part in zip(group.ranks, parts, strict=True):
+        yield f"what rank {rank} held before", "sum", [part]
     if operation not in REDUCE_OPS:
         return
     for at, rank in enumerate(group.ranks):

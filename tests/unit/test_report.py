@@ -1,0 +1,244 @@
+"""What a person reads: places, grids, errors, summaries; what other programs read."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import numpy as np
+from judging import checked, hanging, ran, writing
+
+from runner.pipeline import Outcome, Result
+from runner.problems import Mark, Problem, Source
+from runner.report import json_report, junit
+from runner.report.grid import grid_lines
+from runner.report.operations import overview, page
+from runner.report.prose import details, headline
+from runner.report.terminal import TerminalReport
+from runner.verdict import Verdict
+from runner.verdict.comparison import Wanted, differences
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
+
+WRONG = """\
+world_size: 3
+tensors:
+  x: "full(3, rank + 1)"
+steps:
+  - name: sum of all
+    all_reduce: {tensor: x, op: sum}
+    expect:
+      x: {0: [6, 6, 6], else: [6, 7, 6]}
+"""
+
+
+def result(verdict: Verdict) -> Result:
+    return Result(file="some/folder/sum.yaml", case="sum", verdict=verdict, duration_s=0.0123)
+
+
+def text_of(verdict: Verdict) -> str:
+    return "\n".join(line.text for line in (headline(result(verdict)), *details(result(verdict))))
+
+
+def outcome(*verdicts: Verdict, interrupted: bool = False) -> Outcome:
+    results = tuple(result(verdict) for verdict in verdicts)
+    return Outcome(results=results, interrupted=interrupted, duration_s=1.5)
+
+
+def printed(*verdicts: Verdict, verbose: bool = False, durations: int = 0) -> str:
+    file = io.StringIO()
+    report = TerminalReport(file, verbose=verbose, durations=durations)
+    report.begin(len(verdicts))
+    for verdict in verdicts:
+        report.finish(result(verdict))
+    report.summary(outcome(*verdicts))
+    return file.getvalue()
+
+
+def test_a_failure_shows_place_caret_grid_errors_and_a_guess(tmp_path: Path) -> None:
+    verdict = checked(WRONG, tmp_path)
+    assert (
+        text_of(verdict).replace(str(tmp_path), "DIR")
+        == """\
+FAILED       some/folder/sum.yaml::sum  12 ms
+  your expectation is wrong: x differs in 1 of 3 elements on ranks 1 and 2 [value_differs]
+    DIR/judged.yaml:8:7
+              x: {0: [6, 6, 6], else: [6, 7, 6]}
+              ^
+    at step `sum of all`
+    by rank and index, yours≠what the semantics give:
+      rank │ [0]  [1]  [2]
+         1 │   6  7≠6    6
+         2 │   6  7≠6    6
+    largest error: 1 absolute, 0.142857 relative
+  found by the analysis; no process was started"""
+    )
+
+
+def test_a_deviating_backend_shows_what_the_run_gave(tmp_path: Path) -> None:
+    text = WRONG.replace("[6, 7, 6]", "[6, 6, 6]")
+    shown = text_of(ran(text, tmp_path, writing(0, 2, "x", [3, 3, 3])))
+    assert "the backend deviates: x differs in 3 of 3 elements on rank 2" in shown
+    assert "expected≠what the run gave" in shown
+    assert "2 │ 6≠3  6≠3  6≠3" in shown
+    assert "perhaps: the run shows" in shown
+    assert "no process was started" not in shown
+
+
+def test_a_hang_shows_who_stands_where(tmp_path: Path) -> None:
+    text = WRONG.replace("[6, 7, 6]", "[6, 6, 6]")
+    shown = text_of(ran(text, tmp_path, hanging(0, 1)))
+    assert "the run's outcome is deadlock (rank 1 is blocked in `sum of all`)" in shown
+    assert "rank 1 hangs where nothing should block it" in shown
+
+
+def difference_lines(expected: Any, got: Any) -> Sequence[str]:  # noqa: ANN401
+    return grid_lines(differences(0, Wanted(value=np.asarray(expected)), np.asarray(got)))
+
+
+def test_a_grid_shows_the_first_wrong_indices_and_counts_the_rest() -> None:
+    lines = difference_lines(np.zeros(100), np.ones(100))
+    assert lines[0].count("[") == 8
+    assert lines[-1] == "... and 92 more elements"
+
+
+def test_a_grid_names_indices_in_several_dimensions() -> None:
+    lines = difference_lines(np.zeros((2, 2)), np.asarray([[0, 0], [0, 5]]))
+    assert lines == ["rank │ [0,0]  [0,1]  [1,0]  [1,1]", "   0 │     0      0      0    0≠5"]
+
+
+def test_a_grid_of_a_scalar_has_one_column() -> None:
+    assert difference_lines(1, 2) == ["rank │ value", "   0 │   1≠2"]
+
+
+def problem() -> Problem:
+    source = Source(path="a.yaml", text="world_size: two\n")
+    mark = Mark(source=source, line=1, column=13, end_line=1, end_column=16)
+    return Problem(code="unknown_name", message="nothing defines `two`", mark=mark, hint="write 2")
+
+
+def test_an_invalid_file_shows_every_problem_with_caret_and_hint() -> None:
+    verdict = Verdict(status="INVALID", problems=(problem(), problem()))
+    shown = text_of(verdict)
+    assert shown.count("a.yaml:1:13: nothing defines `two` [unknown_name]") == 2
+    assert "    world_size: two\n                ^^^\n  hint: write 2" in shown
+
+
+def test_the_summary_counts_and_shows_silently_wrong_programs(tmp_path: Path) -> None:
+    text = WRONG.replace("op: sum", "op: {0: sum, else: max}").replace("[6, 7, 6]", "[6, 6, 6]")
+    wrong = ran(text + "expect: {diagnosis: op_mismatch}\n", tmp_path)
+    unsupported = Verdict(status="UNSUPPORTED", reason="no such backend")
+    shown = printed(wrong, checked(WRONG, tmp_path), unsupported, durations=1)
+    assert (
+        "wrong programs that the backend let finish:\n  some/folder/sum.yaml::sum  op_mismatch"
+        in shown
+    )
+    assert "slowest 1:" in shown
+    assert shown.rstrip().endswith("1 passed, 1 failed, 1 unsupported in 1.50 s")
+
+
+def test_verbose_shows_prediction_and_explanation(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, all_reduce: {tensor: x}}
+expect: {outcome: deadlock, diagnosis: missing_participant}
+"""
+    shown = printed(ran(text, tmp_path), verbose=True)
+    assert "predicted: deadlock; blocked: 0 in `all_reduce`" in shown
+    assert "observed: deadlock" in shown
+    assert "missing_participant: " in shown
+
+
+def test_plain_output_has_no_escape_sequences(tmp_path: Path) -> None:
+    assert "\x1b" not in printed(checked(WRONG, tmp_path))
+
+
+def test_nothing_selected_is_said() -> None:
+    assert printed().strip() == "nothing was selected"
+    assert outcome().exit_code == 5
+
+
+def test_exit_codes_follow_the_worst_verdict() -> None:
+    def code(*statuses: Any) -> int:  # noqa: ANN401
+        return outcome(*(Verdict(status=status) for status in statuses)).exit_code
+
+    assert code("PASSED", "UNSUPPORTED") == 0
+    assert code("PASSED", "INCONCLUSIVE") == 3
+    assert code("FAILED", "INCONCLUSIVE") == 1
+    assert code("FAILED", "INVALID") == 2
+    assert outcome(Verdict(status="FAILED"), interrupted=True).exit_code == 130
+
+
+def test_json_is_as_its_schema_describes(tmp_path: Path) -> None:
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    verdicts = [
+        checked(WRONG, tmp_path),
+        ran(WRONG, tmp_path, hanging(0, 1)),
+        Verdict(status="INVALID", problems=(problem(),)),
+        Verdict(status="UNSUPPORTED", reason="no GPU"),
+    ]
+    text = json_report.text(outcome(*verdicts))
+    jsonschema.Draft202012Validator(schema).validate(json.loads(text))
+
+
+def test_json_keeps_predicted_and_observed_apart(tmp_path: Path) -> None:
+    entry = json_report.entry(result(ran(WRONG, tmp_path, hanging(0, 1))))
+    assert entry["predicted"]["outcome"] == "completes"
+    assert entry["observed"]["outcome"] == "deadlock"
+    assert entry["observed"]["blocked"] == {"1": "sum of all"}
+    static = json_report.entry(result(checked(WRONG, tmp_path)))
+    assert static["observed"] is None
+    (found,) = static["problems"]
+    assert (found["code"], found["line"], found["alone"]) == ("value_differs", 8, "expectation")
+    assert found["max_abs"] == 1.0
+
+
+def test_json_of_an_invalid_file_has_its_problems() -> None:
+    entry = json_report.entry(result(Verdict(status="INVALID", problems=(problem(),))))
+    assert entry["verdict"] == "INVALID"
+    assert entry["predicted"] is None
+    assert entry["problems"] == [
+        {
+            "code": "unknown_name",
+            "file": "a.yaml",
+            "line": 1,
+            "column": 13,
+            "message": "nothing defines `two`",
+            "hint": "write 2",
+        }
+    ]
+
+
+def test_junit_counts_failures_errors_and_skips(tmp_path: Path) -> None:
+    verdicts = [
+        checked(WRONG, tmp_path),
+        Verdict(status="INCONCLUSIVE", reason="a worker \x00 did not start"),
+        Verdict(status="UNSUPPORTED", reason="no GPU"),
+        Verdict(status="PASSED"),
+    ]
+    suite = ET.fromstring(junit.text(outcome(*verdicts))).find("testsuite")  # noqa: S314 -- our own
+    assert suite is not None
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["4", "1", "1", "1"]
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "your expectation is wrong" in (failure.get("message") or "")
+
+
+def test_the_reference_of_operations_shows_each_with_its_example() -> None:
+    from runner.operations import OPERATIONS  # noqa: PLC0415 -- beside its only use
+
+    shown = overview()
+    for operation in OPERATIONS:
+        assert f"  {operation.name} " in shown
+        assert operation.example.splitlines()[0] in page(operation)
