@@ -155,6 +155,7 @@ class Program:
             raise
         except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
             goes_on = self._note(record, error).kinds[0] in self._expected(call)
+            record.writes = self._snapshots(self._stores(call))
         board.leave(record)
         if call.step.expect is not None:
             try:
@@ -187,7 +188,18 @@ class Program:
             written = ()
         else:
             written = self._communicate(call)
-        return {name: self._snapshot(name) for name in written if name in self.process.held}
+        return self._snapshots(written)
+
+    def _snapshots(self, names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: self._snapshot(name) for name in names if name in self.process.held}
+
+    def _stores(self, call: Call) -> tuple[str, ...]:
+        """Return what a call, or the work it awaits, may have stored into before it raised."""
+        operation = call.operation
+        if not isinstance(operation, Waiting):
+            return call.written
+        awaited = (self._pending.get(name) for name in operation.handles(call.entry))
+        return tuple(sorted({name for work in awaited if work for name in work.written}))
 
     def _locally(self, call: Call, operation: Local) -> None:
         duration_s = operation.duration_s(call.entry)
