@@ -15,6 +15,7 @@ import sys
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.execution.observation import observed
@@ -114,6 +115,21 @@ class Launcher:
         size = os.fstat(self._stderr).st_size
         tail = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace")
         return tail.strip().splitlines()[-1] if tail.strip() else "it said nothing"
+
+    def processes(self) -> tuple[int, ...]:
+        """Return the process ids that stand behind this launcher now: the host, then its workers.
+
+        Read from /proc; empty where there is none.
+        """
+        if self._host is None:
+            return ()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, ValueError):
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(after_name[2]) == self._host.pid and after_name[0] != "Z":
+                    found.append(int(entry.name))
+        return tuple(sorted(found))
 
     # ------------------------------------------------------------------ scenarios
 

@@ -1,0 +1,58 @@
+"""What the tests on real Gloo share: a scenario's text in, its prediction and its run out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.execution import Launcher, LaunchOptions
+from runner.language import load
+from runner.plan import plan
+from runner.reference import simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from runner.plan import Plan
+    from runner.trace import Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysed:
+    """A scenario's text, as far as it comes without a run."""
+
+    plan: Plan
+    predicted: Trace
+
+    def run_on(self, launcher: Launcher) -> Trace:
+        """Return what was observed."""
+        return launcher.run(self.plan, self.predicted)
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    with Launcher(LaunchOptions(backend="gloo")) as started:
+        started.reserve(4)
+        yield started
+
+
+@pytest.fixture
+def analysed(tmp_path: Path) -> Callable[[str], Analysed]:
+    def analyse(text: str) -> Analysed:
+        path = tmp_path / "scenario.yaml"
+        path.write_text(text, encoding="utf-8")
+        (scenario,) = load(path)
+        planned = plan(scenario)
+        return Analysed(plan=planned, predicted=simulate(planned))
+
+    return analyse
+
+
+@pytest.fixture
+def observe(
+    launcher: Launcher, analysed: Callable[[str], Analysed]
+) -> Callable[[str], Trace]:
+    return lambda text: analysed(text).run_on(launcher)

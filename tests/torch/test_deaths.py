@@ -1,0 +1,129 @@
+"""Processes that die end a launch, never a run, and leave an account of what they did."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.execution import Launcher, LaunchOptions
+from runner.problems import LaunchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from conftest import Analysed
+    from runner.trace import Trace
+
+pytestmark = pytest.mark.torch
+
+FINE = "world_size: 3\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
+
+
+@pytest.mark.parametrize(("fault", "died"), [("kill", "SIGKILL"), ("exit", "exit 1")])
+def test_a_fault_ends_a_process_and_its_peers_lose_it(
+    fault: str, died: str, observe: Callable[[str], Trace]
+) -> None:
+    trace = observe(
+        f"""\
+world_size: 3
+timeout: 60s
+tensors: {{x: [1]}}
+steps:
+  - all_reduce: {{tensor: x}}
+  - {{ranks: 1, fault: {fault}}}
+  - all_reduce: {{tensor: x}}
+    expect: {{raises: peer_lost}}
+"""
+    )
+    assert trace.outcome == "crash"
+    assert trace.ranks[1].died == died
+    assert trace.ranks[1].events[0].writes["x"].tolist() == [3]
+    for rank in (0, 2):
+        failure = trace.ranks[rank].events[-1].failure
+        assert failure is not None
+        assert failure.kinds == ("peer_lost",)
+    assert observe(FINE).outcome == "completes"
+
+
+def test_an_abort_by_gloo_is_told_with_its_words(observe: Callable[[str], Trace]) -> None:
+    trace = observe(
+        """\
+world_size: 2
+tensors: {x: {0: [1, 2, 3, 4], 1: [0]}}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - {ranks: 1, recv: {tensor: x, src: 0}}
+"""
+    )
+    assert trace.outcome == "crash"
+    assert trace.ranks[1].died == "SIGABRT"
+    assert trace.ranks[1].events[-1].label == "recv from 0"
+    assert any("Received data size doesn't match" in note for note in trace.notes)
+    assert observe(FINE).outcome == "completes"
+
+
+def test_a_raise_ends_a_rank_and_no_process(
+    observe: Callable[[str], Trace], launcher: Launcher
+) -> None:
+    observe(FINE)
+    workers = launcher.processes()
+    trace = observe(
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 1, fault: {raise: out of luck}}
+  - all_reduce: {tensor: x}
+"""
+    )
+    assert trace.outcome == "error"
+    kinds = [rank.events[-1].failure.kinds for rank in trace.ranks if rank.events[-1].failure]
+    assert kinds == [("peer_lost",), ("other",)]
+    assert observe(FINE).outcome == "completes"
+    assert launcher.processes() == workers
+
+
+SLOW = "world_size: 2\nsteps: [{sleep: 5s}]\n"
+
+
+def later(act: Callable[[], None]) -> threading.Thread:
+    def wait_and_act() -> None:
+        time.sleep(0.5)
+        act()
+
+    thread = threading.Thread(target=wait_and_act)
+    thread.start()
+    return thread
+
+
+def test_a_worker_killed_from_outside_is_named(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    with Launcher(LaunchOptions()) as launcher:
+        analysed(FINE).run_on(launcher)
+        host, *workers = launcher.processes()
+        assert host not in workers
+        thread = later(lambda: os.kill(workers[0], signal.SIGKILL))
+        trace = analysed(SLOW).run_on(launcher)
+        thread.join()
+        assert trace.outcome == "crash"
+        assert [rank.died for rank in trace.ranks if rank.died] == ["SIGKILL"]
+        assert analysed(FINE).run_on(launcher).outcome == "completes"
+
+
+def test_a_host_killed_from_outside_ends_one_scenario(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    with Launcher(LaunchOptions()) as launcher:
+        analysed(FINE).run_on(launcher)
+        host = launcher.processes()[0]
+        thread = later(lambda: os.kill(host, signal.SIGKILL))
+        with pytest.raises(LaunchError, match="the process that holds the workers ended"):
+            analysed(SLOW).run_on(launcher)
+        thread.join()
+        assert analysed(FINE).run_on(launcher).outcome == "completes"
