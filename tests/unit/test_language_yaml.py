@@ -113,3 +113,10 @@ def test_lists_may_be_keys() -> None:
 
 def test_windows_line_ends_are_line_ends() -> None:
     assert read("a: 1\r\nb: 2\r\n") == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("key", ["{a: 1}", "[{a: 1}]"])
+def test_a_mapping_cannot_be_a_key(key: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        read(f"? {key}\n: 1\n")
+    assert [problem.code for problem in caught.value.problems] == ["bad_key"]
