@@ -1,0 +1,213 @@
+"""The command line: exit codes, reports, help, and what it never imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from runner.cli import COMMANDS, cli
+from runner.language import load
+from runner.pipeline import analyse
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
+
+GOOD = """\
+world_size: 2
+parameters: {width: 2}
+tensors: {x: "full(width, rank + 1)"}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: "full(width, 3)"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with one good scenario."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text(GOOD, encoding="utf-8")
+    return tmp_path
+
+
+def called(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def test_a_good_file_passes() -> None:
+    result = called("check", "good.yaml")
+    assert result.exit_code == 0
+    assert result.output.startswith("PASSED       good.yaml::good")
+    assert "1 passed in" in result.output
+
+
+def test_a_wrong_expectation_exits_1(folder: Path) -> None:
+    (folder / "wrong.yaml").write_text(GOOD.replace("width, 3", "width, 4"), encoding="utf-8")
+    result = called("check", "wrong.yaml")
+    assert result.exit_code == 1
+    assert "your expectation is wrong" in result.output
+
+
+def test_an_invalid_file_exits_2_and_shows_all_its_problems(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("world_size: 0\nstep: []\n", encoding="utf-8")
+    for command in (["check"], ["run"], ["run", "--dry-run"]):
+        result = called(*command, "bad.yaml")
+        assert result.exit_code == 2
+        assert result.output.count("bad.yaml:") >= 2
+        assert "Traceback" not in result.output
+
+
+def test_a_missing_file_exits_2_and_says_where_one_of_that_name_is(folder: Path) -> None:
+    (folder / "deep").mkdir()
+    (folder / "deep" / "groups_even.yaml").write_text(GOOD, encoding="utf-8")
+    result = called("run", "groups_even.yaml")
+    assert result.exit_code == 2
+    assert "deep/groups_even.yaml" in result.output
+
+
+def test_nothing_selected_exits_5() -> None:
+    assert called("check", "good.yaml", "-k", "other").exit_code == 5
+    assert called("list", "good.yaml", "--tag", "other").exit_code == 5
+
+
+def test_a_command_line_that_makes_no_sense_exits_2() -> None:
+    for arguments in (
+        ("check",),
+        ("check", "good.yaml", "--no-such-option"),
+        ("check", "good.yaml", "-k", "a and"),
+        ("check", "good.yaml", "--set", "width"),
+        ("check", "good.yaml", "--max-ranks", "0"),
+        ("run", "good.yaml", "--timeout", "-1"),
+        ("nonsense",),
+    ):
+        assert called(*arguments).exit_code == 2
+
+
+def test_a_misspelt_command_names_the_nearest() -> None:
+    assert "'check'" in called("chekc").output
+
+
+def test_set_replaces_a_parameter() -> None:
+    assert called("check", "good.yaml", "--set", "width=9").exit_code == 0
+    result = called("check", "good.yaml", "--set", "height=9")
+    assert result.exit_code == 2
+    assert "height" in result.output
+
+
+def test_a_bound_names_the_flag_that_raises_it(folder: Path) -> None:
+    text = "world_size: 65\nsteps:\n  - barrier: {}\n"
+    (folder / "large.yaml").write_text(text, encoding="utf-8")
+    result = called("check", "large.yaml")
+    assert result.exit_code == 2
+    assert "--max-ranks" in result.output
+    assert called("check", "large.yaml", "--max-ranks", "65").exit_code == 0
+
+
+def test_json_on_standard_output_is_alone_there_and_as_described(folder: Path) -> None:
+    (folder / "bad.yaml").write_text("world_size: 0\n", encoding="utf-8")
+    result = called("check", ".", "--json", "-")
+    found = json.loads(result.stdout)
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(schema).validate(found)
+    verdicts = {Path(entry["file"]).name: entry["verdict"] for entry in found["results"]}
+    assert verdicts == {"good.yaml": "PASSED", "bad.yaml": "INVALID"}
+    assert "PASSED" in result.stderr
+
+
+def test_reports_are_written_to_files(folder: Path) -> None:
+    assert called("check", "good.yaml", "--json", "r.json", "--junit", "r.xml").exit_code == 0
+    assert json.loads((folder / "r.json").read_text(encoding="utf-8"))["exit_code"] == 0
+    assert 'tests="1"' in (folder / "r.xml").read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_written_exits_2() -> None:
+    result = called("check", "good.yaml", "--json", "missing/folder/r.json")
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output
+
+
+def test_list_shows_each_case_of_a_matrix(folder: Path) -> None:
+    text = "matrix: {n: [1, 2]}\n" + GOOD.replace("world_size: 2", 'world_size: "n"')
+    (folder / "many.yaml").write_text(text, encoding="utf-8")
+    result = called("list", "many.yaml")
+    assert result.output.splitlines() == ["many.yaml::many[n=1]", "many.yaml::many[n=2]"]
+    entries = json.loads(called("list", "many.yaml", "--json").stdout)
+    assert [entry["world_size"] for entry in entries] == [1, 2]
+
+
+def test_new_writes_a_scenario_that_passes_and_replaces_nothing(folder: Path) -> None:
+    assert called("new", "mine").exit_code == 0
+    assert called("check", "mine.yaml").exit_code == 0
+    assert called("new", "mine").exit_code == 2
+    assert called("new", "mine", "--force").exit_code == 0
+    assert called("new", "no good").exit_code == 2
+    text = (folder / "mine.yaml").read_text(encoding="utf-8")
+    assert text.count("#") > 5
+
+
+def test_new_asserts_something_that_a_wrong_number_breaks(folder: Path) -> None:
+    called("new", "mine")
+    path = folder / "mine.yaml"
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('x: "full(width, 4)"', 'x: "full(width, 5)"'), encoding="utf-8")
+    assert analyse(load(path)[0]).verdict.status == "FAILED"
+
+
+def test_ops_shows_all_or_one_with_its_example() -> None:
+    assert "all_reduce" in called("ops").output
+    shown = called("ops", "all_gather_into_tensor").output
+    assert "all_gather_single, all_gather_into_tensor" in shown
+    assert "Example" in shown
+    result = called("ops", "all_redcue")
+    assert result.exit_code == 2
+    assert "all_reduce" in result.output
+
+
+def test_explain_shows_a_code_or_the_nearest() -> None:
+    assert "ring" in called("explain", "circular_wait").output
+    assert "duplicate_key" in called("explain").output
+    result = called("explain", "circular_wiat")
+    assert result.exit_code == 2
+    assert "circular_wait" in result.output
+
+
+def test_schema_prints_both_schemas() -> None:
+    for arguments in (("schema",), ("schema", "--result")):
+        jsonschema.Draft202012Validator.check_schema(json.loads(called(*arguments).output))
+    assert Path(called("schema", "--path").output.strip()).is_file()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str) -> None:
+    result = called(command, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage:")
+
+
+def imported(*arguments: str) -> set[str]:
+    """Return the modules that a fresh process imports for a command line."""
+    code = (
+        "import sys; sys.argv = ['scenario', *sys.argv[1:]]\n"
+        "from runner.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
+    )
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return set(done.stderr.split())
+
+
+def test_help_imports_neither_numpy_nor_torch_nor_rich() -> None:
+    assert {"numpy", "torch", "rich", "yaml"}.isdisjoint(imported("--help"))
+
+
+def test_check_never_imports_torch() -> None:
+    modules = imported("check", "good.yaml")
+    assert "numpy" in modules
+    assert "torch" not in modules

@@ -1,0 +1,224 @@
+"""The whole way, with an executor that does as the reference predicts."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.pipeline import Outcome, Result, Selection, check, run
+from runner.problems import LaunchError, ScenarioError, UnsupportedError
+from runner.selection import keyword_matcher
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from runner.plan import Plan
+    from runner.scenario import Scenario
+    from runner.trace import Trace
+
+GOOD = """\
+world_size: 2
+tags: [TAG]
+tensors: {x: [1, 2]}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: [2, 4]}
+"""
+WRONG = GOOD.replace("[2, 4]", "[2, 5]")
+INVALID = "world_size: two\nstep: []\n"
+
+
+@dataclass
+class Listening:
+    """Keeps what the pipeline says."""
+
+    total: int | None = None
+    begun: list[str] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+
+    def begin(self, total: int) -> None:
+        """Keep the total."""
+        self.total = total
+
+    def running(self, scenario: Scenario) -> None:
+        """Keep the case."""
+        self.begun.append(scenario.case)
+
+    def finish(self, result: Result) -> None:
+        """Keep the result."""
+        self.results.append(result)
+
+
+@dataclass
+class Obedient:
+    """An executor whose runs are as predicted, or that raises what it is told for a case."""
+
+    ran: list[str] = field(default_factory=list)
+    raising: dict[str, BaseException] = field(default_factory=dict)
+    started: int = 0
+    ended: int = 0
+
+    @contextmanager
+    def launch(self) -> Iterator[Obedient]:
+        """Count starts and ends."""
+        self.started += 1
+        try:
+            yield self
+        finally:
+            self.ended += 1
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Do as predicted."""
+        case = plan.scenario.case
+        if case in self.raising:
+            raise self.raising[case]
+        self.ran.append(case)
+        return replace(predicted, backend="gloo", diagnoses=(), open=())
+
+
+def written(folder: Path, **files: str) -> Selection:
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text.replace("TAG", name), encoding="utf-8")
+    return Selection(paths=(str(folder),))
+
+
+def went(
+    selection: Selection, executor: Obedient, *, stop_at_failure: bool = False
+) -> tuple[Outcome, Listening]:
+    listening = Listening()
+    outcome = run(selection, executor.launch, listening, stop_at_failure=stop_at_failure)
+    return outcome, listening
+
+
+def statuses(outcome: Outcome) -> dict[str, str]:
+    return {result.case: result.verdict.status for result in outcome.results}
+
+
+def test_scenarios_run_in_the_order_of_their_files(tmp_path: Path) -> None:
+    executor = Obedient()
+    outcome, listening = went(written(tmp_path, b=GOOD, a=GOOD), executor)
+    assert executor.ran == ["a", "b"]
+    assert outcome.exit_code == 0
+    assert listening.total == 2
+    assert listening.begun == ["a", "b"]
+    assert (executor.started, executor.ended) == (1, 1)
+
+
+def test_with_an_invalid_file_nothing_starts(tmp_path: Path) -> None:
+    executor = Obedient()
+    outcome, _ = went(written(tmp_path, good=GOOD, bad=INVALID), executor)
+    assert executor.started == 0
+    assert [result.verdict.status for result in outcome.results] == ["INVALID"]
+    assert len(outcome.results[0].verdict.problems) > 1
+    assert outcome.exit_code == 2
+
+
+def test_a_value_that_cannot_be_computed_keeps_everything_from_running(tmp_path: Path) -> None:
+    executor = Obedient()
+    bad = GOOD.replace("[1, 2]", '"full(2, 1 // rank)"')
+    outcome, _ = went(written(tmp_path, good=GOOD, bad=bad), executor)
+    assert executor.ran == []
+    assert outcome.exit_code == 2
+
+
+def test_what_is_statically_wrong_is_not_run(tmp_path: Path) -> None:
+    executor = Obedient()
+    outcome, _ = went(written(tmp_path, good=GOOD, wrong=WRONG), executor)
+    assert executor.ran == ["good"]
+    assert statuses(outcome) == {"good": "PASSED", "wrong": "FAILED"}
+    assert outcome.exit_code == 1
+
+
+def test_a_run_stops_at_the_first_failure_where_asked(tmp_path: Path) -> None:
+    executor = Obedient()
+    outcome, _ = went(written(tmp_path, a=WRONG, b=GOOD), executor, stop_at_failure=True)
+    assert statuses(outcome) == {"a": "FAILED"}
+
+
+def test_what_a_backend_cannot_do_is_unsupported_and_not_passed(tmp_path: Path) -> None:
+    executor = Obedient(raising={"a": UnsupportedError("no tags on this backend")})
+    outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD), executor)
+    assert statuses(outcome) == {"a": "UNSUPPORTED", "b": "PASSED"}
+    assert outcome.results[0].verdict.reason == "no tags on this backend"
+    assert outcome.exit_code == 0
+
+
+def test_a_launch_that_fails_is_inconclusive_and_the_rest_goes_on(tmp_path: Path) -> None:
+    executor = Obedient(raising={"a": LaunchError("no port is free")})
+    outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD), executor)
+    assert statuses(outcome) == {"a": "INCONCLUSIVE", "b": "PASSED"}
+    assert outcome.exit_code == 3
+
+
+def test_an_interrupt_keeps_the_results_so_far(tmp_path: Path) -> None:
+    executor = Obedient(raising={"b": KeyboardInterrupt()})
+    outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD, c=GOOD), executor)
+    assert statuses(outcome) == {"a": "PASSED"}
+    assert outcome.interrupted
+    assert outcome.exit_code == 130
+    assert executor.ended == 1
+
+
+def test_no_tensor_outlives_its_case(tmp_path: Path) -> None:
+    outcome, listening = went(written(tmp_path, a=GOOD), Obedient())
+    (kept,) = outcome.results
+    for trace in (kept.verdict.predicted, kept.verdict.observed):
+        assert trace is not None
+        assert all(not rank.initial for rank in trace.ranks)
+        assert all(not event.writes for rank in trace.ranks for event in rank.events)
+    shown = listening.results[0].verdict.predicted
+    assert shown is not None
+    assert shown.ranks[0].events[0].writes
+
+
+def test_check_starts_nothing_and_judges_everything(tmp_path: Path) -> None:
+    listening = Listening()
+    outcome = check(written(tmp_path, a=GOOD, b=WRONG, c=INVALID), listening)
+    assert sorted(result.verdict.status for result in outcome.results) == [
+        "FAILED",
+        "INVALID",
+        "PASSED",
+    ]
+    assert outcome.exit_code == 2
+
+
+def test_tags_and_words_select_cases(tmp_path: Path) -> None:
+    selection = written(tmp_path, sums=GOOD, others=GOOD)
+    tagged = check(replace(selection, tags=("sums",)), Listening())
+    assert list(statuses(tagged)) == ["sums"]
+    worded = check(replace(selection, keyword="not sums and yaml"), Listening())
+    assert list(statuses(worded)) == ["others"]
+    assert check(replace(selection, keyword="nothing"), Listening()).exit_code == 5
+
+
+def test_a_keyword_that_cannot_be_read_is_a_fault_of_the_command_line(tmp_path: Path) -> None:
+    selection = replace(written(tmp_path, a=GOOD), keyword="a and")
+    with pytest.raises(ScenarioError) as raised:
+        check(selection, Listening())
+    assert raised.value.problems[0].code == "bad_keyword"
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "selected"),
+    [
+        ("sum", "all_sum", True),
+        ("sum and all", "all_sum", True),
+        ("sum and not all", "all_sum", False),
+        ("sum or other", "other", True),
+        ("not (sum or other)", "third", True),
+        ("not not sum", "sum", True),
+        ("SUM", "sum", True),
+    ],
+)
+def test_keywords_combine_as_in_pytest(words: str, text: str, selected: bool) -> None:  # noqa: FBT001 -- a parameter of the table
+    assert keyword_matcher(words)(text) is selected
+
+
+@pytest.mark.parametrize("words", ["and", "a and", "(a", "a)", "a b", "not", "()"])
+def test_a_keyword_that_makes_no_sense_is_refused(words: str) -> None:
+    with pytest.raises(ValueError, match=r"word|parenthesis|expected"):
+        keyword_matcher(words)
