@@ -20,6 +20,7 @@ import sys
 import threading
 import warnings
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -165,7 +166,7 @@ class Worker:
     def _start(self, order: Order, name: str) -> World:
         for module in order.plugins:
             if module not in self._plugins:
-                importlib.import_module(module)
+                _import_plugin(module)
                 self._plugins.add(module)
         require_known(torch, order.backend)
         device = self._device(order)
@@ -202,6 +203,14 @@ class Worker:
         """Give the account of a process that is being aborted."""
         if self._running is not None:
             self._running.tell("died", "SIGABRT", notes=(self._stderr.tail(),))
+
+
+def _import_plugin(module: str) -> None:
+    """Import a module that may register a backend: installed, or in the current folder."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    importlib.import_module(module)
 
 
 def die(how: str) -> NoReturn:

@@ -45,7 +45,7 @@ def unable(findings: Findings) -> Exception:
     kind = UnsupportedError if first.unsupported else LaunchError
     if first.unsupported:
         return kind(first.reason)
-    return kind(f"rank {first.rank} could not make the process group: {first.reason}")
+    return kind(f"rank {first.rank} could not start: {first.reason}")
 
 
 def _rank(rank: int, findings: Findings) -> RankTrace:

@@ -52,7 +52,5 @@ def analysed(tmp_path: Path) -> Callable[[str], Analysed]:
 
 
 @pytest.fixture
-def observe(
-    launcher: Launcher, analysed: Callable[[str], Analysed]
-) -> Callable[[str], Trace]:
+def observe(launcher: Launcher, analysed: Callable[[str], Analysed]) -> Callable[[str], Trace]:
     return lambda text: analysed(text).run_on(launcher)

@@ -16,8 +16,8 @@ from runner.problems import LaunchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from conftest import Analysed
     from runner.trace import Trace
+    from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch
 

@@ -1,0 +1,92 @@
+"""Backends: torch's own, one that a plugin registers, one that is not there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.execution import Launcher, LaunchOptions
+from runner.problems import LaunchError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.torch.conftest import Analysed
+
+pytestmark = pytest.mark.torch
+
+SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
+
+#: a third party's module: a backend of its own name, on Gloo's transport
+PLUGIN = """\
+import torch.distributed as dist
+
+
+def make(store, rank, size, timeout):
+    return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+
+dist.Backend.register_backend("borrowed", make, devices=["cpu"])
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "borrowed_backend.py").write_text(PLUGIN, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    return "borrowed_backend"
+
+
+def test_a_backend_that_a_plugin_registers_runs_scenarios(
+    plugin: str, analysed: Callable[[str], Analysed]
+) -> None:
+    with Launcher(LaunchOptions(backend="borrowed", plugins=(plugin,))) as launcher:
+        trace = analysed(SUM).run_on(launcher)
+    assert trace.backend == "borrowed"
+    assert trace.ranks[0].events[0].writes["x"].tolist() == [2]
+
+
+def test_a_backend_that_torch_lacks_is_named_and_others_go_on(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    with Launcher(LaunchOptions(backend="glooo")) as launcher:
+        for _ in range(2):
+            with pytest.raises(LaunchError, match=r"no backend 'glooo'; it knows .*gloo"):
+                analysed(SUM).run_on(launcher)
+
+
+def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], Analysed]) -> None:
+    with (
+        Launcher(LaunchOptions(plugins=("no_such_plugin",))) as launcher,
+        pytest.raises(LaunchError, match="No module named 'no_such_plugin'"),
+    ):
+        analysed(SUM).run_on(launcher)
+
+
+def test_nccl_without_a_gpu_is_refused(analysed: Callable[[str], Analysed]) -> None:
+    import torch  # noqa: PLC0415 -- only to know whether this machine has what is refused
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with (
+        Launcher(LaunchOptions(backend="nccl")) as launcher,
+        pytest.raises(LaunchError, match="--backend gloo"),
+    ):
+        analysed(SUM).run_on(launcher)
+
+
+def test_a_scenario_meant_for_another_backend_is_unsupported(
+    launcher: Launcher, analysed: Callable[[str], Analysed]
+) -> None:
+    with pytest.raises(UnsupportedError, match="meant for nccl"):
+        analysed(SUM + "backends: [nccl]\n").run_on(launcher)
+
+
+def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], Analysed]) -> None:
+    with (
+        Launcher(LaunchOptions(max_ranks=1)) as launcher,
+        pytest.raises(LaunchError, match="--max-ranks"),
+    ):
+        analysed(SUM).run_on(launcher)

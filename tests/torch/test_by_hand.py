@@ -1,0 +1,80 @@
+"""`torchrun -m runner.worker`: the same results, reports and exit codes as `scenario run`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+SUM = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [2]}}]\n"
+HANG = """\
+world_size: 2
+timeout: 600s
+tensors: {x: [1], y: [0]}
+steps:
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect: {outcome: deadlock, diagnosis: circular_wait}
+"""
+#: what only a run can tell: no collective is that fast
+WRONG = SUM.replace("{x: [2]}", "{elapsed: {max: 1us}}")
+WIDE = SUM.replace("world_size: 2", "world_size: 3").replace("x: [2]", "x: [3]")
+
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+WORKER = [*TORCHRUN, "-m", "runner.worker"]
+RUN = ["-c", "from runner.cli import main; main()", "run"]
+
+
+def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
+    report = folder / "result.json"
+    finished = subprocess.run(
+        [sys.executable, *arguments, str(folder), "--json", str(report)],
+        capture_output=True,
+        timeout=120,
+        check=False,
+    )
+    assert report.exists(), finished.stderr.decode()
+    told = json.loads(report.read_text(encoding="utf-8"))
+    return finished.returncode, {result["case"]: result for result in told["results"]}
+
+
+@pytest.mark.parametrize("with_failure", [False, True])
+def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure: bool) -> None:
+    files = {"sum": SUM, "hang": HANG} | ({"wrong": WRONG} if with_failure else {})
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    near_code, near = results(RUN, tmp_path)
+    far_code, far = results(WORKER, tmp_path)
+    assert near_code == far_code == int(with_failure)
+    assert near.keys() == far.keys() == files.keys()
+    for case in files:
+        assert near[case]["verdict"] == far[case]["verdict"]
+        assert near[case]["observed"]["outcome"] == far[case]["observed"]["outcome"]
+        assert near[case]["observed"].get("blocked") == far[case]["observed"].get("blocked")
+
+
+def test_a_scenario_too_wide_for_the_launch_is_unsupported(tmp_path: Path) -> None:
+    (tmp_path / "wide.yaml").write_text(WIDE, encoding="utf-8")
+    code, far = results(WORKER, tmp_path)
+    assert far["wide"]["verdict"] == "UNSUPPORTED"
+    assert code == 0
+
+
+def test_without_a_launch_the_worker_says_how_to_start_one() -> None:
+    finished = subprocess.run(
+        [sys.executable, "-m", "runner.worker", "scenarios"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 1
+    assert "torchrun --nproc-per-node 4 -m runner.worker" in finished.stderr

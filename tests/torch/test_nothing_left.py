@@ -1,0 +1,109 @@
+"""No process, port or file outlives a run, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+#: seconds after which nothing may be left
+GONE_S = 5.0
+
+BUSY = """\
+world_size: 4
+timeout: 600s
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, sleep: 60s}
+  - all_reduce: {tensor: x}
+"""
+
+
+def of_run(mark: str) -> list[int]:
+    """Return the processes that carry `mark` in their environment: the run and all its own."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if state != "Z" and mark.encode() in environment:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> tuple[subprocess.Popen[bytes], str]:
+    path = tmp_path / "busy.yaml"
+    path.write_text(BUSY, encoding="utf-8")
+    files = tmp_path / "tmp"
+    files.mkdir()
+    mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
+    name, _, value = mark.partition("=")
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from runner.cli import main; main()", "run", str(path)],
+        env={**os.environ, name: value, "TMPDIR": str(files)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    return process, mark
+
+
+def children_of(mark: str, count: int) -> Callable[[], bool]:
+    return lambda: len(of_run(mark)) >= count
+
+
+@pytest.mark.parametrize("moment", ["while torch is imported", "while workers run"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_launcher_that_ends_takes_everything_with_it(
+    number: signal.Signals, moment: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
+) -> None:
+    process, mark = run
+    everybody = 6 if moment == "while workers run" else 2
+    assert until(children_of(mark, everybody), 60)
+    time.sleep(0.3)
+    process.send_signal(number)
+    assert until(lambda: not set(of_run(mark)) - {process.pid}, GONE_S)
+    output, _ = process.communicate(timeout=GONE_S)
+    assert of_run(mark) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    if number != signal.SIGKILL:
+        assert process.returncode == 130, output.decode()
+
+
+@pytest.mark.parametrize("victim", ["host", "worker"])
+def test_a_killed_process_behind_the_run_leaves_nothing(
+    victim: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
+) -> None:
+    process, mark = run
+    assert until(children_of(mark, 6), 60)
+    time.sleep(0.5)
+    _, host, *workers = of_run(mark)
+    os.kill(host if victim == "host" else workers[-1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode in {1, 3}, output.decode()
+    assert until(lambda: of_run(mark) == [], GONE_S)
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not list(Path(tempfile.gettempdir()).glob(f"*{mark.partition('=')[2]}*"))
