@@ -79,7 +79,9 @@ def _depends_on_rank(form: Form) -> bool:
 
 
 def _listed(value: Any) -> Any:  # noqa: ANN401 -- whatever an expression yields
-    return list(value) if isinstance(value, range | tuple) else value
+    if isinstance(value, range | tuple):
+        return list(value)
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _ranks(value: Any, form: Form, spec: GroupSpec) -> list[int]:  # noqa: ANN401

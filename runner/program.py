@@ -8,6 +8,7 @@ remembers; it communicates nothing, and it learns nothing of other ranks.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.operations.base import Entry, Undefined
@@ -180,7 +181,7 @@ class Process:
         for name, form in scenario.tensors.items():
             value = self.tensor_value(form, dtype=DEFAULT_DTYPE)
             if value is not None:
-                self.assign(name, value)
+                self._guarded(partial(self.assign, name, value), form.mark)
 
     def hold(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Let `name` hold `value` itself, without a copy."""
@@ -192,7 +193,7 @@ class Process:
         """Let `name` hold a copy of the form's value; undefined if what it was made of is."""
         noted = len(self.undefined_reads)
         value = self.tensor_value(form, dtype=None)
-        self.assign(name, value)
+        self._guarded(lambda: self.assign(name, value), form.mark)
         if len(self.undefined_reads) > noted:
             self.undefined[name] = self.undefined_reads[-1][1]
 
@@ -208,7 +209,7 @@ class Process:
 
     # ------------------------------------------------------------------ evaluation
 
-    def evaluate(self, form: Form | None) -> Any:  # noqa: ANN401, PLR0911 -- one return a form
+    def evaluate(self, form: Form | None) -> Any:  # noqa: ANN401 -- a value has any type
         """Return the value of a form on this rank now; None where it has no value here.
 
         Raises ScenarioError where it cannot be computed. A read of a value that an operation left
@@ -331,9 +332,12 @@ class Process:
         if param.kind in {"tensor", "tensors", "tensor_lists"}:
             hidden, self.undefined = self.undefined, {}
             try:
-                return self._tensor_argument(param.kind, form)
+                value = self._tensor_argument(param.kind, form)
             finally:
                 self.undefined = hidden
+            if not self._has_depth(value, _DEPTHS[param.kind]):
+                raise ScenarioError([_wrong_value(param, form.mark, self.rank)])
+            return value
         value = self.evaluate(form)
         if value is None:
             return param.default
@@ -345,6 +349,19 @@ class Process:
             return self._guarded(lambda: float(value), form.mark)
         return value
 
+    def _data_at(self, depth: int, value: Any) -> Any:  # noqa: ANN401
+        if depth == 0:
+            return None if value is None else self.arrays.array(value, DEFAULT_DTYPE)
+        return [self._data_at(depth - 1, item) for item in value]
+
+    def _has_depth(self, value: object, depth: int) -> bool:
+        """Whether a value is a tensor (depth 0), a list of tensors (1), or a list of lists (2)."""
+        if value is None:
+            return True
+        if depth == 0:
+            return self.arrays.is_array(value)
+        return isinstance(value, list) and all(self._has_depth(item, depth - 1) for item in value)
+
     def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
         if kind == "tensor":
             return self.tensor_value(form, dtype=None)
@@ -353,10 +370,10 @@ class Process:
             inner = "tensor" if kind == "tensors" else "tensors"
             return [self._tensor_argument(inner, item) for item in chosen.items]
         if isinstance(chosen, Constant) and isinstance(chosen.value, list):
-            make = self.arrays.array
-            if kind == "tensors":
-                return [make(item, DEFAULT_DTYPE) for item in chosen.value]
-            return [[make(item, DEFAULT_DTYPE) for item in row] for row in chosen.value]
+            depth = 0 if kind == "tensors" else 1
+            return self._guarded(
+                lambda: [self._data_at(depth, item) for item in chosen.value], chosen.mark
+            )
         return self.evaluate(chosen)
 
     def roots(self, form: Form | None) -> frozenset[str]:
@@ -461,7 +478,15 @@ class Process:
         if step.expect is None:
             return {}
         keys = (value.key for value in step.expect.values if not value.key.before)
-        return {key.text: self.evaluate(key) for key in keys if key.text not in self.scope}
+        return {
+            key.text: self._kept(self.evaluate(key)) for key in keys if key.text not in self.scope
+        }
+
+    def _kept(self, value: Any) -> Any:  # noqa: ANN401
+        """Return a value that later steps cannot change: a key such as `x[0]` is a view."""
+        if isinstance(value, list):
+            return [self._kept(item) for item in value]
+        return self.arrays.copy(value) if self.arrays.is_array(value) else value
 
 
 def roots_of(form: Form | None) -> frozenset[str]:
@@ -478,6 +503,21 @@ def roots_of(form: Form | None) -> frozenset[str]:
             return frozenset().union(*parts, roots_of(form.otherwise))
         case _:
             return frozenset()
+
+
+_DEPTHS = {"tensor": 0, "tensors": 1, "tensor_lists": 2}
+_WANTED = {"tensor": "a tensor", "tensors": "a list of tensors"}
+
+
+def _wrong_value(param: Param, mark: Mark | None, rank: int) -> Problem:
+    """Return the problem for a tensor where a list of tensors is wanted, or the reverse."""
+    wanted = _WANTED.get(param.kind, "a list of lists of tensors")
+    return Problem(
+        code="wrong_type",
+        message=f"`{param.name}` is not {wanted} on rank {rank}",
+        mark=mark,
+        hint="a list of tensors is `[x, y]`, or an expression: `[zeros(2) for i in range(4)]`",
+    )
 
 
 def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:

@@ -124,7 +124,9 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
         return ElapsedBounds(mark=node.mark)
     found: dict[str, Form] = {}
     for key, value in node.entries:
-        if key_text(key) in _BOUNDS:
+        if isinstance(value, Scalar) and value.value is None:
+            context.faults.add("missing_value", "no duration is stated here", value.mark)
+        elif key_text(key) in _BOUNDS:
             found[f"{key_text(key)}_s"] = durations.seconds(
                 value, context, what=f"`{key_text(key)}`"
             )
