@@ -85,6 +85,13 @@ READING: tuple[Explanation, ...] = (
         "world_size: 2\nworld_size: 3\nsteps:\n  - barrier: {}\n",
     ),
     _problem(
+        "bad_key",
+        "A mapping stands where a key belongs.",
+        "A key is a name, a number, or a list of ranks.",
+        "write the key as a name; often a brace is one too many.",
+        "world_size: 2\nsteps:\n  - barrier: {}\n{a: 1}: 2\n",
+    ),
+    _problem(
         "merge_key",
         "`<<` is no key of YAML 1.2.",
         "It is an extension of YAML 1.1.",
