@@ -277,7 +277,7 @@ class Collective(Operation):
 
         The default: all of them, because the result depends on every contribution.
         """
-        return frozenset(range(entry.size))
+        return everyone(entry.size)
 
     def disagreements(self, entries: Sequence[Entry]) -> list[Disagreement]:
         """Return what the members' arguments disagree on; `entries` in group order.
@@ -382,6 +382,12 @@ class ProgramError(Exception):
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype; NumPy builds it anew each time it is asked."""
     return dtype.name
+
+
+@cache
+def everyone(size: int) -> frozenset[int]:
+    """Return the group ranks of all members: the same object for the same size."""
+    return frozenset(range(size))
 
 
 def operation_named(name: str) -> Operation:

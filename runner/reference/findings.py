@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from runner.reference.waits import Edge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -11,7 +15,8 @@ class Finding:
 
     `name` is one of :data:`runner.scenario.DIAGNOSES`; `index` and `iteration` the step where it
     shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
-    An `optional` one follows from a fault that the scenario itself asks for.
+    `path` are the waits that explain it, edge by edge. An `optional` one follows from a fault that
+    the scenario itself asks for.
     """
 
     name: str
@@ -23,3 +28,4 @@ class Finding:
     odd: tuple[int, ...] = ()
     also: tuple[str, ...] = ()
     optional: bool = False
+    path: tuple[Edge, ...] = ()

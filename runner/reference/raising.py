@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from runner.operations.base import Undefined
 from runner.reference.findings import Finding
 from runner.reference.matching import Joining, Posted
-from runner.reference.waits import edges_of
+from runner.reference.waits import needs_of
 from runner.scenario import PerRank, RaiseSpec
 from runner.trace import Failure
 
@@ -121,13 +121,24 @@ def give_up(simulation: Simulation) -> bool:
     """Nothing moves: let those raise who wait for the gone, or are expected to raise."""
     gone = {state.rank for state in simulation.ranks if state.state in {"raised", "died"}}
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
-    raising = [(state, kinds) for state in stuck if (kinds := _kinds(simulation, state, gone))]
+    orphans = _orphans(simulation, stuck, gone) if gone else set()
+    raising = [(state, kinds) for state in stuck if (kinds := _kinds(simulation, state, orphans))]
     for state, kinds in raising:
         _abandon(simulation, state, kinds)
     return bool(raising)
 
 
-def _kinds(simulation: Simulation, state: RankState, gone: set[int]) -> tuple[str, ...]:
+def _orphans(simulation: Simulation, stuck: list[RankState], gone: set[int]) -> set[int]:
+    """Return the stuck ranks that wait for a rank that is gone."""
+    return {
+        post.rank
+        for need in needs_of(simulation, stuck)
+        if not gone.isdisjoint(need.peers)
+        for post in need.waiters
+    }
+
+
+def _kinds(simulation: Simulation, state: RankState, orphans: set[int]) -> tuple[str, ...]:
     call = state.call
     assert call is not None  # noqa: S101 -- a blocked rank stands in a call
     at_end = simulation.plan.scenario.expect.at_end
@@ -135,8 +146,7 @@ def _kinds(simulation: Simulation, state: RankState, gone: set[int]) -> tuple[st
         kinds = tuple(kind for kind in stated if kind in STUCK_KINDS)
         if kinds:
             return kinds
-    waits_for = {edge.peer for edge in edges_of(simulation, state)}
-    return WAITING_KINDS if waits_for & gone else ()
+    return WAITING_KINDS if state.rank in orphans else ()
 
 
 def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from runner.program import Arrays
     from runner.reference.matching import Posted
     from runner.reference.state import Reading
-    from runner.reference.waits import Edge
+    from runner.reference.waits import Need
     from runner.trace import Event
 
 
@@ -36,7 +36,7 @@ class Rest:
 
     simulation: Simulation
     findings: tuple[Finding, ...]
-    edges: tuple[Edge, ...]
+    needs: tuple[Need, ...]
 
     @property
     def outcome(self) -> str:
@@ -61,8 +61,8 @@ def rest(
     simulation = Simulation(
         plan, arrays, reading=reading, schedule=schedule, max_steps=max_steps
     ).run()
-    found, edges = faults(simulation)
-    return Rest(simulation=simulation, findings=tuple(found), edges=tuple(edges))
+    found, needs = faults(simulation)
+    return Rest(simulation=simulation, findings=tuple(found), needs=tuple(needs))
 
 
 def explored(

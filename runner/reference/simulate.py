@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
+from runner.reference.diagnosing import diagnosed
 from runner.reference.schedules import Rest, agreed, explored, race, rest
 from runner.reference.state import Reading
-from runner.trace import Diagnosis, Event, RankTrace, Trace, Wait
+from runner.trace import Event, RankTrace, Trace
 
 if TYPE_CHECKING:
     from runner.plan import Plan
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from runner.reference.findings import Finding
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
-    from runner.reference.waits import Edge
 
 Place = tuple[int, tuple[int, ...]]
 
@@ -63,8 +63,8 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
             _rank_trace(state, events[state.rank], tuple(sorted(may_block.get(state.rank, ()))))
             for state in main.simulation.ranks
         ),
-        diagnoses=diagnosed(findings, main.edges),
-        waits=tuple(edge.wait() for edge in main.edges),
+        diagnoses=diagnosed(findings, main.needs),
+        waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
@@ -159,56 +159,3 @@ def _waits_for_it(simulation: Simulation, rank: int, handle: str | None) -> set[
         for event in simulation.ranks[rank].events
         if event.label.startswith("wait ") and handle in event.label[5:].split(", ")
     }
-
-
-def diagnosed(
-    findings: list[Finding], edges: tuple[Edge, ...] | list[Edge]
-) -> tuple[Diagnosis, ...]:
-    """Put findings into the trace's words: one diagnosis a name and fault, first step first."""
-    waits = [edge.wait() for edge in edges]
-    numbers: dict[str, int] = {}
-    merged: dict[tuple[str, str], Finding] = {}
-    for finding in findings:
-        key = (finding.name, finding.kind)
-        known = merged.get(key)
-        if known is None:
-            merged[key] = finding
-        else:
-            merged[key] = replace(known, ranks=tuple(sorted({*known.ranks, *finding.ranks})))
-    first: dict[str, int] = {}
-    for finding in merged.values():
-        first[finding.kind] = min(finding.index, first.get(finding.kind, finding.index))
-    ordered = sorted(
-        merged.values(),
-        key=lambda finding: (
-            first[finding.kind],
-            finding.kind,
-            _RANKING.get(finding.name, 0),
-            finding.index,
-        ),
-    )
-    for finding in ordered:
-        numbers.setdefault(finding.kind, len(numbers))
-    return tuple(
-        Diagnosis(
-            name=finding.name,
-            prose=finding.prose,
-            index=finding.index,
-            iteration=finding.iteration,
-            ranks=finding.ranks,
-            odd=finding.odd,
-            waits=_concerned(waits, finding),
-            finding=numbers[finding.kind],
-            also=finding.also,
-            optional=finding.optional,
-        )
-        for finding in ordered
-    )
-
-
-#: among the names of one fault: which comes first, which follow the one they accompany
-_RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
-
-
-def _concerned(waits: list[Wait], finding: Finding) -> tuple[Wait, ...]:
-    return tuple(wait for wait in waits if wait.waiter in finding.ranks)

@@ -1,7 +1,9 @@
 """The wait-for graph of a run that stands still, with a cause on every edge.
 
-An edge says which rank cannot move before which other one does what. Whether that ever comes is
-read from the *future* of the other rank: the calls that it would still make if it were freed.
+Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to
+a *need* and from the need to those who could meet it: its size is that of the program, not its
+square. Whether a peer ever comes is read from its *future*: the calls that it would still make if
+it were freed.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from runner.reference.matching import Creating, Joining, Post, Posted
 from runner.trace import Wait
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runner.operations.base import Message
     from runner.program import Call
     from runner.reference.simulation import Simulation
@@ -24,14 +28,16 @@ if TYPE_CHECKING:
 #: how far a stuck rank's future is looked at
 HORIZON = 10_000
 
+#: of the peers that one rank waits for, how many stand in a trace
+SHOWN = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Rank `waiter`, stuck in `post`, waits for rank `peer`; `because` says to do what."""
+    """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
 
-    waiter: int
-    peer: int
     post: Post
+    peer: int
     because: str
     sure: bool = True
 
@@ -39,7 +45,7 @@ class Edge:
         """Return the edge as it stands in a trace."""
         step = self.post.call.step
         return Wait(
-            waiter=self.waiter,
+            waiter=self.post.rank,
             peer=self.peer,
             label=self.post.call.label,
             index=step.index,
@@ -49,46 +55,79 @@ class Edge:
         )
 
 
-def edges_of(simulation: Simulation, state: RankState) -> list[Edge]:
-    """Return what a blocked rank waits for."""
-    found: list[Edge] = []
-    for work in state.waiting:
-        for post in work.posts:
-            if post.done_s is None:
-                found += _edges(simulation, post)
-    return found
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Need:
+    """What some ranks wait for: that each of `peers` does what `because` says.
+
+    `anyone` tells that one of them is enough: a receive from anyone.
+    """
+
+    waiters: tuple[Post, ...]
+    peers: tuple[int, ...]
+    because: str
+    anyone: bool = False
+
+    def edges(self) -> list[Edge]:
+        """Return the first edges of every waiter."""
+        return [
+            Edge(post=post, peer=peer, because=self.because, sure=not self.anyone)
+            for post in self.waiters
+            for peer in self.peers[:SHOWN]
+        ]
 
 
-def _edges(simulation: Simulation, post: Post) -> list[Edge]:
-    if isinstance(post, Joining):
-        operation = post.call.operation
-        assert isinstance(operation, Collective)  # noqa: S101 -- only these join
-        joined = post.meeting.of(operation.name)
-        needs = operation.needs(post.entry)
-        if simulation.reading.strict:
-            needs = frozenset(range(post.meeting.group.size))
-        absent = sorted(needs - joined.keys())
-        because = f"to enter `{operation.label(post.entry)}`"
-        peers = [post.meeting.group.ranks[at] for at in absent]
-        return [Edge(waiter=post.rank, peer=peer, post=post, because=because) for peer in peers]
+def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
+    """Return what blocked ranks wait for, those in one meeting together."""
+    together: dict[tuple[int, str, int], list[Joining]] = {}
+    found: list[Need] = []
+    for state in states:
+        for work in state.waiting:
+            for post in work.posts:
+                if post.done_s is not None:
+                    continue
+                if isinstance(post, Joining):
+                    operation = _collective(post)
+                    key = (id(post.meeting), operation.name, id(operation.needs(post.entry)))
+                    together.setdefault(key, []).append(post)
+                else:
+                    found.append(_alone(simulation, post))
+    return [*(_meeting_need(simulation, posts) for posts in together.values()), *found]
+
+
+def _collective(post: Joining) -> Collective:
+    assert isinstance(post.call.operation, Collective)  # noqa: S101 -- only these join
+    return post.call.operation
+
+
+def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
+    first = posts[0]
+    operation, group = _collective(first), first.meeting.group
+    joined = first.meeting.of(operation.name)
+    needs = operation.needs(first.entry)
+    absent = [
+        rank
+        for at, rank in enumerate(group.ranks)
+        if at not in joined and (simulation.reading.strict or at in needs)
+    ]
+    because = f"to enter `{operation.label(first.entry)}`"
+    return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
+
+
+def _alone(simulation: Simulation, post: Post) -> Need:
     if isinstance(post, Posted):
         because = "to receive" if post.message.sends else "to send"
         if post.message.peer is not None:
-            peers = [post.message.peer]
-        else:
-            peers = [rank for rank in post.group.ranks if rank != post.rank]
-        sure = post.message.peer is not None
-        return [
-            Edge(waiter=post.rank, peer=peer, post=post, because=because, sure=sure)
-            for peer in peers
-        ]
+            return Need(waiters=(post,), peers=(post.message.peer,), because=because)
+        others = tuple(rank for rank in post.group.ranks if rank != post.rank)
+        return Need(waiters=(post,), peers=others, because=because, anyone=True)
     assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
     here = simulation.creations.at(post.ordinal)
-    return [
-        Edge(waiter=post.rank, peer=peer, post=post, because="to create the same group")
+    absent = tuple(
+        peer
         for peer in post.group.ranks
         if peer not in here or here[peer].group.ranks != post.group.ranks
-    ]
+    )
+    return Need(waiters=(post,), peers=absent, because="to create the same group")
 
 
 class Futures:
@@ -126,16 +165,15 @@ class Futures:
             pass  # what lies behind needs values that never come
         return found
 
-    def brings(self, edge: Edge) -> str:
+    def brings(self, post: Post, peer: int) -> str:
         """Return `late` if the peer would come, `never`, or `other`: it would do something else."""
-        post, peer = edge.post, edge.peer
         if peer not in range(len(self._simulation.ranks)):
             return "never"
         if isinstance(post, Joining):
             return self._joins(post, peer)
         if isinstance(post, Posted):
             wanted = [message for call in self.of(peer) for message in messages_of(call)]
-            return "late" if any(_answers(post, peer, message) for message in wanted) else "never"
+            return "late" if any(_answers(post, message) for message in wanted) else "never"
         assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
         return self._creates(post, peer)
 
@@ -169,8 +207,7 @@ def messages_of(call: Call) -> tuple[Message, ...]:
     return operation.messages(call.entry)
 
 
-def _answers(post: Posted, peer: int, message: Message) -> bool:
-    del peer
+def _answers(post: Posted, message: Message) -> bool:
     return (
         message.sends != post.message.sends
         and message.tag == post.message.tag
@@ -178,59 +215,9 @@ def _answers(post: Posted, peer: int, message: Message) -> bool:
     )
 
 
-def cycles(edges: list[Edge]) -> list[list[Edge]]:
-    """Return the edges of each ring of ranks that wait for one another (Tarjan's components)."""
-    follows: dict[int, list[Edge]] = {}
-    for edge in edges:
-        follows.setdefault(edge.waiter, []).append(edge)
-    component = _components(follows)
-    rings: dict[int, list[Edge]] = {}
-    for edge in edges:
-        mine = component.get(edge.waiter)
-        if mine is not None and mine == component.get(edge.peer):
-            rings.setdefault(mine, []).append(edge)
-    return [rings[key] for key in sorted(rings)]
-
-
-def _components(follows: dict[int, list[Edge]]) -> dict[int, int]:
-    """Return rank -> its strongly connected component, named by its smallest rank.
-
-    Kosaraju's two passes, iterative because a world may be deeper than Python's stack.
-    """
-    back: dict[int, list[int]] = {}
-    for edges in follows.values():
-        for edge in edges:
-            back.setdefault(edge.peer, []).append(edge.waiter)
-    component: dict[int, int] = {}
-    for root in reversed(_finishing_order(follows)):
-        if root in component:
-            continue
-        members, frontier = [root], [root]
-        component[root] = root
-        while frontier:
-            for other in back.get(frontier.pop(), ()):
-                if other not in component:
-                    component[other] = root
-                    members.append(other)
-                    frontier.append(other)
-        component.update(dict.fromkeys(members, min(members)))
-    return component
-
-
-def _finishing_order(follows: dict[int, list[Edge]]) -> list[int]:
-    """Return the ranks in the order in which a depth-first walk leaves them."""
-    order: list[int] = []
-    seen: set[int] = set()
-    for root in sorted(follows):
-        stack = [] if root in seen else [(root, iter(follows[root]))]
-        seen.add(root)
-        while stack:
-            rank, successors = stack[-1]
-            step = next((edge.peer for edge in successors if edge.peer not in seen), None)
-            if step is None:
-                order.append(rank)
-                stack.pop()
-            else:
-                seen.add(step)
-                stack.append((step, iter(follows.get(step, ()))))
-    return order
+def gone(simulation: Simulation, rank: int) -> bool:
+    """Whether a rank ended by a fault or an exception: then its absence is no fault of its own."""
+    if not 0 <= rank < len(simulation.ranks):
+        return False
+    state = simulation.ranks[rank]
+    return state.state in {"raised", "died"} or bool(state.broken)

@@ -1,0 +1,27 @@
+"""Words that several findings share: places, and lists of ranks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runner.reference.matching import Post
+
+#: ranks that are listed one by one
+LISTED = 8
+
+
+def place(post: Post) -> str:
+    """Return ` (file:line)` of a post's step, or nothing."""
+    mark = post.call.step.mark
+    return f" ({mark.short})" if mark else ""
+
+
+def several(numbers: Sequence[int]) -> str:
+    """Return `rank 3`, `ranks 0, 2`, or for many the first few and how many more."""
+    if len(numbers) > LISTED:
+        shown = ", ".join(map(str, numbers[: LISTED - 1]))
+        return f"ranks {shown} and {len(numbers) - LISTED + 1} more"
+    return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
