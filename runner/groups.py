@@ -114,7 +114,7 @@ def _creation(spec: GroupSpec, scenario: Scenario, ranks: _Ranks) -> Creation:
     return _mesh(spec, scenario, shape)
 
 
-def _group(  # noqa: PLR0913 -- the fields of a group
+def _group(
     spec: GroupSpec, scenario: Scenario, *, key: str, name: str, ranks: Sequence[int]
 ) -> Group:
     return Group(

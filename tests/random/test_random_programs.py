@@ -28,7 +28,7 @@ COUNT = int(os.environ.get("RANDOM_PROGRAMS", "100"))
 BOUNDED = settings(
     max_examples=COUNT // 2,
     deadline=None,
-    derandomize=COUNT <= 100,  # noqa: PLR2004 -- the ordinary run is the same every time
+    derandomize=COUNT <= 100,
     database=None,
     phases=(Phase.generate, Phase.shrink),
     suppress_health_check=list(HealthCheck),

@@ -63,8 +63,7 @@ CORRECT = (
     ),
     Program(
         name="any_source_with_one_sender",
-        text=TWO
-        + "- {ranks: 0, send: {tensor: x, dst: 1}}\n- {ranks: 1, recv: {tensor: y}}\n",
+        text=TWO + "- {ranks: 0, send: {tensor: x, dst: 1}}\n- {ranks: 1, recv: {tensor: y}}\n",
     ),
     Program(
         name="new_group_called_by_all",
@@ -127,8 +126,7 @@ WRONG = (
     ),
     Program(
         name="uneven_number_of_steps",
-        text=TWO
-        + "- {for: {i: 'range(2 + rank)'}, steps: [{all_reduce: {tensor: x}}]}\n",
+        text=TWO + "- {for: {i: 'range(2 + rank)'}, steps: [{all_reduce: {tensor: x}}]}\n",
         outcome="deadlock",
         diagnoses=("missing_participant",),
         blocked=(1,),
