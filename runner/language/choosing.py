@@ -109,5 +109,7 @@ def _constant(form: Form) -> Any:  # noqa: ANN401 -- a value has any type
 
 def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant:
     """Note that a node is of the wrong sort."""
-    context.faults.add("wrong_type", f"{what} is {kind_of(node)}, not {wanted}", node.mark)
+    context.faults.add(
+        "wrong_type", f"{what} cannot be {kind_of(node)}", node.mark, f"write {wanted}"
+    )
     return FAILED

@@ -80,7 +80,9 @@ class Composer:
             elif event.implicit[0] and event.tag is None:
                 node.value = resolve_plain(text)
         except ValueError as error:
-            self._problem("bad_scalar", str(error), mark)
+            long = "too long" in str(error)
+            hint = "write it with an exponent: 1e100" if long else None
+            self._problem("bad_scalar", str(error), mark, hint)
         self._anchored(event.anchor, node, 1, 1)
         self._add(node, 1, 1)
 

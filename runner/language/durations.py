@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from runner.language.choosing import per_rank, wrong_type
 from runner.language.expressing import FAILED, constant_value, expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence
 from runner.scenario import Constant
@@ -12,7 +13,6 @@ from runner.scenario import Constant
 if TYPE_CHECKING:
     from runner.language.context import Context
     from runner.scenario import Form
-from runner.language.choosing import per_rank, wrong_type
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(us|ms|s|min|h)")
 

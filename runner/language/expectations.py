@@ -142,7 +142,7 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     low, high = found.get("min_s"), found.get("max_s")
     bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:  # noqa: PLR2004 -- both
-        context.faults.add("bad_value", "`min` is greater than `max`", node.mark)
+        context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
     return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
 
 

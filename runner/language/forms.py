@@ -86,7 +86,12 @@ def _tolerance(node: Node, context: Context, name: str) -> float:
     if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
         return float(given)
     if given is not None:
-        context.faults.add("bad_value", f"{name} must be a number, zero or more", node.mark)
+        context.faults.add(
+            "bad_value",
+            f"{name} must be a number, zero or more",
+            node.mark,
+            f"write `{name}: 1e-3`",
+        )
     return 0.0
 
 

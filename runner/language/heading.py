@@ -56,7 +56,12 @@ def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
     items = node.items if isinstance(node, Sequence) else [node]
     for item in items:
         if not isinstance(item, Scalar) or item.value is None:
-            context.faults.add("wrong_type", f"a tag is {kind_of(item)}, not a word", item.mark)
+            context.faults.add(
+                "wrong_type",
+                f"a tag is {kind_of(item)}, not a word",
+                item.mark,
+                "write `[groups, tutorial]`",
+            )
     return tuple(item.text for item in items if isinstance(item, Scalar))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runner.language.discovery import not_found
 from runner.language.document import scenarios
+from runner.language.hints import hinted
 from runner.language.limits import DEFAULT, Limits
 from runner.language.reader import read_tree
 from runner.problems import Mark, Problem, ScenarioError, Source
@@ -27,9 +28,11 @@ def load(
     all problems of the file and of the files that it uses, sorted by place.
     """
     path = Path(path)
-    content = _content(path, limits)
-    tree = read_tree(str(path), content, limits=limits)
-    return scenarios(tree, path, sets or {}, limits)
+    try:
+        tree = read_tree(str(path), _content(path, limits), limits=limits)
+        return scenarios(tree, path, sets or {}, limits)
+    except ScenarioError as error:
+        raise ScenarioError(hinted(error.problems)) from None
 
 
 def _content(path: Path, limits: Limits) -> bytes:

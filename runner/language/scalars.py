@@ -44,7 +44,7 @@ def resolve_plain(text: str) -> Any:  # noqa: ANN401 -- a scalar has any of five
     for pattern, read in _NUMBERS:
         if pattern.fullmatch(text):
             if len(text) > MAX_DIGITS:
-                message = f"a number of {len(text)} characters"
+                message = f"a number of {len(text)} characters is too long"
                 raise ValueError(message)
             return read(text)
     return text

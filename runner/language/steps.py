@@ -33,7 +33,7 @@ def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> 
 def _steps(node: Node, context: Context) -> list[Step]:
     """Return what one item of the list becomes: a step; for `use` and `for` it may be several."""
     if not isinstance(node, Mapping):
-        hint = None
+        hint = "write `- barrier: {}`, an operation and its arguments"
         if isinstance(node, Scalar) and node.text in BY_NAME:
             hint = f"write `{node.text}: {{}}`"
         context.faults.add(

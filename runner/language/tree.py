@@ -82,7 +82,7 @@ def kind_of(node: Node) -> str:
         return "a mapping"
     match node.value:
         case None:
-            return "nothing"
+            return "empty"
         case bool():
             return f"the boolean {node.text}"
         case int() | float():

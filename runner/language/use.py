@@ -115,7 +115,9 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
             )
     file, given = node.get("file"), node.get("with")
     if not isinstance(file, Scalar) or not isinstance(file.value, str):
-        context.faults.add("missing_key", "this `use` names no `file`", key.mark)
+        context.faults.add(
+            "missing_key", "this `use` names no `file`", key.mark, "write `{file: part.yaml}`"
+        )
         return None
     if isinstance(given, Scalar) and given.value is None:
         given = None

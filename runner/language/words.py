@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.language.choosing import per_rank
 from runner.language.tree import Mapping, Node, Scalar, kind_of
 from runner.scenario import Constant
 
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     from runner.language.context import Context
     from runner.scenario import Form
-from runner.language.choosing import per_rank
 
 
 def fixed(
