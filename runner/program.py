@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.nesting import DEPTHS, data_at, has_depth, wrong_value
 from runner.operations.base import Entry, Undefined
 from runner.plan import WORLD, Group
 from runner.problems import Problem, ScenarioError
@@ -335,8 +336,8 @@ class Process:
                 value = self._tensor_argument(param.kind, form)
             finally:
                 self.undefined = hidden
-            if not self._has_depth(value, _DEPTHS[param.kind]):
-                raise ScenarioError([_wrong_value(param, form.mark, self.rank)])
+            if not has_depth(self.arrays, value, DEPTHS[param.kind]):
+                raise ScenarioError([wrong_value(param, form.mark, self.rank)])
             return value
         value = self.evaluate(form)
         if value is None:
@@ -349,19 +350,6 @@ class Process:
             return self._guarded(lambda: float(value), form.mark)
         return value
 
-    def _data_at(self, depth: int, value: Any) -> Any:  # noqa: ANN401
-        if depth == 0:
-            return None if value is None else self.arrays.array(value, DEFAULT_DTYPE)
-        return [self._data_at(depth - 1, item) for item in value]
-
-    def _has_depth(self, value: object, depth: int) -> bool:
-        """Whether a value is a tensor (depth 0), a list of tensors (1), or a list of lists (2)."""
-        if value is None:
-            return True
-        if depth == 0:
-            return self.arrays.is_array(value)
-        return isinstance(value, list) and all(self._has_depth(item, depth - 1) for item in value)
-
     def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
         if kind == "tensor":
             return self.tensor_value(form, dtype=None)
@@ -370,9 +358,9 @@ class Process:
             inner = "tensor" if kind == "tensors" else "tensors"
             return [self._tensor_argument(inner, item) for item in chosen.items]
         if isinstance(chosen, Constant) and isinstance(chosen.value, list):
-            depth = 0 if kind == "tensors" else 1
+            depth = DEPTHS[kind] - 1
             return self._guarded(
-                lambda: [self._data_at(depth, item) for item in chosen.value], chosen.mark
+                lambda: [data_at(self.arrays, depth, item) for item in chosen.value], chosen.mark
             )
         return self.evaluate(chosen)
 
@@ -503,21 +491,6 @@ def roots_of(form: Form | None) -> frozenset[str]:
             return frozenset().union(*parts, roots_of(form.otherwise))
         case _:
             return frozenset()
-
-
-_DEPTHS = {"tensor": 0, "tensors": 1, "tensor_lists": 2}
-_WANTED = {"tensor": "a tensor", "tensors": "a list of tensors"}
-
-
-def _wrong_value(param: Param, mark: Mark | None, rank: int) -> Problem:
-    """Return the problem for a tensor where a list of tensors is wanted, or the reverse."""
-    wanted = _WANTED.get(param.kind, "a list of lists of tensors")
-    return Problem(
-        code="wrong_type",
-        message=f"`{param.name}` is not {wanted} on rank {rank}",
-        mark=mark,
-        hint="a list of tensors is `[x, y]`, or an expression: `[zeros(2) for i in range(4)]`",
-    )
 
 
 def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
