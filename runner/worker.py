@@ -17,7 +17,6 @@ import pickle
 import signal
 import socket
 import sys
-import threading
 import warnings
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ import torch
 import torch.distributed
 
 from runner.execution.backends import require_known
-from runner.execution.conductor import Conductor
+from runner.execution.front import BYE, Front
 from runner.execution.mailbox import Outbox, arrives
 from runner.execution.orders import STOP, Hello, Order, Unable
 from runner.execution.rank.board import Board
@@ -37,7 +36,6 @@ from runner.execution.rank.program import Broken, Program
 from runner.execution.rank.values import converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World
-from runner.execution.supervisor import Supervisor
 from runner.language.functions import TorchArrays
 from runner.operations.base import Ending
 from runner.problems import LaunchError
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.execution.mailbox import Store
-    from runner.execution.options import LaunchOptions
 
 #: typed as little as torch exports its names
 dist: Any = torch.distributed
@@ -142,7 +139,11 @@ class Worker:
             broken=lambda: self._was_broken(running),
         )
         self._works = program.works
-        self._run(program, running, mail)
+        try:
+            self._run(program, running, mail)
+        except Exception as error:
+            mail.post(Unable(rank=self.rank, reason=f"{type(error).__name__}: {error}"))
+            raise
 
     def _run(self, program: Program, running: Running, mail: Outbox) -> None:
         try:
@@ -258,13 +259,17 @@ def main() -> None:
     connect = partial(Line, dist, f"runner/{launch}")
     if rank == 0:
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    front = Front(connect, size) if rank == 0 else None
+    front = Front(torch, connect().store, size) if rank == 0 else None
     worker = Worker(rank, connect, may_end=lambda: front is None or front.done.is_set())
     if front is not None:
         front.start()
     worker.serve()
-    code = 0 if front is None else front.result()
+    if front is None:
+        worker.store.add(BYE, 1)
+        os._exit(0)
+    code = front.result()
     sys.stdout.flush()
+    sys.stderr.flush()
     del server
     os._exit(code)
 
@@ -279,42 +284,6 @@ def _own_store(rank: int) -> Any:  # noqa: ANN401 -- kept alive by the caller, n
         is_master=True,
         wait_for_workers=False,
     )
-
-
-class Front:
-    """The command line of rank 0, beside its worker: the same way as `scenario run`."""
-
-    def __init__(self, connect: Callable[[], Line], size: int) -> None:
-        """Give orders to `size` ranks over a connection of its own."""
-        self._line = connect()
-        self._size = size
-        self._code = 3
-        self.done = threading.Event()
-
-    def start(self) -> None:
-        """Run the command line in a thread."""
-        threading.Thread(target=self._run, name="front", daemon=True).start()
-
-    def result(self) -> int:
-        """Wait for the end; returns the exit code."""
-        self.done.wait()
-        return self._code
-
-    def _run(self) -> None:
-        from runner.commands.spmd import command  # noqa: PLC0415 -- rank 0 only
-
-        supervisor = Supervisor(self._line.store, dict)
-
-        def conduct(options: LaunchOptions) -> Conductor:
-            return Conductor(torch, supervisor, self._size, options)
-
-        try:
-            command.main(args=sys.argv[1:], prog_name="python -m runner.worker", obj=conduct)
-        except SystemExit as end:
-            self._code = end.code if isinstance(end.code, int) else 1
-        finally:
-            supervisor.dismiss(self._size)
-            self.done.set()
 
 
 if __name__ == "__main__":

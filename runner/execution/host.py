@@ -15,95 +15,20 @@ import queue
 import signal
 import sys
 import threading
-import time
+from contextlib import suppress
 from dataclasses import replace
-from multiprocessing import active_children
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.backends import resolve
-from runner.execution.supervisor import Supervisor
+from runner.execution.launch import ADDRESS, START_S, Launch
 from runner.problems import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
     from runner.execution.orders import Job
 
-#: seconds that workers get to come up
-START_S = 60.0
 #: seconds between two looks of torchrun's agent at its workers
 AGENT_LOOK_S = 0.05
-#: seconds between two looks whether all workers are forked
-FORK_LOOK_S = 0.002
-
-
-class Launch:
-    """The workers of one launch: their processes, and the supervisor over them."""
-
-    def __init__(self, number: int, size: int) -> None:
-        """Open the store that torchrun's agent and the workers will share."""
-        import torch.distributed  # noqa: PLC0415 -- the main thread has imported it
-
-        dist: Any = torch.distributed
-        self.size = size
-        self.name = f"launch-{os.getpid()}-{number}"
-        server = dist.TCPStore(
-            ADDRESS, 0, is_master=True, wait_for_workers=False, multi_tenant=True
-        )
-        self.port = server.port
-        self._server: Any = server
-        self.gate = os.pipe()
-        self._processes: dict[int, BaseProcess] = {}
-        self.ended = threading.Event()
-        self.failure = ""
-        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths)
-
-    def meet(self) -> None:
-        """Wait for the workers.
-
-        None of them may connect before the last one is forked: the store's server looks up the
-        names of those who connect, and a fork in that moment inherits the resolver's lock for ever.
-        """
-        while len(active_children()) < self.size and not self.ended.is_set():
-            time.sleep(FORK_LOOK_S)
-        os.write(self.gate[1], b"." * self.size)
-        came = self.supervisor.greet(self.size, START_S)
-        by_pid = {process.pid: process for process in active_children()}
-        self._processes = {
-            rank: by_pid[hello.pid] for rank, hello in came.items() if hello.pid in by_pid
-        }
-
-    def deaths(self) -> dict[int, str]:
-        """Return how the workers ended that ended otherwise than they were told to."""
-        found: dict[int, str] = {}
-        if self.ended.is_set():
-            found = dict.fromkeys(self._processes or (0,), self.failure or "its launch ended")
-        for rank, process in self._processes.items():
-            code = process.exitcode
-            if code:
-                found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
-        return found
-
-    def end(self) -> None:
-        """End the workers, and wait until torchrun's agent has noticed."""
-        for process in self._processes.values():
-            if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGKILL)
-        for process in active_children():
-            if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGKILL)
-        self.ended.wait()
-        # a store's server is ended here, not by whoever collects the garbage: a forked worker has
-        # no such thread to join
-        self.supervisor.close()
-        self._server = None
-        for descriptor in self.gate:
-            os.close(descriptor)
-
-
-#: torch's stores resolve names of peers; this one is in every hosts file
-ADDRESS = "localhost"
 
 
 class Host:
@@ -178,8 +103,7 @@ class Host:
                 self._give_up()
                 answer = LaunchError(f"{type(error).__name__}: {error}")
             self._control.send_bytes(pickle.dumps(answer, protocol=5))
-            if self._launch is not None and not self._launch.supervisor.settled():
-                self._give_up()
+            self._prepare(job)
 
     def _do(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
         self._ready.wait()
@@ -189,17 +113,30 @@ class Host:
         backend = resolve(torch, order.backend, order.plan.scenario, share_gpu=order.share_gpu)
         order = replace(order, backend=backend)
         launch = self._launch
-        if launch is not None and (
-            job.fresh or launch.ended.is_set() or launch.size < job.size or launch.deaths()
-        ):
+        if launch is not None and (job.fresh or launch.size < job.size or launch.deaths()):
             self._give_up()
             launch = None
         if launch is None:
-            launch = self._begin(job.size)
+            launch = self._begin_at_last(job.size)
         findings = launch.supervisor.run(order, job.watch)
         if not findings.usable:
             self._give_up()
         return replace(findings, environment={"torch": torch.__version__, "backend": backend})
+
+    def _prepare(self, job: Job) -> None:
+        """Make ready for the next scenario while the near side judges this one."""
+        if self._launch is not None and not self._launch.supervisor.settled():
+            self._give_up()
+        if self._launch is None and self._launches and not job.fresh:
+            with suppress(LaunchError):  # the next job will say so, if it is so again
+                self._begin(job.size)
+
+    def _begin_at_last(self, size: int) -> Launch:
+        """Begin a launch; once more where its workers do not come up in time."""
+        try:
+            return self._begin(size)
+        except LaunchError:
+            return self._begin(size)
 
     def _begin(self, size: int) -> Launch:
         self._launches += 1

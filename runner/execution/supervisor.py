@@ -43,7 +43,7 @@ QUIET_S = 0.3
 #: seconds that the others get after a rank was unable to make its world
 UNABLE_S = 1.0
 #: seconds that a broken call gets to come back
-FREE_S = 0.5
+FREE_S = 0.25
 #: seconds beyond a call's own timeout before a hang is called one
 GRACE_S = 5.0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -66,6 +68,34 @@ def test_a_scenario_too_wide_for_the_launch_is_unsupported(tmp_path: Path) -> No
     code, far = results(WORKER, tmp_path)
     assert far["wide"]["verdict"] == "UNSUPPORTED"
     assert code == 0
+
+
+def test_ranks_that_a_cluster_started_need_no_torchrun(tmp_path: Path) -> None:
+    (tmp_path / "sum.yaml").write_text(SUM, encoding="utf-8")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "runner.worker", str(tmp_path)],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "LOCAL_RANK": str(rank),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    told = [rank.communicate(timeout=60)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], told
+    assert "1 passed" in told[0]
+    assert told[1] == ""
 
 
 def test_without_a_launch_the_worker_says_how_to_start_one() -> None:

@@ -1,0 +1,94 @@
+"""One launch: a store, the workers that torchrun's agent forks, the supervisor over them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from multiprocessing import active_children
+from typing import TYPE_CHECKING, Any
+
+from runner.execution.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+#: torch's own store would listen to the whole network; what travels through this one is pickled
+ADDRESS = "127.0.0.1"
+BACKLOG = 512
+#: seconds that workers get to come up, once and once more
+START_S = 30.0
+#: seconds between two looks whether all workers are forked
+FORK_LOOK_S = 0.002
+
+
+class Launch:
+    """The workers of one launch: their processes, and the supervisor over them."""
+
+    def __init__(self, number: int, size: int) -> None:
+        """Open the store that torchrun's agent and the workers will share."""
+        import torch.distributed  # noqa: PLC0415 -- the main thread has imported it
+
+        dist: Any = torch.distributed
+        self.size = size
+        self.name = f"launch-{os.getpid()}-{number}"
+        listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
+        self.port: int = listener.getsockname()[1]
+        server = dist.TCPStore(
+            ADDRESS,
+            self.port,
+            is_master=True,
+            wait_for_workers=False,
+            multi_tenant=True,
+            master_listen_fd=listener.detach(),
+        )
+        self._server: Any = server
+        self.gate = os.pipe()
+        self._processes: dict[int, BaseProcess] = {}
+        self.ended = threading.Event()
+        self.failure = ""
+        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths)
+
+    def meet(self) -> None:
+        """Wait for the workers.
+
+        None of them may connect before the last one is forked: the store's server looks up the
+        names of those who connect, and a fork in that moment inherits the resolver's lock for ever.
+        """
+        while len(active_children()) < self.size and not self.ended.is_set():
+            time.sleep(FORK_LOOK_S)
+        os.write(self.gate[1], b"." * self.size)
+        came = self.supervisor.greet(self.size, START_S)
+        by_pid = {process.pid: process for process in active_children()}
+        self._processes = {
+            rank: by_pid[hello.pid] for rank, hello in came.items() if hello.pid in by_pid
+        }
+
+    def deaths(self) -> dict[int, str]:
+        """Return how the workers ended that ended otherwise than they were told to."""
+        found: dict[int, str] = {}
+        if self.ended.is_set():
+            found = dict.fromkeys(self._processes or (0,), self.failure or "its launch ended")
+        for rank, process in self._processes.items():
+            code = process.exitcode
+            if code:
+                found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
+        return found
+
+    def end(self) -> None:
+        """End the workers, and wait until torchrun's agent has noticed."""
+        for process in self._processes.values():
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, signal.SIGKILL)
+        for process in active_children():
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, signal.SIGKILL)
+        self.ended.wait()
+        # a store's server is ended here, not by whoever collects the garbage: a forked worker has
+        # no such thread to join
+        self.supervisor.close()
+        self._server = None
+        for descriptor in self.gate:
+            os.close(descriptor)
