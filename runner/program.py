@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runner.nesting import DEPTHS, data_at, has_depth, wrong_value
+from runner.nesting import DEFAULT_DTYPE, DEPTHS, data_at, has_depth, wrong_value
 from runner.operations.base import Entry, Undefined
 from runner.plan import WORLD, Group
 from runner.problems import Problem, ScenarioError
@@ -48,8 +48,6 @@ CANNOT_COMPUTE = (
     TypeError,
     ValueError,
 )
-
-DEFAULT_DTYPE = "float32"
 
 
 class Arrays(Protocol):
@@ -358,10 +356,8 @@ class Process:
             inner = "tensor" if kind == "tensors" else "tensors"
             return [self._tensor_argument(inner, item) for item in chosen.items]
         if isinstance(chosen, Constant) and isinstance(chosen.value, list):
-            depth = DEPTHS[kind] - 1
-            return self._guarded(
-                lambda: [data_at(self.arrays, depth, item) for item in chosen.value], chosen.mark
-            )
+            make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
+            return self._guarded(make, chosen.mark)
         return self.evaluate(chosen)
 
     def roots(self, form: Form | None) -> frozenset[str]:
