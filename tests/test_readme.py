@@ -102,7 +102,8 @@ def test_shown_python_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -
 def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     """A copy of the package with the shown file and the shown line runs it on real Gloo."""
     ((name, block),) = noted("operation:").items()
-    (line,) = (each.body for each in BLOCKS if each.note == "line")
+    (change,) = (each.body for each in BLOCKS if each.note == "line")
+    line = "".join(f"{each[1:]}\n" for each in change.splitlines() if each.startswith("+"))
     package = shutil.copytree(PACKAGE, tmp_path / "runner", ignore=shutil.ignore_patterns("*.pyc"))
     if (PACKAGE.parent / "schemas").is_dir():
         shutil.copytree(PACKAGE.parent / "schemas", tmp_path / "schemas")
