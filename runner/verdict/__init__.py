@@ -111,7 +111,7 @@ def _judge_on(case: Case) -> Verdict:
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
     writes = any(event.writes for rank in predicted.ranks for event in rank.events)
-    notes = case.notes if writes or _states_values(case.scenario) else [*case.notes, NO_VALUE]
+    notes = case.notes if writes or case.compared > 1 else [*case.notes, NO_VALUE]
     status = _status(predicted, observed, found)
     return Verdict(
         status=status,
@@ -121,14 +121,14 @@ def _judge_on(case: Case) -> Verdict:
         reason=_reason(predicted, observed, found),
         notes=tuple(dict.fromkeys(notes)),
         compared=case.compared,
+        silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
 
 
-def _states_values(scenario: Scenario) -> bool:
-    from runner.scenario import steps_of  # noqa: PLC0415 -- beside its only use
-
-    beside = any(step.expect and step.expect.values for step in steps_of(scenario.steps))
-    return beside or bool(scenario.expect.at_end.values)
+def _silent(observed: Trace) -> bool:
+    """Return whether a run finished and nothing raised on the way."""
+    raised = any(event.failure for rank in observed.ranks for event in rank.events)
+    return observed.outcome == "completes" and not raised
 
 
 def _unexplained_timeout(observed: Trace | None, found: list[Finding]) -> bool:

@@ -105,8 +105,9 @@ class Verdict:
 
     `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says
     why it is UNSUPPORTED or INCONCLUSIVE. `notes` are facts that change no verdict (an
-    expectation that no rank ever reaches). `silently_wrong`: the program has a diagnosis and the
-    backend let it finish nonetheless.
+    expectation that no rank ever reaches). `compared` counts values and statements.
+    `silently_wrong`:
+    the program has a diagnosis, and the backend let it finish as if nothing were the matter.
     """
 
     status: Status
@@ -117,10 +118,4 @@ class Verdict:
     reason: str | None = None
     notes: tuple[str, ...] = ()
     compared: int = 0
-
-    @property
-    def silently_wrong(self) -> bool:
-        """Whether a wrong program finished on the backend as if nothing were the matter."""
-        if self.predicted is None or self.observed is None or not self.predicted.diagnoses:
-            return False
-        return self.observed.outcome == "completes"
+    silently_wrong: bool = False
