@@ -213,8 +213,7 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
             f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
             f"it pass, so `blocked:` must not state it"
         )
-    names = _names(case, memories, rank, stuck)
-    if stated in names:
+    if _named(case, memories, rank, stuck, stated):
         return None
     return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
 
@@ -245,26 +244,22 @@ def _possibly(case: Case, rank: int, event: Event) -> bool:
     )
 
 
-def _names(case: Case, memories: Memories, rank: int, event: Event) -> set[str]:
-    """Return every name of the step that a rank is stuck in: its own, its label, the operation."""
-    names = {event.label}
-    names.update(
-        w.label for w in case.prediction.waits if (w.waiter, w.index) == (rank, event.index)
-    )
+def _named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
+    """Return whether the words name the step: its name, its whole label, or the operation."""
     step = case.order.steps.get(event.index)
-    if step is None:
-        return names
-    if step.name is not None:
-        names.add(step.name)
-    operation = step.operation
-    if operation is not None:
-        names.update((operation.name, *operation.aliases))
-        process = memories.process(rank, memories.final(rank), event, None)
-        try:
-            names.add(operation.label(memories.entry(process, operation, step)))
-        except (ScenarioError, *CANNOT_COMPUTE):
-            return names
-    return names
+    if stated == event.label or (step is not None and stated == step.name):
+        return True
+    operation = step.operation if step is not None else None
+    if step is None or operation is None:
+        return False
+    if stated in {operation.name, *operation.aliases}:
+        return True
+    # a step with a name of its own may still be called by its label: `send to 1`
+    process = memories.process(rank, memories.final(rank), event, None)
+    try:
+        return stated == operation.label(memories.entry(process, operation, step))
+    except (ScenarioError, *CANNOT_COMPUTE):
+        return False
 
 
 # ---------------------------------------------------------------------------- dies, within

@@ -106,8 +106,8 @@ class Verdict:
     `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says
     why it is UNSUPPORTED or INCONCLUSIVE. `notes` are facts that change no verdict (an
     expectation that no rank ever reaches). `compared` counts values and statements.
-    `silently_wrong`:
-    the program has a diagnosis, and the backend let it finish as if nothing were the matter.
+    `silently_wrong`: the program has a diagnosis, and the backend let it finish as if nothing
+    were the matter.
     """
 
     status: Status
