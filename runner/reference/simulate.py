@@ -43,7 +43,12 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     if raced is not None:
         findings = _by_schedule(runs, raced)
     findings += _hazards(plan, arrays, main, max_steps)
-    may_block = _may_block(plan, arrays, main, max_steps)
+    strict = (
+        rest(plan, arrays, Reading(strict=True), max_steps=max_steps) if _hurried(runs) else None
+    )
+    if strict is not None and main.outcome == "completes":
+        findings += _early_leavers(strict)
+    may_block = _may_block(main, strict)
     opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
     if any(may_block.values()):
         opened.add("deadlock")
@@ -122,31 +127,47 @@ def _hazards(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> list[Fin
     ]
 
 
-def _may_block(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> dict[int, set[Place]]:
+def _early_leavers(strict: Rest) -> list[Finding]:
+    """Find rings that only a backend is caught in whose collectives wait for every member.
+
+    A program must not rely on a broadcast's source leaving before its leaves have come, nor on
+    the opposite: any collective may synchronise, and need not (MPI 4.1, 6.14).
+    """
+    return [
+        replace(
+            ring,
+            name="buffering_hazard",
+            prose=(
+                "it finishes only where a rank leaves a collective before all members have "
+                f"entered, which none need let it: {ring.prose}"
+            ),
+            kind=f"early:{ring.kind}",
+            also=("circular_wait", *ring.also),
+        )
+        for ring in strict.findings
+        if ring.path
+    ]
+
+
+def _may_block(main: Rest, strict: Rest | None) -> dict[int, set[Place]]:
     """Return, by rank, where a correct backend may leave it although it misses nothing it needs."""
     found: dict[int, set[Place]] = {}
-    passed = False
     for meeting in main.simulation.meetings.all():
         if meeting.complete and not meeting.spoiled:
             continue
         for joining in meeting.joined.values():
-            passed = passed or joining.done_s is not None
-            place = (joining.call.step.index, joining.call.iteration)
-            found.setdefault(joining.rank, set()).add(place)
-            found[joining.rank] |= _waits_for_it(
-                main.simulation, joining.rank, joining.call.step.handle
-            )
+            call = joining.call
+            places = found.setdefault(joining.rank, set())
+            places.add((call.step.index, call.iteration))
+            places |= _waits_for_it(main.simulation, joining.rank, call.step.handle)
     for here in main.simulation.creations.all():
         if len({creating.group.ranks for creating in here.values()}) > 1:
             for rank, creating in here.items():
                 place = (creating.call.step.index, creating.call.iteration)
                 found.setdefault(rank, set()).add(place)
-    if passed:
-        strict = rest(plan, arrays, Reading(strict=True), max_steps=max_steps)
-        for state in strict.simulation.ranks:
-            if state.state == "blocked" and state.call is not None:
-                place = (state.call.step.index, state.call.iteration)
-                found.setdefault(state.rank, set()).add(place)
+    for state in strict.simulation.ranks if strict else ():
+        if state.state == "blocked" and state.call is not None:
+            found.setdefault(state.rank, set()).add((state.call.step.index, state.call.iteration))
     return found
 
 

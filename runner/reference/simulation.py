@@ -71,6 +71,8 @@ class Simulation:
         self.creations = Creations()
         self.findings: list[Finding] = []
         self.opened: set[str] = set()
+        #: whether a rank left a collective before every member had entered
+        self.hurried = False
         self._left = max_steps
         self._max_steps = max_steps
         self._ready: deque[RankState] = deque()
@@ -265,6 +267,7 @@ class Simulation:
             needs = other.call.operation.needs(other.entry)
             here = meeting.of(other.call.operation.name)
             if needs <= here.keys():
+                self.hurried = True
                 meeting.hopeful.remove(other)
                 settle(self, meeting, other, here)
                 self._pass(other, max([other.time_s, *(here[at].time_s for at in needs)]))

@@ -226,6 +226,8 @@ def programs(draw: Callable[..., Any], *, wrong: bool) -> str:
             if writer.steps:
                 fault = draw(st.sampled_from(FAULTS))
                 fault(writer, draw(st.integers(0, len(writer.steps) - 1)))
+    if not writer.steps:
+        barrier(writer)
     dtype = draw(st.sampled_from(DTYPES))
     document = {
         "world_size": world_size,

@@ -106,6 +106,15 @@ WRONG = (
         blocked=(0, 1, 2),
     ),
     Program(
+        name="a_source_that_must_leave_its_broadcast_early",
+        text=TWO
+        + "- {ranks: 0, broadcast: {tensor: x, src: 0}}\n"
+        + "- {ranks: 1, send: {tensor: y, dst: 0}}\n"
+        + "- {ranks: 1, broadcast: {tensor: x, src: 0}}\n"
+        + "- {ranks: 0, recv: {tensor: y, src: 1}}\n",
+        diagnoses=("buffering_hazard",),
+    ),
+    Program(
         name="one_rank_skips_an_all_reduce",
         text=THREE + "- {ranks: [0, 1], all_reduce: {tensor: x}}\n",
         outcome="deadlock",
