@@ -12,53 +12,55 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.plan import Plan
-    from runner.scenario import Expectation, Scenario
+    from runner.scenario import Expectation
     from runner.trace import RankTrace, Trace
 
 #: kinds that only the backend's own timeout brings about
 OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
-#: seconds that a deadlock must stand: one that is sure, one that the semantics leave open
-SURE_S, OPEN_S = 0.03, 0.1
+#: seconds that a deadlock must stand: a predicted one, and one that the semantics leave open, which
+#: a busy machine must not make of a call that is only slow
+SETTLE_S, DOUBT_S = 0.04, 0.25
+#: seconds that a timeout is taken for which only the ranks can compute
+UNKNOWN_S = 3600.0
 STANDING = frozenset({"blocked", "possibly_blocked"})
 
 
 def watch_for(plan: Plan, predicted: Trace, *, confirm: str) -> Watch:
     """Return the watch for a plan.
 
-    A predicted deadlock is broken as soon as it is confirmed, unless the scenario, or `confirm`,
-    wants to see what the backend's timeout brings.
+    A predicted deadlock is broken as soon as it is confirmed, unless the scenario's end, or
+    `confirm`, asks for what the backend's own timeout brings.
     """
-    sure = predicted.outcome == "deadlock" and not predicted.open
-    breaks = sure or "deadlock" in (predicted.outcome, *predicted.open)
-    breaks = breaks and confirm != "timeout" and not wants_timeout(plan)
+    breaks = "deadlock" in (predicted.outcome, *predicted.open)
+    breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
     return Watch(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
-        settle_s=SURE_S if sure else OPEN_S,
-        stops={rank.rank: _stop(rank, predicted) for rank in predicted.ranks} if breaks else {},
+        settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
+        stops=_stops(plan, predicted) if breaks else {},
     )
 
 
-def _stop(rank: RankTrace, predicted: Trace) -> Stop:
+def _stops(plan: Plan, predicted: Trace) -> dict[int, Stop]:
+    """Return where each rank may be for good; where a step expects a timeout, nobody is."""
+    passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
+    return {rank.rank: _stop(rank, passing, predicted) for rank in predicted.ranks}
+
+
+def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:
     positions = set(rank.may_block)
     if rank.ending in STANDING and rank.events:
         positions.add((rank.events[-1].index, rank.events[-1].iteration))
     return Stop(
         ending=rank.ending,
-        positions=frozenset(positions),
+        positions=frozenset(place for place in positions if place[0] not in passing),
         may_end=rank.ending != "blocked" or bool(predicted.open),
     )
 
 
-def wants_timeout(plan: Plan) -> bool:
-    """Return whether the scenario itself expects what only a timeout brings about."""
-    return any(OF_A_TIMEOUT.intersection(spec.kinds) for spec in _raises(plan.scenario))
-
-
-def _raises(scenario: Scenario) -> Iterator[RaiseSpec]:
-    yield from _specs(scenario.expect.at_end)
-    for step in steps_of(scenario.steps):
-        yield from _specs(step.expect)
+def _of_a_timeout(expectation: Expectation | None) -> bool:
+    """Return whether an expectation asks for what only a timeout brings about."""
+    return any(OF_A_TIMEOUT.intersection(spec.kinds) for spec in _specs(expectation))
 
 
 def _specs(expectation: Expectation | None) -> Iterator[RaiseSpec]:
@@ -78,6 +80,8 @@ def longest_timeout(plan: Plan) -> float:
         stated = step.arguments.get("timeout")
         if isinstance(stated, Constant) and isinstance(stated.value, int | float):
             times.append(float(stated.value))
+        elif stated is not None:
+            times.append(UNKNOWN_S)
     return max(times)
 
 
