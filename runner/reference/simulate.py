@@ -43,9 +43,9 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     if raced is not None:
         findings = _by_schedule(runs, raced)
     findings += _hazards(plan, arrays, main, max_steps)
-    strict = (
-        rest(plan, arrays, Reading(strict=True), max_steps=max_steps) if _hurried(runs) else None
-    )
+    strict = None
+    if any(run.simulation.hurried for run in runs):
+        strict = rest(plan, arrays, Reading(strict=True), max_steps=max_steps)
     if strict is not None and main.outcome == "completes":
         findings += _early_leavers(strict)
     may_block = _may_block(main, strict)
