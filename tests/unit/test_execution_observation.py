@@ -1,0 +1,131 @@
+"""From what the ranks told, and from the prediction: the outcome, and what to watch for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.execution.observation import observed
+from runner.execution.orders import Told, Unable
+from runner.execution.supervisor import Findings
+from runner.execution.watching import longest_timeout, replaced_timeout, watch_for
+from runner.language import load
+from runner.plan import Plan, plan
+from runner.problems import LaunchError
+from runner.reference import simulate
+from runner.trace import Event, Failure, RankTrace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAIR = "world_size: 2\ntensors: {x: [1]}\nsteps:\n"
+
+
+def planned(text: str, folder: Path) -> Plan:
+    path = folder / "scenario.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = load(path)
+    return plan(scenario)
+
+
+def raised(rank: int, kind: str) -> Told:
+    event = Event(index=0, label="recv", state="raised", end_s=1.0, failure=Failure(kinds=(kind,)))
+    trace = RankTrace(rank=rank, events=(event,), ending="raised")
+    return Told(rank=rank, trace=trace, backend="gloo")
+
+
+def ended(rank: int, ending: str = "finished") -> Told:
+    return Told(rank=rank, trace=RankTrace(rank=rank, ending=ending), backend="gloo")
+
+
+def findings(*told: Told, died: dict[int, str] | None = None) -> Findings:
+    return Findings(
+        told={each.rank: each for each in told}, stuck={}, unable={}, died=died or {}, usable=True
+    )
+
+
+def outcome(plan_: Plan, *told: Told, died: dict[int, str] | None = None) -> str:
+    return observed(plan_, findings(*told, died=died), duration_s=0.0).outcome
+
+
+def test_a_timeout_that_nobody_asked_for_is_a_deadlock(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+    assert outcome(program, raised(0, "timeout"), raised(1, "peer_lost")) == "deadlock"
+    assert outcome(program, raised(0, "timeout"), ended(1)) == "deadlock"
+
+
+def test_a_timeout_that_the_end_states_is_an_error(tmp_path: Path) -> None:
+    text = PAIR + "  - {ranks: 0, recv: {tensor: x, src: 1}}\n"
+    program = planned(text + "expect: {outcome: error, raises: {0: timeout}}\n", tmp_path)
+    assert outcome(program, raised(0, "timeout"), ended(1)) == "error"
+
+
+def test_a_lost_peer_is_an_error_where_nobody_timed_out(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+    assert outcome(program, raised(0, "peer_lost"), raised(1, "other")) == "error"
+
+
+def test_a_death_is_a_crash_whatever_the_others_say(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+    assert outcome(program, raised(0, "peer_lost"), died={1: "SIGKILL"}) == "crash"
+
+
+def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+    seen = Findings(told={0: ended(0)}, stuck={1: (0, ())}, unable={}, died={}, usable=False)
+    trace = observed(program, seen, duration_s=0.0)
+    assert trace.ranks[1].ending == "blocked"
+    assert trace.ranks[1].events[-1].index == 0
+
+
+def test_a_rank_that_could_not_start_is_named(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+    unable = Findings(
+        told={}, stuck={}, unable={1: Unable(rank=1, reason="no route")}, died={}, usable=False
+    )
+    with pytest.raises(LaunchError, match="rank 1 could not start: no route"):
+        observed(program, unable, duration_s=0.0)
+
+
+HANG = (
+    PAIR
+    + """\
+  - {ranks: 0, recv: {tensor: x, src: 1}}
+"""
+)
+
+
+def test_a_predicted_deadlock_is_watched_for(tmp_path: Path) -> None:
+    program = planned(HANG, tmp_path)
+    watch = watch_for(program, simulate(program), confirm="prediction")
+    assert watch.stops[0].positions == {(0, ())}
+    assert not watch.stops[0].may_end
+    assert watch.stops[1].positions == frozenset()
+
+
+def test_nothing_is_watched_for_where_the_timeout_shall_confirm(tmp_path: Path) -> None:
+    program = planned(HANG, tmp_path)
+    assert not watch_for(program, simulate(program), confirm="timeout").stops
+
+
+def test_a_step_that_expects_a_timeout_holds_nobody_for_good(tmp_path: Path) -> None:
+    text = (
+        PAIR
+        + """\
+  - {ranks: 0, recv: {tensor: x, src: 1}, expect: {raises: timeout}}
+  - {ranks: 1, recv: {tensor: x, src: 0, tag: 7}}
+"""
+    )
+    program = planned(text, tmp_path)
+    watch = watch_for(program, simulate(program), confirm="prediction")
+    assert all((0, ()) not in stop.positions for stop in watch.stops.values())
+
+
+def test_another_timeout_reaches_every_group_that_states_none(tmp_path: Path) -> None:
+    text = "groups: {a: [0, 1], b: {ranks: [0, 1], timeout: 3s}}\n" + HANG
+    program = replaced_timeout(planned(text, tmp_path), 1.5)
+    assert program.world.timeout_s == 1.5
+    assert [program.names[name][0].timeout_s for name in ("world", "a", "b")] == [1.5, 1.5, 3]
+    assert [creation.groups[0].timeout_s for creation in program.creations] == [1.5, 3]
+    assert longest_timeout(program) == 3
