@@ -9,6 +9,7 @@ from __future__ import annotations
 from runner.explanations.diagnoses import DIAGNOSES
 from runner.explanations.entry import Explanation
 from runner.explanations.findings import FINDINGS
+from runner.explanations.hazards import HAZARDS
 from runner.explanations.kinds import KINDS
 from runner.explanations.limits import LIMITS
 from runner.explanations.names import NAMES
@@ -20,7 +21,7 @@ __all__ = ["EXPLANATIONS", "Explanation", "page"]
 #: code -> its explanation; where a word is a diagnosis and a kind of error, the diagnosis comes
 EXPLANATIONS: dict[str, Explanation] = {
     each.code: each
-    for each in (*KINDS, *READING, *STRUCTURE, *NAMES, *LIMITS, *FINDINGS, *DIAGNOSES)
+    for each in (*KINDS, *READING, *STRUCTURE, *NAMES, *LIMITS, *FINDINGS, *DIAGNOSES, *HAZARDS)
 }
 
 

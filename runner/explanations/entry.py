@@ -20,3 +20,10 @@ class Explanation:
     fix: str = ""
     example: str = ""
     fixed: str = ""
+
+
+def diagnosis(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
+    """Return the explanation of a diagnosis."""
+    return Explanation(
+        code=code, sort="diagnosis", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )

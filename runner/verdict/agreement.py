@@ -13,8 +13,8 @@ from runner.trace import Event
 from runner.verdict.case import Occurrences
 from runner.verdict.comparison import Wanted, differences, same
 from runner.verdict.conduct import GAVE_UP
-from runner.verdict.expectations import prose_of, ranks_text
 from runner.verdict.finding import Difference, Finding
+from runner.verdict.wording import prose_of, ranks_text
 
 if TYPE_CHECKING:
     from runner.trace import RankTrace

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language.functions import numpy_arrays
 from runner.scenario import RaiseSpec
-from runner.verdict.memory import Memories, Moment, ProgramOrder
+from runner.verdict.memory import Memories
+from runner.verdict.order import Moment, ProgramOrder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

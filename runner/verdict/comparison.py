@@ -16,6 +16,7 @@ import numpy as np
 from runner.operations.base import Undefined, dtype_name
 from runner.operations.reduction import is_inexact, wide
 from runner.verdict.finding import Difference
+from runner.verdict.numbers import as_numbers, exactly, is_array, largest, ratio
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,11 +52,6 @@ class Wanted:
     atol: float | None = None
     unchanged: bool = False
     strict: bool = False
-
-
-def is_array(value: Value) -> bool:
-    """Return whether a value is one tensor, or one element of one."""
-    return isinstance(value, np.ndarray | np.generic)
 
 
 def is_tensors(value: Value) -> bool:
@@ -146,7 +142,7 @@ class _Comparison:
             if is_inexact(got):
                 wrong, errors, sizes = self.inexact(numbers, got, slack, typed=typed)
             else:
-                wrong, errors, sizes = _exact(numbers, got)
+                wrong, errors, sizes = exactly(numbers, got)
         if not wrong.any():
             return []
         count = int(wrong.sum())
@@ -159,8 +155,8 @@ class _Comparison:
                 expected=numbers,
                 got=got,
                 wrong=wrong,
-                max_abs=_largest(errors, wrong),
-                max_rel=_largest(_ratio(errors, sizes), wrong),
+                max_abs=largest(errors, wrong),
+                max_rel=largest(ratio(errors, sizes), wrong),
                 item=self.item,
             )
         ]
@@ -211,30 +207,6 @@ class _Comparison:
         )
 
 
-def as_numbers(value: Value) -> NDArray[Any] | None:
-    """Return a number, nested lists of numbers or an array as an array; None for anything else.
-
-    Integers beyond 64 bits stay Python's own, so that nothing is rounded before it is compared.
-    """
-    if is_array(value):
-        return np.asarray(value)
-    if isinstance(value, range):
-        value = list(value)
-    if not _numeric(value):
-        return None
-    try:
-        made = np.asarray(value)
-    except ValueError:
-        return None  # rows of different lengths
-    return made if made.dtype.kind in "biufcVO" else None
-
-
-def _numeric(value: Value) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_numeric(item) for item in value)
-    return is_array(value) or isinstance(value, bool | int | float | complex)
-
-
 def equal_objects(expected: Value, got: Value) -> bool:
     """Return whether two plain objects are equal: types of scalars count, list and tuple do not."""
     if isinstance(expected, range):
@@ -255,33 +227,6 @@ def equal_objects(expected: Value, got: Value) -> bool:
     if isinstance(expected, bool) != isinstance(got, bool):
         return False
     return bool(expected == got)
-
-
-def _exact(
-    numbers: NDArray[Any], got: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Compare exactly: by Python's own numbers where the kinds differ, so that nothing rounds."""
-    if numbers.dtype.kind == got.dtype.kind and numbers.dtype.kind in "biu":
-        wrong = np.asarray(numbers != got)
-        left, right = numbers.astype(np.float64), got.astype(np.float64)
-    elif is_inexact(numbers):
-        left, right = wide(numbers), got.astype(np.float64)
-        wrong = np.asarray(left != right)
-    else:
-        wrong = np.asarray(numbers.astype(object) != got.astype(object)).astype(bool)
-        left, right = numbers.astype(np.float64), got.astype(np.float64)
-    return np.asarray(wrong), np.abs(left - right), np.abs(left)
-
-
-def _ratio(errors: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(all="ignore"):
-        return np.asarray(errors / sizes)
-
-
-def _largest(errors: NDArray[Any], wrong: NDArray[Any]) -> float | None:
-    chosen = errors[wrong]
-    chosen = chosen[np.isfinite(chosen)]
-    return float(chosen.max()) if chosen.size else None
 
 
 def _length(value: Value) -> int | None:

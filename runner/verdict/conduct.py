@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.scenario import ElapsedBounds, PerRank, RaiseSpec
-from runner.verdict.expectations import ranks_text, view_of
 from runner.verdict.finding import Finding, Witness
+from runner.verdict.views import view_of
+from runner.verdict.wording import ranks_text
 
 if TYPE_CHECKING:
     from runner.scenario import Expectation

@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.problems import ScenarioError
-from runner.program import CANNOT_COMPUTE
-from runner.verdict.conduct import CLOCK_ERROR_S, GAVE_UP
+from runner.verdict.blocked import chosen_text, gave_up, judge_blocked
+from runner.verdict.conduct import CLOCK_ERROR_S
 from runner.verdict.finding import Finding, Witness
 
 if TYPE_CHECKING:
-    from runner.scenario import FinalExpectation, PerRank
-    from runner.trace import Diagnosis, Event, RankTrace
+    from runner.trace import Diagnosis
     from runner.verdict.case import Case
     from runner.verdict.memory import Memories
-
-STUCK = frozenset({"blocked", "possibly_blocked"})
 
 
 def judge_ending(case: Case) -> list[Finding]:
     """Return the findings on how the scenario ended."""
     found = [*_outcome(case), *_dies(case), *_within(case)]
     if not found or case.run is None:
-        found += _blocked(case)
+        found += judge_blocked(case)
     return found
 
 
@@ -121,14 +117,9 @@ def observed_outcome(case: Case) -> str | None:
         return None
     if run.outcome == "error" and case.final.outcome == "deadlock":
         raised = [rank for rank in run.ranks if rank.ending == "raised"]
-        if raised and all(_gave_up(rank) for rank in raised):
+        if raised and all(gave_up(rank) for rank in raised):
             return "deadlock"
     return run.outcome
-
-
-def _gave_up(rank: RankTrace) -> bool:
-    last = rank.events[-1] if rank.events else None
-    return bool(last and last.failure and set(last.failure.kinds) & GAVE_UP)
 
 
 def _because(case: Case) -> str:
@@ -151,117 +142,6 @@ def _because(case: Case) -> str:
     return f" ({'; '.join(shown)})" if shown else ""
 
 
-# ---------------------------------------------------------------------------- blocked
-
-
-def _blocked(case: Case) -> list[Finding]:
-    final = case.final
-    if final.blocked is None:
-        return []
-    found: list[Finding] = []
-    static = case.reference and final.outcome == case.prediction.outcome
-    for rank in range(case.scenario.world_size):
-        stated = _chosen(case.predicted, rank, final.blocked)
-        case.compared += 1
-        mine = None
-        if static:
-            mine = _position(case, case.predicted, rank, stated)
-        seen = _position(case, case.observed, rank, stated) if case.observed else None
-        if mine and case.observed and seen is None:
-            found.append(_blocked_finding(final, "reference", rank, mine))
-        elif mine:
-            found.append(_blocked_finding(final, "expectation", rank, mine))
-        elif seen:
-            found.append(_blocked_finding(final, "backend", rank, seen))
-    return found
-
-
-def _blocked_finding(final: FinalExpectation, witness: Witness, rank: int, prose: str) -> Finding:
-    mark = final.blocked.mark if final.blocked is not None else None
-    return Finding(
-        witness=witness,
-        code="blocked_differs",
-        prose=prose,
-        mark=mark or final.mark,
-        ranks=(rank,),
-        name="blocked",
-    )
-
-
-def _chosen(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
-    process = memories.process(rank, memories.final(rank), None, None)
-    chosen = process.choose(stated)
-    return None if chosen is None else str(chosen)
-
-
-def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
-    """Return how a rank's position contradicts what is stated, or None."""
-    found = memories.rank(rank)
-    stuck = _stuck_at(found)
-    sure = found is not None and found.ending != "possibly_blocked"
-    if stated is None:
-        if stuck is None or not sure:
-            return None
-        if memories is case.observed and _possibly(case, rank, stuck):
-            return None
-        return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
-    if stuck is None:
-        ended = found.ending if found else "not there"
-        return f"rank {rank} is not blocked (it {_ended(ended)}), you expect it in `{stated}`"
-    if not sure and memories is case.predicted:
-        return (
-            f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
-            f"it pass, so `blocked:` must not state it"
-        )
-    if _named(case, memories, rank, stuck, stated):
-        return None
-    return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
-
-
-def _ended(ending: str) -> str:
-    return {"finished": "takes its last step", "raised": "raises", "died": "dies"}.get(
-        ending, f"is {ending}"
-    )
-
-
-def _stuck_at(found: RankTrace | None) -> Event | None:
-    if found is None or not found.events:
-        return None
-    last = found.events[-1]
-    if found.ending in STUCK or (found.ending == "raised" and _gave_up(found)):
-        return last
-    return None
-
-
-def _possibly(case: Case, rank: int, event: Event) -> bool:
-    """Return whether a correct backend may leave a rank stuck in this step, though not for sure."""
-    predicted = case.predicted.rank(rank)
-    if predicted is None:
-        return False
-    return (
-        predicted.ending == "possibly_blocked"
-        or (event.index, event.iteration) in predicted.may_block
-    )
-
-
-def _named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
-    """Return whether the words name the step: its name, its whole label, or the operation."""
-    step = case.order.steps.get(event.index)
-    if stated == event.label or (step is not None and stated == step.name):
-        return True
-    operation = step.operation if step is not None else None
-    if step is None or operation is None:
-        return False
-    if stated in {operation.name, *operation.aliases}:
-        return True
-    # a step with a name of its own may still be called by its label: `send to 1`
-    process = memories.process(rank, memories.final(rank), event, None)
-    try:
-        return stated == operation.label(memories.entry(process, operation, step))
-    except (ScenarioError, *CANNOT_COMPUTE):
-        return False
-
-
 # ---------------------------------------------------------------------------- dies, within
 
 
@@ -272,7 +152,7 @@ def _dies(case: Case) -> list[Finding]:
     found: list[Finding] = []
     for rank in range(case.scenario.world_size) if final.dies is not None else ():
         assert final.dies is not None  # noqa: S101 -- asked above
-        stated = _chosen(case.predicted, rank, final.dies)
+        stated = chosen_text(case.predicted, rank, final.dies)
         case.compared += 1
         predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
         opened = "crash" in case.prediction.open or not case.reference or case.own_outcome

@@ -3,103 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.operations.base import Undefined
-from runner.scenario import PerRank, Typed, Unchanged
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.finding import Against, Difference, Finding, Witness
-from runner.verdict.memory import UndefinedRead, defined
+from runner.verdict.memory import UndefinedRead
+from runner.verdict.views import View, view_at_end, view_of
+from runner.verdict.wording import prose_of
 
 if TYPE_CHECKING:
-    from runner.program import Process
-    from runner.scenario import Expression, Form, ValueExpectation
+    from runner.scenario import ValueExpectation
     from runner.trace import Event, Value
     from runner.verdict.case import Case, Side
-    from runner.verdict.memory import Memories, Moment
+    from runner.verdict.memory import Memories
 
 UNREACHED = "reached by no rank"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """One rank of one trace at one moment: where keys and wanted values are evaluated."""
-
-    memories: Memories
-    rank: int
-    event: Event | None
-    moment: Moment | None
-    before: dict[str, Value]
-    after: dict[str, Value]
-
-    def process(self, *, before: bool = False) -> Process:
-        """Return the rank's process, holding what it held after (or before) the step."""
-        memory = self.before if before else self.after
-        return self.memories.process(self.rank, memory, self.event, self.moment)
-
-    def value(self, key: Expression, *, before: bool = False) -> Value:
-        """Return what the key is here. Raises UndefinedRead where it looks at such a value."""
-        memory = self.before if before else self.after
-        if key.text in memory:
-            return memory[key.text]
-        if not before and self.event is not None and key.text in self.event.observed:
-            return self.event.observed[key.text]
-        process = self.process(before=before)
-        return defined(process, lambda: process.evaluate(key))
-
-    def wanted(self, expectation: ValueExpectation) -> Wanted | None:
-        """Return what the author wants here; None where the rank is asked nothing."""
-        form: Any = expectation.wanted
-        process = self.process()
-        while isinstance(form, PerRank):
-            form = self._chosen(process, form)
-        if form is None:
-            return None
-        if isinstance(form, Unchanged):
-            value = self.value(expectation.key, before=True)
-            return Wanted(value=value, rtol=0.0, atol=0.0, unchanged=True)
-        return defined(process, lambda: _wanted(process, form))
-
-    def _chosen(self, process: Process, form: PerRank[Any]) -> Any:  # noqa: ANN401 -- a form or None
-        return defined(process, lambda: process.choose(form))
-
-
-def view_of(side: Side) -> View:
-    """Return the view right after one step."""
-    return View(
-        memories=side.memories,
-        rank=side.rank,
-        event=side.event,
-        moment=side.moment,
-        before=side.before,
-        after=side.after,
-    )
-
-
-def view_at_end(memories: Memories, rank: int) -> View:
-    """Return the view after a rank's last step; before it is the beginning."""
-    return View(
-        memories=memories,
-        rank=rank,
-        event=None,
-        moment=None,
-        before=dict(memories.initial(rank)),
-        after=memories.final(rank),
-    )
-
-
-def _wanted(process: Process, form: Form) -> Wanted:
-    if not isinstance(form, Typed):
-        return Wanted(value=process.evaluate(form))
-    shape = process.evaluate(form.shape)
-    return Wanted(
-        value=process.evaluate(form.value),
-        has_value=form.value is not None,
-        dtype=process.evaluate(form.dtype),
-        shape=None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape),
-        rtol=form.rtol,
-        atol=form.atol,
-    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -320,22 +239,3 @@ def _finding(group: _Group) -> Finding:
         more=len(group.others),
         against=group.against,
     )
-
-
-def prose_of(name: str, found: list[Difference]) -> str:
-    """Say on which ranks which difference shows: equal messages once, ranks in order."""
-    by_message: dict[str, list[int]] = {}
-    for difference in found:
-        item = "".join(f"[{position}]" for position in difference.item)
-        by_message.setdefault(f"{name}{item} {difference.message}", []).append(difference.rank)
-    return "; ".join(f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items())
-
-
-def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
-    """Return `rank 3`, or `ranks 0, 1 and 4`; many are cut."""
-    shown = sorted(set(ranks))
-    if len(shown) == 1:
-        return f"rank {shown[0]}"
-    if len(shown) > 8:  # noqa: PLR2004 -- as many as a line holds
-        return f"{len(shown)} ranks ({shown[0]}, {shown[1]}, {shown[2]}, ...)"
-    return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"

@@ -15,7 +15,8 @@ from runner.operations.reduction import reduced
 from runner.problems import ScenarioError
 from runner.program import CANNOT_COMPUTE, roots_of
 from runner.scenario import REDUCE_OPS, steps_of
-from runner.verdict.comparison import Wanted, as_numbers, differences
+from runner.verdict.comparison import Wanted, differences
+from runner.verdict.numbers import as_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from runner.plan import Group, Plan
     from runner.scenario import Step
     from runner.trace import Event, RankTrace, Trace, Value
+    from runner.verdict.order import Moment, ProgramOrder
 
 T = TypeVar("T")
 
@@ -53,73 +54,6 @@ def defined(process: Process, evaluate: Callable[[], T]) -> T:
         if not process.undefined_reads:
             return value
     raise UndefinedRead(*process.undefined_reads[0])
-
-
-#: where a step instance stands in the program; compares with any other
-Moment = tuple[int, ...]
-
-
-class ProgramOrder:
-    """The order of step instances: by position in the file, and in a loop by its iterations.
-
-    The values of a loop are put in the order in which ranks met them: ascending or descending
-    where every rank counts so, else in the order of the first rank that met them.
-    """
-
-    def __init__(self, steps: tuple[Step, ...], traces: tuple[Trace, ...]) -> None:
-        """Learn the loops of the scenario and the values that the traces show for them."""
-        self.loops: dict[int, tuple[Step, ...]] = {}
-        self.steps: dict[int, Step] = {step.index: step for step in steps_of(steps)}
-        self._enclose(steps, ())
-        self._positions: dict[tuple[int, tuple[int, ...]], dict[int, int]] = {}
-        if any(self.loops.values()):
-            self._learn(traces)
-
-    def _enclose(self, steps: tuple[Step, ...], loops: tuple[Step, ...]) -> None:
-        for step in steps:
-            self.loops[step.index] = loops
-            self._enclose(step.body, (*loops, step))
-
-    def _learn(self, traces: tuple[Trace, ...]) -> None:
-        met: dict[tuple[int, tuple[int, ...]], list[dict[int, None]]] = {}
-        for trace in traces:
-            for rank in trace.ranks:
-                own: dict[tuple[int, tuple[int, ...]], dict[int, None]] = {}
-                for event in rank.events:
-                    for depth, loop in enumerate(self.loops.get(event.index, ())):
-                        place = (loop.index, event.iteration[:depth])
-                        own.setdefault(place, {})[event.iteration[depth]] = None
-                for place, values in own.items():
-                    met.setdefault(place, []).append(values)
-        for place, orders in met.items():
-            self._positions[place] = _merged(orders)
-
-    def moment(self, index: int, iteration: tuple[int, ...]) -> Moment:
-        """Return the sort key of a step instance."""
-        key: list[int] = []
-        for depth, loop in enumerate(self.loops.get(index, ())):
-            positions = self._positions.get((loop.index, iteration[:depth]), {})
-            key += [loop.index, positions.get(iteration[depth], len(positions))]
-        return (*key, index)
-
-    def variables(self, event: Event) -> dict[str, int]:
-        """Return the loop variables that are known at an event, with their values."""
-        loops = self.loops.get(event.index, ())
-        return {
-            str(loop.variable): value for loop, value in zip(loops, event.iteration, strict=False)
-        }
-
-
-def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
-    everything = dict.fromkeys(value for values in orders for value in values)
-    listed = [list(values) for values in orders]
-    if all(values == sorted(values) for values in listed):
-        ordered = sorted(everything)
-    elif all(values == sorted(values, reverse=True) for values in listed):
-        ordered = sorted(everything, reverse=True)
-    else:
-        ordered = list(everything)
-    return {value: position for position, value in enumerate(ordered)}
 
 
 def _held_names(plan: Plan) -> Iterator[str]:
