@@ -9,6 +9,7 @@ here knows of a command line.
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -111,14 +112,19 @@ def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     try:
         resolved = plan(scenario, limits=limits)
         predicted = simulate(resolved, limits=limits)
+        verdict = judge(scenario, predicted, limits=limits)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
+        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
+    except MemoryError:
+        reason = "the memory of this machine is too small for its analysis: use smaller tensors"
+        verdict = Verdict(status="INCONCLUSIVE", reason=reason)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     return Analysis(
         scenario=scenario,
         plan=resolved,
         predicted=predicted,
-        verdict=judge(scenario, predicted, limits=limits),
+        verdict=verdict,
         duration_s=time.perf_counter() - began,
     )
 
@@ -208,14 +214,17 @@ def run(
 
 
 def _run_each(
-    analyses: Sequence[Analysis],
+    analyses: list[Analysis],
     executor: Executor,
     results: list[Result],
     listener: Listener,
     *,
     stop_at_failure: bool,
 ) -> None:
-    for analysis in analyses:
+    waiting = deque(analyses)
+    analyses.clear()
+    while waiting:
+        analysis = waiting.popleft()  # whose trace is free again once it is judged
         listener.running(analysis.scenario)
         result = execute(analysis, executor)
         _keep(results, result, listener)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +14,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from runner.trace import Value
+
+#: the largest integer that a double holds
+LARGEST = int(sys.float_info.max)
 
 
 def is_array(value: Value) -> bool:
@@ -34,7 +39,16 @@ def as_numbers(value: Value) -> NDArray[Any] | None:
         made = np.asarray(value)
     except ValueError:
         return None  # rows of different lengths
+    if made.dtype == object:
+        made = np.asarray(np.frompyfunc(_finite, 1, 1)(made), dtype=object)
     return made if made.dtype.kind in "biufcVO" else None
+
+
+def _finite(value: Value) -> Value:
+    """Return an integer that a double cannot hold as an infinity; it equals no element anyway."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return math.inf if value > 0 else -math.inf
+    return value
 
 
 def _numeric(value: Value) -> bool:

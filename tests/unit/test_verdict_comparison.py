@@ -37,6 +37,8 @@ def test_a_literal_that_an_integer_dtype_cannot_hold_is_different() -> None:
     assert not equal([1.5], array([1], "int32"))
     assert not equal([-1], array([255], "uint8"))
     assert not equal([2**64], array([0], "uint64"))
+    assert not equal([10**400], array([0], "int64"))
+    assert not equal([-(10**400)], array([0], "float32"))
 
 
 def test_integers_are_exact_beyond_the_precision_of_a_double() -> None:
