@@ -39,6 +39,12 @@ LIMITS: tuple[Explanation, ...] = (
         "--max-steps or --max-file-steps",
     ),
     _limit(
+        "too_much_memory",
+        "The tensors of all ranks, and the copies that the analysis keeps after each step, take "
+        "more bytes than the bound.",
+        "--max-bytes",
+    ),
+    _limit(
         "loop_too_long",
         "A `for` has more iterations than the bound.",
         "--max-loop",

@@ -135,9 +135,14 @@ class Operation(ABC):
     #: the YAML value of the action is this one argument itself, not a mapping of arguments
     bare: ClassVar[str | None] = None
     #: where torch documents it
-    source: ClassVar[str] = "torch.distributed"
+    source: ClassVar[str] = ""
     #: the operation returns a work handle without being told to (`isend`)
     asynchronous: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Say where torch documents the operation, unless it is documented elsewhere."""
+        if not cls.source and hasattr(cls, "name"):
+            cls.source = f"torch.distributed.{cls.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: a plan refers to operations, it does not carry them."""

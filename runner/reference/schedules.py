@@ -55,12 +55,10 @@ def rest(
     reading: Reading,
     schedule: tuple[int, ...] = (),
     *,
-    max_steps: int,
+    limits: Limits,
 ) -> Rest:
     """Run one schedule to its end. Raises ScenarioError where a value cannot be computed."""
-    simulation = Simulation(
-        plan, arrays, reading=reading, schedule=schedule, max_steps=max_steps
-    ).run()
+    simulation = Simulation(plan, arrays, reading=reading, schedule=schedule, limits=limits).run()
     found, needs = faults(simulation)
     return Rest(simulation=simulation, findings=tuple(found), needs=tuple(needs))
 
@@ -73,7 +71,7 @@ def explored(
     for schedule in _schedules(runs):
         if len(runs) == limits.max_schedules:
             return runs, True
-        runs.append(rest(plan, arrays, reading, schedule, max_steps=limits.max_steps))
+        runs.append(rest(plan, arrays, reading, schedule, limits=limits))
     return runs, False
 
 

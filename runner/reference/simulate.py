@@ -31,21 +31,21 @@ Place = tuple[int, tuple[int, ...]]
 def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     """Return what the plan must do. Raises ScenarioError where a value cannot be computed.
 
-    `max_steps` bounds the steps of all ranks together, `max_schedules` the matchings of receives
+    `max_steps` bounds the steps of all ranks together, `max_bytes` what is kept of their tensors,
+    `max_schedules` the matchings of receives
     from anyone that are explored; hitting the latter is said in the trace's `limits`.
     """
     arrays = numpy_arrays(limits)
-    max_steps = limits.max_steps
     runs, bounded = explored(plan, arrays, Reading(), limits=limits)
     main = runs[0]
     findings = list(main.findings)
     raced = race(runs)
     if raced is not None:
         findings = _by_schedule(runs, raced)
-    findings += _hazards(plan, arrays, main, max_steps)
+    findings += _hazards(plan, arrays, main, limits)
     strict = None
     if any(run.simulation.hurried for run in runs):
-        strict = rest(plan, arrays, Reading(strict=True), max_steps=max_steps)
+        strict = rest(plan, arrays, Reading(strict=True), limits=limits)
     if strict is not None and main.outcome == "completes":
         findings += _early_leavers(strict)
     may_block = _may_block(main, strict)
@@ -109,12 +109,12 @@ def _rank_trace(state: RankState, events: list[Event], may_block: tuple[Place, .
     )
 
 
-def _hazards(plan: Plan, arrays: Arrays, main: Rest, max_steps: int) -> list[Finding]:
+def _hazards(plan: Plan, arrays: Arrays, main: Rest, limits: Limits) -> list[Finding]:
     """Find rings that only a backend which buffers sends would not be caught in."""
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
     if not rings or not main.simulation.mailbox.sends:
         return []
-    buffered = rest(plan, arrays, Reading(buffered=True), max_steps=max_steps)
+    buffered = rest(plan, arrays, Reading(buffered=True), limits=limits)
     stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
     return [
         replace(

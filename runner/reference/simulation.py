@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from runner.language.limits import DEFAULT, Limits
 from runner.operations.base import (
     Collective,
     Ending,
@@ -24,10 +25,10 @@ from runner.operations.base import (
     ProgramError,
     Waiting,
 )
-from runner.problems import Problem, ScenarioError
 from runner.program import Process
 from runner.reference import buffers, raising
 from runner.reference.findings import Finding
+from runner.reference.ledger import Ledger
 from runner.reference.matching import (
     Creating,
     Creations,
@@ -58,7 +59,7 @@ class Simulation:
         *,
         reading: Reading,
         schedule: tuple[int, ...] = (),
-        max_steps: int = 2_000_000,
+        limits: Limits = DEFAULT,
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed."""
         self.plan = plan
@@ -73,14 +74,16 @@ class Simulation:
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False
-        self._left = max_steps
-        self._max_steps = max_steps
+        ledger = Ledger(limits)
+        self._ledger = ledger
         self._ready: deque[RankState] = deque()
         self.ranks: list[RankState] = []
         for rank in range(plan.world_size):
             process = Process(plan, rank, arrays)
-            state = RankState(rank=rank, process=process, walker=process.walk())
+            state = RankState(rank=rank, process=process, walker=process.walk(), ledger=ledger)
+            ledger.keep((process.scope[name] for name in process.held), plan.scenario.mark)
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
+            ledger.keep(state.initial.values(), plan.scenario.mark)
             self.ranks.append(state)
             self._ready.append(state)
 
@@ -122,9 +125,7 @@ class Simulation:
     def _advance(self, state: RankState) -> None:
         """Take the rank's steps until it blocks or ends."""
         while state.state == "ready":
-            self._left -= 1
-            if self._left < 0:
-                raise ScenarioError([_too_many(self._max_steps, state.call)])
+            self._ledger.step(state.call.step.mark if state.call else None)
             call = next(state.walker, None)
             buffers.note_reads(self, state, call)
             if call is None:
@@ -383,15 +384,6 @@ class Simulation:
             slack=slack or {},
             observed=observed,
         )
-
-
-def _too_many(limit: int, call: Call | None) -> Problem:
-    return Problem(
-        code="too_many_steps",
-        message=f"the program takes more than {limit:,} steps over all ranks",
-        mark=call.step.mark if call else None,
-        hint="raise the bound with --max-steps, or repeat less",
-    )
 
 
 _STARTS: tuple[tuple[type[Operation], Any], ...] = (

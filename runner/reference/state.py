@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.program import Call, Process
+    from runner.reference.ledger import Ledger
     from runner.reference.matching import Work
 
 
@@ -53,6 +54,7 @@ class RankState:
     rank: int
     process: Process
     walker: Iterator[Call]
+    ledger: Ledger
     clock_s: float = 0.0
     events: list[Event] = field(default_factory=list)
     initial: dict[str, Any] = field(default_factory=dict)
@@ -75,13 +77,16 @@ class RankState:
         **fields: Any,  # noqa: ANN401 -- the fields of an Event
     ) -> None:
         """Note that the rank took a step, with a copy of what it may have stored."""
+        kept = {name: snapshot(self.process, name) for name in written}
+        if kept:
+            self.ledger.keep(kept.values(), call.step.mark)
         self.events.append(
             Event(
                 index=call.step.index,
                 label=call.label,
                 iteration=call.iteration,
                 start_s=start_s,
-                writes={name: snapshot(self.process, name) for name in written},
+                writes=kept,
                 **fields,
             )
         )
