@@ -47,7 +47,7 @@ def main() -> None:
         static = [analysed(program, folder).verdict for program in programs()]
         rows = {"static": of_static(static)}
         _say(_heading(len(static)), *static_table(rows["static"]), "")
-        _say(*(f"- wrong: {each}" for each in static if not each.right))
+        _say(*(f"- wrong: {each.told()}" for each in static if not each.right))
         if not options.static_only:
             chosen = [analysed(each, folder) for each in sample(options.sample, options.seed)]
             rows |= _on_gloo(chosen, timeout_s=options.timeout)

@@ -12,9 +12,12 @@ from benchmarks.scoreboard import (
     calls,
     communicators,
     concurrent,
+    conditions,
+    envelopes,
     messages,
     races,
     refused,
+    synchrony,
     touching,
     unwaited,
 )
@@ -34,6 +37,9 @@ SOURCES = (
     unwaited.programs,
     races.programs,
     refused.programs,
+    synchrony.programs,
+    envelopes.programs,
+    conditions.programs,
 )
 
 

@@ -10,7 +10,7 @@ import yaml
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-#: the classes, after those of the MPI Bugs Initiative (Laurent, Saillard, Quinson, 2021)
+#: the classes: those of the MPI Bugs Initiative (Laurent, Saillard, Quinson, 2021), and two more
 CLASSES = (
     "call matching",
     "communicator",
@@ -25,6 +25,7 @@ CLASSES = (
     "missing wait",
     "message race",
     "invalid argument",
+    "undefined value",
 )
 CORRECT = "correct"
 

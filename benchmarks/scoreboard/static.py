@@ -62,6 +62,15 @@ class Verdict:
             return not self.alarmed
         return self.named and self.placed and self.outcome_agrees
 
+    def told(self) -> str:
+        """Return in a line what is said and what is so."""
+        said = ", ".join(self.names) or "nothing"
+        so = ", ".join(self.program.expected) or "nothing"
+        return (
+            f"{self.program.name}: {said} at `{self.first}`, {self.outcome}; "
+            f"it is {so} at `{self.program.first}`, {' or '.join(sorted(self.program.outcomes))}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
