@@ -118,7 +118,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "code": finding.code,
         **_place(finding.mark),
-        "message": finding.prose,
+        "message": ": ".join(filter(None, (finding.prose, "; ".join(finding.because)))),
         "hint": finding.guess,
         "alone": finding.witness,
         "ranks": list(finding.ranks),

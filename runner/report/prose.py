@@ -87,6 +87,10 @@ def finding_lines(finding: Finding) -> list[Line]:
     if finding.mark is not None:
         lines.append(Line(f"    {finding.mark}", "dim"))
         lines += _excerpt(finding.mark, "        ")
+    last = len(finding.because) - 1
+    lines += [
+        Line(f"    {clause}{';' if at < last else ''}") for at, clause in enumerate(finding.because)
+    ]
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
     lines += _numbers(finding)

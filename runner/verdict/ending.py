@@ -55,13 +55,19 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     return found
 
 
+def clauses(prose: str) -> tuple[str, ...]:
+    """Return the clauses of a diagnosis's prose, which semicolons part."""
+    return tuple(clause.strip() for clause in prose.split(";") if clause.strip())
+
+
 def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
+    step = case.order.steps.get(diagnosis.index)
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
-        prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state: "
-        f"{diagnosis.prose}",
-        mark=case.final.mark or case.scenario.mark,
+        prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state",
+        because=clauses(diagnosis.prose),
+        mark=(step.mark if step else None) or case.final.mark or case.scenario.mark,
         ranks=diagnosis.ranks,
         index=diagnosis.index,
         iteration=diagnosis.iteration,
@@ -92,14 +98,17 @@ def _outcome(case: Case) -> list[Finding]:
 
 
 def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
-    prose = f"{what}; you expect {case.final.outcome}"
-    explained = [d.prose for d in case.prediction.diagnoses if d.prose]
-    if witness != "reference" and explained and case.run is None:
-        prose = f"{prose}. {explained[0]}"
+    stated = set(case.final.diagnoses)
+    explained = [
+        diagnosis.prose
+        for diagnosis in case.prediction.diagnoses
+        if case.run is None and {diagnosis.name, *diagnosis.also} & stated
+    ]
     return Finding(
         witness=witness,
         code="outcome_differs",
-        prose=prose,
+        prose=f"{what}; you expect {case.final.outcome}",
+        because=clauses(explained[0]) if explained else (),
         mark=case.final.mark or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
         name="outcome",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runner.operations.base import Undefined
 from runner.verdict.comparison import Wanted, differences
+from runner.verdict.ending import observed_outcome
 from runner.verdict.finding import Against, Difference, Finding, Witness
 from runner.verdict.memory import UndefinedRead
 from runner.verdict.views import View, view_at_end, view_of
@@ -74,16 +75,18 @@ class Values:
                 self.case.notes.append(f"the expectation of `{name}`{place} is {UNREACHED}")
 
     def _judge_end(self) -> None:
-        values = self.case.final.at_end.values
+        """Ask for the values at the end, of each witness who ended as the author states.
+
+        Where one did not, the outcome is the finding, and values are its consequence.
+        """
+        values, stated = self.case.final.at_end.values, self.case.final.outcome
+        predicted = self.case.predicted if self.case.prediction.outcome == stated else None
+        observed = self.case.observed if observed_outcome(self.case) == stated else None
         for rank in range(self.case.scenario.world_size) if values else ():
-            observed = self.case.observed
+            mine = view_at_end(predicted, rank) if predicted else None
+            seen = view_at_end(observed, rank) if observed and _lives(observed, rank) else None
             for expectation in values:
-                self._ask(
-                    rank,
-                    expectation,
-                    view_at_end(self.case.predicted, rank),
-                    view_at_end(observed, rank) if observed and _lives(observed, rank) else None,
-                )
+                self._ask(rank, expectation, mine, seen)
 
     # ------------------------------------------------------------------ one value on one rank
 

@@ -72,16 +72,17 @@ class Difference:
 class Finding:
     """One disagreement: who stands alone, where, on which ranks, and how.
 
-    `label` names the step, `index` and `iteration` its instance (index -1: the scenario as a
-    whole); `name` is the key of the expectation. `guess` says which mistake the numbers show.
-    `more` counts further iterations of the same step with the same finding. Where an expectation
-    stands alone, `against` says what it was compared with: the reference, or (where the reference
-    has no opinion) the run.
+    `because` explains the prose, a clause a line: who waits for whom. `label` names the step,
+    `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is the key of
+    the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
+    of the same step with the same finding. Where an expectation stands alone, `against` says what
+    it was compared with: the reference, or (where the reference has no opinion) the run.
     """
 
     witness: Witness
     code: str
     prose: str
+    because: tuple[str, ...] = ()
     mark: Mark | None = None
     ranks: tuple[int, ...] = ()
     label: str | None = None

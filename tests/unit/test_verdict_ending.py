@@ -69,8 +69,8 @@ def test_an_outcome_that_is_not_there_fails_and_says_why(tmp_path: Path) -> None
     text = STUCK.replace("  outcome: deadlock\n", "")
     (finding,) = checked(text, tmp_path).findings
     assert finding.code == "outcome_differs"
-    assert "outcome is deadlock; you expect completes" in finding.prose
-    assert "rank 1 never enters `sum of both` (judged.yaml:4)" in finding.prose
+    assert finding.prose == "the program's outcome is deadlock; you expect completes"
+    assert "rank 1 never enters `sum of both` (judged.yaml:4)" in finding.because[0]
 
 
 def test_a_diagnosis_must_be_stated_and_must_be_there(tmp_path: Path) -> None:
