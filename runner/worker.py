@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import pickle
 import signal
 import socket
 import sys
@@ -27,7 +26,7 @@ import torch.distributed
 
 from runner.execution.backends import require_known
 from runner.execution.front import BYE, Front
-from runner.execution.mailbox import Outbox, arrives
+from runner.execution.mailbox import Outbox, arrives, fetch, opened
 from runner.execution.orders import STOP, Hello, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
@@ -96,7 +95,7 @@ class Worker:
         )
         Outbox(self.store, "mail").post(hello)
         while (number := self._next()) != STOP:
-            self._obey(pickle.loads(self.store.get(f"order/{number}")))  # noqa: S301 -- from our own supervisor
+            self._obey(opened(fetch(self.store, f"order/{number}", keep=True)))
 
     def _next(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""

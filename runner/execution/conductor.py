@@ -6,7 +6,6 @@ gives orders through the store and judges, while the main thread of the same pro
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -73,11 +72,10 @@ class Conductor:
             plugins=options.plugins,
             share_gpu=options.share_gpu,
         )
-        began_s = time.monotonic()
         findings = self._supervisor.run(order, watch_for(plan, predicted, confirm=options.confirm))
         if not findings.usable or not self._supervisor.settled():
             self._lost = plan.scenario.case
         findings = replace(
             findings, environment={"torch": self._torch.__version__, "backend": backend}
         )
-        return observed(plan, findings, duration_s=time.monotonic() - began_s)
+        return observed(plan, findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
@@ -92,3 +93,5 @@ class Launch:
         self._server = None
         for descriptor in self.gate:
             os.close(descriptor)
+        # torchrun's agent leaves its pipes to the collector
+        gc.collect()

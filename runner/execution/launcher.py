@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -167,9 +166,7 @@ class Launcher:
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
-        start_s = time.monotonic()
-        findings = self._ask(job)
-        return observed(plan, findings, duration_s=time.monotonic() - start_s)
+        return observed(plan, self._ask(job))
 
     def _ask(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
         if self._host is None or self._host.poll() is not None:
@@ -193,6 +190,9 @@ class Launcher:
 def environment() -> dict[str, str]:
     """Return the environment of the host and its workers."""
     own = {**ENVIRONMENT, **os.environ}
+    # the host must find this very package, also where it is not installed
+    path = [*own.get("PYTHONPATH", "").split(os.pathsep), str(Path(__file__).parents[2])]
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, path))
     if "GLOO_SOCKET_IFNAME" not in own:
         names = {name for _, name in socket.if_nameindex()}
         loopback = next((name for name in LOOPBACK if name in names), None)

@@ -73,10 +73,14 @@ def put(store: Store, key: str, value: object) -> None:
     store.set(key, b"!" + pickle.dumps(sizes))
 
 
-def fetch(store: Store, key: str) -> list[bytes | bytearray]:
-    """Take a stored value away, still pickled: its body, then the arrays that lay beside it."""
+def fetch(store: Store, key: str, *, keep: bool = False) -> list[bytes | bytearray]:
+    """Take a stored value away, still pickled: its body, then the arrays that lay beside it.
+
+    With `keep` it stays where it is, for others to read.
+    """
     head = store.get(key)
-    store.delete_key(key)
+    if not keep:
+        store.delete_key(key)
     if head[:1] != b"!":
         return [head]
     parts: list[bytes | bytearray] = []
@@ -86,7 +90,8 @@ def fetch(store: Store, key: str) -> list[bytes | bytearray]:
             name = f"{key}/{number}/{start}"
             piece = store.get(name)
             part[start : start + len(piece)] = piece
-            store.delete_key(name)
+            if not keep:
+                store.delete_key(name)
         parts.append(part)
     return parts
 

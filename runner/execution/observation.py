@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
 
 
-def observed(plan: Plan, findings: Findings, *, duration_s: float) -> Trace:
+def observed(plan: Plan, findings: Findings) -> Trace:
     """Return the observed trace of a plan.
 
     Raises UnsupportedError or LaunchError where a rank could not make its world.
@@ -33,7 +33,7 @@ def observed(plan: Plan, findings: Findings, *, duration_s: float) -> Trace:
         backend=any_told.backend if any_told else "unknown",
         outcome=outcome(ranks),
         ranks=tuple(ranks),
-        duration_s=duration_s,
+        duration_s=findings.duration_s,
         notes=tuple(notes),
         environment=dict(findings.environment),
     )

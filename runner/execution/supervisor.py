@@ -7,12 +7,11 @@ verdict, long before any timeout, and has the stuck calls broken from inside.
 
 from __future__ import annotations
 
-import pickle
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from runner.execution.mailbox import Inbox, opened
+from runner.execution.mailbox import Inbox, fetch, opened, put
 from runner.execution.orders import (
     STOP,
     Free,
@@ -42,8 +41,10 @@ SETTLE_S = 0.03
 QUIET_S = 0.3
 #: seconds that the others get after a rank was unable to make its world
 UNABLE_S = 1.0
+#: seconds that a rank gets to give its account once its call is broken; it may be a large one
+TELL_S = 10.0
 #: seconds that a broken call gets to come back
-FREE_S = 0.25
+FREE_S = 0.15
 #: seconds beyond a call's own timeout before a hang is called one
 GRACE_S = 5.0
 
@@ -65,7 +66,10 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """What is known of one scenario in the end. `usable`: the launch can take another."""
+    """What is known of one scenario in the end.
+
+    `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds.
+    """
 
     told: Mapping[int, Told]
     stuck: Mapping[int, Position]
@@ -73,6 +77,7 @@ class Findings:
     died: Mapping[int, str]
     usable: bool
     hung: bool = False
+    duration_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -125,7 +130,8 @@ class Supervisor:
         """Run one scenario to its end, whatever that is."""
         name = f"scenario/{order.number}"
         inbox = Inbox(self._store, f"{name}/mail")
-        self._store.set(f"order/{order.number}", pickle.dumps(order, protocol=5))
+        began_s = time.monotonic()
+        put(self._store, f"order/{order.number}", order)
         for rank in range(watch.world_size):
             self._turn(rank, order.number)
         course = Course()
@@ -140,7 +146,7 @@ class Supervisor:
                 course.moved_s = time.monotonic()
                 self._store.set(f"{name}/break", b"1")
         self._store.set(f"{name}/over", b"1")
-        self._store.delete_key(f"order/{order.number}")
+        fetch(self._store, f"order/{order.number}")
         usable = not (course.died or course.leaving or course.unable)
         usable = usable and len(course.told) == watch.world_size
         usable = usable and all(told.trace.ending != "died" for told in course.told.values())
@@ -153,6 +159,7 @@ class Supervisor:
             died=course.died,
             usable=usable,
             hung=course.hung,
+            duration_s=time.monotonic() - began_s,
         )
 
     def _over(self, course: Course, watch: Watch) -> bool:
@@ -165,7 +172,7 @@ class Supervisor:
             return still_s > UNABLE_S
         if missing <= course.died.keys():
             return still_s > SETTLE_S
-        return course.broken and still_s > FREE_S
+        return course.broken and still_s > TELL_S
 
     def _for_good(self, course: Course, watch: Watch) -> bool:
         """Return whether nobody moves any more: as predicted, because of a death, or for too long.

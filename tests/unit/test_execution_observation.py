@@ -46,7 +46,7 @@ def findings(*told: Told, died: dict[int, str] | None = None) -> Findings:
 
 
 def outcome(plan_: Plan, *told: Told, died: dict[int, str] | None = None) -> str:
-    return observed(plan_, findings(*told, died=died), duration_s=0.0).outcome
+    return observed(plan_, findings(*told, died=died)).outcome
 
 
 def test_a_timeout_that_nobody_asked_for_is_a_deadlock(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_death_is_a_crash_whatever_the_others_say(tmp_path: Path) -> None:
 def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     seen = Findings(told={0: ended(0)}, stuck={1: (0, ())}, unable={}, died={}, usable=False)
-    trace = observed(program, seen, duration_s=0.0)
+    trace = observed(program, seen)
     assert trace.ranks[1].ending == "blocked"
     assert trace.ranks[1].events[-1].index == 0
 
@@ -85,7 +85,7 @@ def test_a_rank_that_could_not_start_is_named(tmp_path: Path) -> None:
         told={}, stuck={}, unable={1: Unable(rank=1, reason="no route")}, died={}, usable=False
     )
     with pytest.raises(LaunchError, match="rank 1 could not start: no route"):
-        observed(program, unable, duration_s=0.0)
+        observed(program, unable)
 
 
 HANG = (

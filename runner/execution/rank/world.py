@@ -42,12 +42,15 @@ class World:
         """Make the world's own group. Raises what torch raises."""
         dist = self.dist
         dist.set_debug_level(getattr(dist.DebugLevel, self.plan.scenario.debug.upper()))
+        # on a GPU the communicator is made here, and not in the first call that happens to need it
+        more = {"device_id": self.device} if self.device.type == "cuda" else {}
         dist.init_process_group(
             backend,
             store=store,
             rank=self.rank,
             world_size=self.plan.world_size,
             timeout=timedelta(seconds=self.plan.world.timeout_s),
+            **more,
         )
         self._keep(WORLD, dist.group.WORLD)
 
