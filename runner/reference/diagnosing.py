@@ -44,12 +44,15 @@ def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagn
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Put the sightings of one fault together: the first one's words, everyone's ranks."""
+    """Put the sightings of one fault together: the first step's words, everyone's ranks."""
     together: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         together.setdefault((finding.name, finding.kind), []).append(finding)
     return [
-        replace(same[0], ranks=tuple(sorted({rank for each in same for rank in each.ranks})))
+        replace(
+            min(same, key=lambda finding: finding.index),
+            ranks=tuple(sorted({rank for each in same for rank in each.ranks})),
+        )
         for same in together.values()
     ]
 

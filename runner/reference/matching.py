@@ -76,6 +76,8 @@ class Work:
     handle: str | None = None
     posts: list[Any] = field(default_factory=list)
     waited: bool = False
+    #: where it is waited for: the step and its iteration
+    waited_at: tuple[int, tuple[int, ...]] | None = None
 
     @property
     def done(self) -> bool:

@@ -17,6 +17,7 @@ from runner.operations.base import Undefined
 from runner.reference.faults import faults
 from runner.reference.findings import Finding
 from runner.reference.simulation import Simulation
+from runner.reference.telling import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,30 +91,33 @@ def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:
 
 
 def race(runs: list[Rest]) -> Finding | None:
-    """Return the finding that what ranks hold or do depends on the schedule, or None."""
+    """Return the finding that what ranks hold or do depends on the schedule, or None.
+
+    It is placed at the earliest receive at which schedules with different results part.
+    """
     first = runs[0]
-    for other in runs[1:]:
-        text = _divergence(first, other)
-        if text is None:
-            continue
-        receive, candidates = _parting(first, other)
-        step = receive.call.step
-        place = f" ({step.mark.short})" if step.mark else ""
-        senders = " or ".join(
-            f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates
-        )
-        return Finding(
-            name="message_race",
-            prose=(
-                f"rank {receive.rank} in `{receive.call.label}`{place} takes whichever message "
-                f"comes first, from {senders}: {text}"
-            ),
-            kind="message_race",
-            index=step.index,
-            iteration=receive.call.iteration,
-            ranks=(receive.rank,),
-        )
-    return None
+    apart = [
+        (_parting(first, other), text)
+        for other in runs[1:]
+        if (text := _divergence(first, other)) is not None
+    ]
+    if not apart:
+        return None
+    (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
+    senders = " or ".join(
+        f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates
+    )
+    return Finding(
+        name="message_race",
+        prose=(
+            f"rank {receive.rank} in `{receive.call.label}`{place(receive)} takes whichever "
+            f"message comes first, from {senders}: {text}"
+        ),
+        kind="message_race",
+        index=receive.call.step.index,
+        iteration=receive.call.iteration,
+        ranks=(receive.rank,),
+    )
 
 
 def _at(posted: Posted) -> str:

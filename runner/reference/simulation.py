@@ -228,6 +228,7 @@ class Simulation:
         state.state = "blocked"
         for work in works:
             work.waited = True
+            work.waited_at = (call.step.index, call.iteration)
         self._go_on(state)
 
     def _start(self, state: RankState, call: Call, posts: list[Any]) -> None:
@@ -256,6 +257,8 @@ class Simulation:
         if len(joined) == meeting.group.size:
             last_s = max(other.time_s for other in joined.values())
             settle(self, meeting, joining, joined)
+            if self.reading.strict and meeting.spoiled:
+                return
             for other in list(joined.values()):
                 self._pass(other, last_s)
             return

@@ -53,13 +53,20 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
         np.copyto(target, np.asarray(value).reshape(target.shape), casting="unsafe")
         _defined(process, names, target)
     elif isinstance(target, list):
-        parts = bool(target) and all(isinstance(item, np.ndarray | list) for item in target)
-        if parts and isinstance(value, list) and len(value) == len(target):
+        if _of_tensors(target) and isinstance(value, list) and len(value) == len(target):
             for inner, item in zip(target, value, strict=True):
                 store(process, names, inner, item)
         else:
             target[:] = value
         _defined(process, names, target)
+
+
+def _of_tensors(target: list[Any]) -> bool:
+    """Whether a list is made of tensors, or of lists of tensors; objects are assigned whole."""
+    return bool(target) and all(
+        isinstance(item, np.ndarray) or (isinstance(item, list) and _of_tensors(item))
+        for item in target
+    )
 
 
 def _defined(process: Process, names: tuple[str, ...], target: Any) -> None:  # noqa: ANN401
