@@ -25,6 +25,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     Files are read and validated; nothing is evaluated. Exit code 2 where a file is invalid.
     """
     from runner.pipeline import INVALID, NOTHING_SELECTED, load_all  # noqa: PLC0415 -- as above
+    from runner.report.prose import problem_lines  # noqa: PLC0415 -- the same
 
     try:
         loaded = load_all(selection_of(options))
@@ -38,7 +39,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
                 click.echo(line)
     for result in loaded.invalid:
         for problem in result.verdict.problems:
-            click.echo(str(problem), err=True)
+            for line in problem_lines(problem):
+                click.echo(line.printable, err=True)
     if loaded.invalid:
         sys.exit(INVALID)
     if not loaded.scenarios:

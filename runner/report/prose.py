@@ -32,12 +32,21 @@ SIDES = {
 MOST_FINDINGS = 10
 
 
+#: control characters, which could make a terminal do something; a tab may stay
+_CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t")}, "\N{REPLACEMENT CHARACTER}")
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a report."""
 
     text: str
     style: Style = "plain"
+
+    @property
+    def printable(self) -> str:
+        """The text without control characters: a file's own words may not steer a terminal."""
+        return self.text.translate(_CONTROL)
 
 
 def headline(result: Result) -> Line:

@@ -96,7 +96,7 @@ class TerminalReport:
     def print(self, lines: Iterable[Line]) -> None:
         """Print lines in their styles."""
         for line in lines:
-            self.console.print(Text(line.text, style=STYLES[line.style]))
+            self.console.print(Text(line.printable, style=STYLES[line.style]))
 
     # ------------------------------------------------------------------ the summary
 

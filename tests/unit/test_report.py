@@ -162,6 +162,11 @@ def test_plain_output_has_no_escape_sequences(tmp_path: Path) -> None:
     assert "\x1b" not in printed(checked(WRONG, tmp_path))
 
 
+def test_a_files_own_words_cannot_steer_the_terminal() -> None:
+    fault = Problem(code="unknown_key", message="unknown key `\x1b[2J\x07`")
+    assert "\x1b" not in printed(Verdict(status="INVALID", problems=(fault,)))
+
+
 def test_nothing_selected_is_said() -> None:
     assert printed().strip() == "nothing was selected"
     assert outcome().exit_code == 5
