@@ -39,8 +39,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
                 click.echo(line)
     for result in loaded.invalid:
         for problem in result.verdict.problems:
-            for line in problem_lines(problem):
-                click.echo(line.printable, err=True)
+            for shown in problem_lines(problem):
+                click.echo(shown.printable, err=True)
     if loaded.invalid:
         sys.exit(INVALID)
     if not loaded.scenarios:

@@ -6,6 +6,7 @@ a diagnosis states it and passes, and what `fixed` holds passes without it.
 
 from __future__ import annotations
 
+from runner.explanations.calls import CALLS
 from runner.explanations.diagnoses import DIAGNOSES
 from runner.explanations.entry import Explanation
 from runner.explanations.findings import FINDINGS
@@ -21,7 +22,17 @@ __all__ = ["EXPLANATIONS", "Explanation", "page"]
 #: code -> its explanation; where a word is a diagnosis and a kind of error, the diagnosis comes
 EXPLANATIONS: dict[str, Explanation] = {
     each.code: each
-    for each in (*KINDS, *READING, *STRUCTURE, *NAMES, *LIMITS, *FINDINGS, *DIAGNOSES, *HAZARDS)
+    for each in (
+        *KINDS,
+        *READING,
+        *STRUCTURE,
+        *NAMES,
+        *LIMITS,
+        *FINDINGS,
+        *DIAGNOSES,
+        *HAZARDS,
+        *CALLS,
+    )
 }
 
 

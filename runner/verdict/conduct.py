@@ -11,6 +11,7 @@ from runner.verdict.views import view_of
 from runner.verdict.wording import ranks_text
 
 if TYPE_CHECKING:
+    from runner.problems import Mark
     from runner.scenario import Expectation
     from runner.trace import Event, RankTrace
     from runner.verdict.case import Case, Instance, Side
@@ -148,7 +149,7 @@ def _raised_at_end(case: Case) -> list[Finding]:
     stated = case.final.at_end.raises
     if stated is None:
         return []
-    findings = []
+    found: dict[tuple[Witness, str], list[tuple[int, Finding]]] = {}
     for rank in range(case.scenario.world_size):
         process = case.predicted.process(rank, case.predicted.final(rank), None, None)
         spec = process.choose(stated) if isinstance(stated, PerRank) else stated
@@ -159,21 +160,23 @@ def _raised_at_end(case: Case) -> list[Finding]:
         if mine and (case.prediction.open or case.own_outcome):
             mine = None
         seen = _end_problem(case.observed.rank(rank), spec) if case.observed else None
-        witness: Witness = (
-            "backend" if not mine else "expectation" if seen or not case.run else "reference"
-        )
-        if mine or seen:
-            findings.append(
-                Finding(
-                    witness=witness,
-                    code="raises_differs",
-                    prose=f"rank {rank} {mine or seen}",
-                    mark=spec.mark or case.final.at_end.mark or case.final.mark,
-                    ranks=(rank,),
-                    name="raises",
-                )
-            )
-    return findings
+        prose = mine or seen
+        if prose:
+            witness = _alone(mine, seen, ran=case.run is not None)
+            mark = spec.mark or case.final.at_end.mark or case.final.mark
+            finding = _raise_finding(witness, prose, mark)
+            found.setdefault((witness, prose), []).append((rank, finding))
+    return [_together(entries) for entries in found.values()]
+
+
+def _alone(mine: str | None, seen: str | None, *, ran: bool) -> Witness:
+    if not mine:
+        return "backend"
+    return "expectation" if seen or not ran else "reference"
+
+
+def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
+    return Finding(witness=witness, code="raises_differs", prose=prose, mark=mark, name="raises")
 
 
 def _end_problem(found: RankTrace | None, spec: RaiseSpec) -> str | None:

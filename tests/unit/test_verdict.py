@@ -169,6 +169,18 @@ steps:
     assert checked(text, tmp_path).findings == ()
 
 
+def test_a_key_that_is_a_view_keeps_what_it_was(tmp_path: Path) -> None:
+    text = """\
+world_size: 1
+tensors: {x: [1, 2]}
+steps:
+  - expect: {"x[0]": 1, "x[0:2]": [1, 2], "[x[0], x[1]]": [1, 2]}
+  - all_reduce: {tensor: x, op: {premul_sum: 2}}
+    expect: {"x[0]": 2}
+"""
+    assert checked(text, tmp_path).findings == ()
+
+
 def test_before_follows_the_iterations_of_a_loop(tmp_path: Path) -> None:
     text = """\
 world_size: 2
