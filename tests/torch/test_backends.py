@@ -60,7 +60,7 @@ def test_a_backend_that_torch_lacks_is_named_and_others_go_on(
 def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], Analysed]) -> None:
     with (
         Launcher(LaunchOptions(plugins=("no_such_plugin",))) as launcher,
-        pytest.raises(LaunchError, match="No module named 'no_such_plugin'"),
+        pytest.raises(LaunchError, match="the plugin 'no_such_plugin' cannot be imported"),
     ):
         analysed(SUM).run_on(launcher)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from processes import of_run, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,29 +30,6 @@ steps:
   - {ranks: 0, sleep: 60s}
   - all_reduce: {tensor: x}
 """
-
-
-def of_run(mark: str) -> list[int]:
-    """Return the processes that carry `mark` in their environment: the run and all its own."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if state != "Z" and mark.encode() in environment:
-            found.append(int(entry.name))
-    return sorted(found)
-
-
-def until(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return condition()
 
 
 @pytest.fixture

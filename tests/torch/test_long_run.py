@@ -1,0 +1,97 @@
+"""Two hundred scenarios in one run, of which some hang, some kill a rank and some are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from processes import of_run, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+COUNTS = {"passes": 140, "hangs": 40, "crashes": 10, "fails": 10}
+
+TEXTS = {
+    "passes": """\
+world_size: 2
+tensors: {x: "full(3, rank + 1)"}
+steps:
+- all_reduce: {tensor: x}
+  expect: {x: [3, 3, 3]}
+""",
+    "hangs": """\
+world_size: 2
+timeout: 600s
+tensors: {x: [1], y: [0]}
+steps:
+- send: {tensor: x, dst: "1 - rank"}
+- recv: {tensor: y, src: "1 - rank"}
+expect:
+  outcome: deadlock
+  diagnosis: circular_wait
+  blocked: {0: send to 1, 1: send to 0}
+""",
+    "crashes": """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+- {ranks: 1, fault: kill}
+- all_reduce: {tensor: x}
+expect:
+  outcome: crash
+  dies: {1: SIGKILL}
+""",
+    # only the run can tell: what a backend does with a wrong program is open
+    "fails": """\
+world_size: 2
+tensors: {x: [1, 2]}
+steps:
+- all_reduce: {tensor: x, op: {0: sum, 1: max}}
+expect:
+  diagnosis: op_mismatch
+  x: [77, 77]
+""",
+}
+
+
+def write_all(folder: Path) -> None:
+    """Write every file; the kinds stand mixed, in a fixed order."""
+    left = Counter(COUNTS)
+    for number in range(sum(COUNTS.values())):
+        kind = max(left, key=lambda name: (left[name] / COUNTS[name], name))
+        left[kind] -= 1
+        (folder / f"s{number:03}_{kind}.yaml").write_text(TEXTS[kind])
+
+
+def test_every_verdict_of_a_long_mixed_run_is_right(tmp_path: Path) -> None:
+    write_all(tmp_path)
+    report = tmp_path / "report.json"
+    mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
+    name, _, value = mark.partition("=")
+    command = [sys.executable, "-m", "runner.cli", "run", str(tmp_path), "--json", str(report)]
+    ended = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, name: value},
+    )
+    assert ended.returncode == 1, ended.stdout[-2000:] + ended.stderr[-2000:]
+    results = json.loads(report.read_text())["results"]
+    verdicts = Counter((result["case"].split("_")[1], result["verdict"]) for result in results)
+    assert verdicts == {
+        ("passes", "PASSED"): 140,
+        ("hangs", "PASSED"): 40,
+        ("crashes", "PASSED"): 10,
+        ("fails", "FAILED"): 10,
+    }
+    assert until(lambda: not of_run(mark), 5.0)
