@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ def main() -> None:
             rows |= _on_gloo(chosen, timeout_s=options.timeout)
     if options.json is not None:
         figures = {
-            key: {label: asdict(each) for label, each in held.items()} for key, held in rows.items()
+            key: {label: each.brief() for label, each in held.items()} for key, held in rows.items()
         }
         Path(options.json).write_text(json.dumps(figures, indent=1) + "\n")
 

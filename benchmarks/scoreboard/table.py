@@ -85,4 +85,4 @@ def _ms(seconds: float) -> str:
 
 
 def _s(seconds: float) -> str:
-    return f"{seconds:.2f} s"
+    return f"{seconds:.2f} s" if seconds else "-"
