@@ -115,9 +115,7 @@ class Worker:
         try:
             world = self._start(order, name)
         except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
-            own = isinstance(error, LaunchError)
-            reason = str(error) if own else f"{type(error).__name__}: {error}"
-            mail.post(Unable(rank=self.rank, reason=reason))
+            mail.post(Unable(rank=self.rank, reason=self._reason(error)))
             return
         board = Board(self.rank, converter(torch))
         running = Running(
@@ -141,7 +139,7 @@ class Worker:
         try:
             self._run(program, running, mail)
         except Exception as error:
-            mail.post(Unable(rank=self.rank, reason=f"{type(error).__name__}: {error}"))
+            mail.post(Unable(rank=self.rank, reason=self._reason(error)))
             raise
 
     def _run(self, program: Program, running: Running, mail: Outbox) -> None:
@@ -192,6 +190,11 @@ class Worker:
         if world is not None:
             world.drop(self._reaper, works, poison=poison)
 
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, LaunchError):
+            return str(error)
+        return f"rank {self.rank} could not run it: {type(error).__name__}: {error}"
+
     def _was_broken(self, running: Running) -> bool:
         """Return whether the supervisor broke what raised; a peer may hear of it first."""
         try:
@@ -210,7 +213,14 @@ def _import_plugin(module: str) -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    importlib.import_module(module)
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        message = (
+            f"the plugin {module!r} cannot be imported: {error}. A plugin is a module that is "
+            "installed, or lies in the current folder."
+        )
+        raise LaunchError(message) from error
 
 
 def die(how: str) -> NoReturn:

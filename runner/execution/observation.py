@@ -43,9 +43,7 @@ def unable(findings: Findings) -> Exception:
     """Return the error for ranks that could not make their world."""
     first = findings.unable[min(findings.unable)]
     kind = UnsupportedError if first.unsupported else LaunchError
-    if first.unsupported:
-        return kind(first.reason)
-    return kind(f"rank {first.rank} could not start: {first.reason}")
+    return kind(first.reason)
 
 
 def _rank(rank: int, findings: Findings) -> RankTrace:
