@@ -14,9 +14,9 @@ from runner.scenario import DIAGNOSES
 # what is tested
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.scoreboard.catalogue import by_label, programs, sample  # noqa: E402 -- see above
-from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program  # noqa: E402 -- see above
-from benchmarks.scoreboard.static import analysed  # noqa: E402 -- see above
+from benchmarks.scoreboard.catalogue import by_label, programs, sample
+from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program
+from benchmarks.scoreboard.static import analysed
 
 SAMPLE = sample(10, seed=0)
 
