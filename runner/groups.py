@@ -17,7 +17,7 @@ from runner.program import Process
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.program import Arrays
+    from runner.evaluation import Arrays
     from runner.scenario import Form, GroupSpec, Scenario
 
 

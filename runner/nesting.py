@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from runner.problems import Problem
 
 if TYPE_CHECKING:
+    from runner.evaluation import Arrays
     from runner.operations.params import Param
     from runner.problems import Mark
-    from runner.program import Arrays
 
 DEFAULT_DTYPE = "float32"
 

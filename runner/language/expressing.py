@@ -6,12 +6,12 @@ import keyword
 import re
 from typing import TYPE_CHECKING, Any
 
+from runner.evaluation import CANNOT_COMPUTE
 from runner.language.context import ALWAYS
 from runner.language.expressions import compile_expression
 from runner.language.substitution import substituted, with_groups
 from runner.language.tree import Node, Scalar, kind_of
 from runner.problems import Mark, ScenarioError
-from runner.program import CANNOT_COMPUTE
 from runner.scenario import DTYPES, Constant, Expression
 
 if TYPE_CHECKING:

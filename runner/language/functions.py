@@ -1,7 +1,7 @@
 """The functions of the expression language over NumPy (the reference) and torch (the worker).
 
 One table of names, written once over a :class:`runner.language.libraries.Library`; the two classes
-here put it together. Both keep :class:`runner.program.Arrays`. Torch is handed in.
+here put it together. Both keep :class:`runner.evaluation.Arrays`. Torch is handed in.
 """
 
 from __future__ import annotations

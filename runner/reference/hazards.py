@@ -18,9 +18,9 @@ from runner.scenario import steps_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.evaluation import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
-    from runner.program import Arrays
     from runner.reference.findings import Finding
     from runner.reference.state import RankState
 

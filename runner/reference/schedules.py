@@ -22,9 +22,9 @@ from runner.reference.telling import place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from runner.evaluation import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
-    from runner.program import Arrays
     from runner.reference.matching import Posted
     from runner.reference.state import Reading
     from runner.reference.waits import Need

@@ -44,9 +44,10 @@ from runner.reference.values import frozen, snapshot, store, tainted
 from runner.trace import Event, Failure
 
 if TYPE_CHECKING:
+    from runner.evaluation import Arrays
     from runner.operations.base import Operation
     from runner.plan import Plan
-    from runner.program import Arrays, Call
+    from runner.program import Call
 
 
 class Simulation:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.evaluation import CANNOT_COMPUTE
 from runner.problems import ScenarioError
-from runner.program import CANNOT_COMPUTE
 from runner.verdict.conduct import GAVE_UP
 from runner.verdict.finding import Finding, Witness
 

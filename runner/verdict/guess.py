@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.evaluation import CANNOT_COMPUTE, roots_of
 from runner.operations.reduction import reduced
 from runner.problems import ScenarioError
-from runner.program import CANNOT_COMPUTE, roots_of
 from runner.scenario import REDUCE_OPS, steps_of
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.numbers import as_numbers

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runner.execution.errors import failure_of
 from runner.execution.rank import arguments
 from runner.execution.rank.board import Record
+from runner.execution.rank.completion import WithAnEvent, completion_on
 from runner.execution.rank.values import snapshot
 from runner.operations.base import Ending, GroupCreation, Local, Waiting
 from runner.problems import ScenarioError
@@ -21,12 +22,15 @@ from runner.scenario import PerRank, RaiseSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runner.evaluation import Arrays
     from runner.execution.rank.board import Board
     from runner.execution.rank.world import World
     from runner.plan import Creation, Plan
-    from runner.program import Arrays, Call
+    from runner.program import Call
     from runner.trace import Failure
 
+#: seconds between two looks at a device
+LOOK_S = 0.002
 #: kinds of failure after which a group's connections are gone
 CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
 
@@ -59,9 +63,15 @@ class Program:
         #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
         self._creations = 0
+        self._completion = completion_on(world.torch, world.device)
         self._plan = plan
         self._arrays = arrays
         self.process: Process
+
+    @property
+    def on_device(self) -> bool:
+        """Whether steps are only enqueued when their calls return."""
+        return isinstance(self._completion, WithAnEvent)
 
     def _hold(self) -> None:
         """Evaluate what the rank holds before step 1, where the groups are known already."""
@@ -77,6 +87,7 @@ class Program:
             },
         )
         self._board.begin({name: self._snapshot(name) for name in sorted(self.process.held)})
+        self._completion.begin()
 
     def _snapshot(self, name: str) -> Any:  # noqa: ANN401 -- a held value has any type
         return snapshot(self._world.torch, self.process.scope.get(name))
@@ -92,6 +103,12 @@ class Program:
             if not self._create(creation):
                 return "raised"
         self._hold()
+        ending = self._walk()
+        self._complete()
+        return ending
+
+    def _walk(self) -> str:
+        """Take every step, as far as the rank gets."""
         walk = self.process.walk()
         while True:
             try:
@@ -157,12 +174,27 @@ class Program:
             goes_on = self._note(record, error).kinds[0] in self._expected(call)
             record.writes = self._snapshots(self._stores(call))
         board.leave(record)
+        record.event = self._completion.mark()
         if call.step.expect is not None:
             try:
                 record.observed = self._observed(call)
             except ScenarioError as error:
                 record.observed = {"": str(error)}
         return goes_on
+
+    def _complete(self) -> None:
+        """Wait, after the last step, until the device has done each of them, in order."""
+        board = self._board
+        for record in board.records:
+            if record.event is None:
+                continue
+            board.stand_at(record)
+            while not record.event.query():
+                if self._broken():
+                    raise Broken
+                time.sleep(LOOK_S)
+            record.complete_s = self._completion.seconds(record.event)
+        board.stand_at(None)
 
     def _observed(self, call: Call) -> dict[str, Any]:
         seen = self.process.observe(call.step)

@@ -1,0 +1,258 @@
+"""Forms -> values, on one rank now: what a scenario writes, in the arrays of one executor.
+
+An :class:`Evaluator` knows a scope and an array library. It evaluates; it remembers nothing but
+which undefined values were looked at, and it knows neither steps nor other ranks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from runner.nesting import DEFAULT_DTYPE, DEPTHS, data_at, has_depth, wrong_value
+from runner.problems import Problem, ScenarioError
+from runner.scenario import (
+    Constant,
+    Expression,
+    ListForm,
+    Objects,
+    PerRank,
+    Record,
+    Selector,
+    Typed,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runner.operations.base import Undefined
+    from runner.operations.params import Param
+    from runner.problems import Mark
+    from runner.scenario import Form
+
+#: what the guarded operations of an expression, NumPy and torch raise for a value that cannot be
+CANNOT_COMPUTE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    NameError,
+    NotImplementedError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
+class Arrays(Protocol):
+    """The array library of one executor. Dtypes are named as torch names them."""
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the functions of the expression language under `name()`, freshly copied."""
+
+    def array(self, data: Any, dtype: str) -> Any:  # noqa: ANN401
+        """Make an array from a number, a nested list or an array; the result is a fresh copy."""
+
+    def copy(self, value: Any) -> Any:  # noqa: ANN401
+        """Return an array that shares no memory with `value` and keeps its dtype and strides."""
+
+    def is_array(self, value: object) -> bool:
+        """Return whether `value` is an array of this library."""
+
+    def dtype(self, value: Any) -> str:  # noqa: ANN401
+        """Return the name of the dtype of an array."""
+
+    def reshaped(self, value: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+        """Return `value` in another shape; a single element fills the shape."""
+
+
+class Evaluator:
+    """Evaluates forms on one rank, in a scope of names and functions."""
+
+    def __init__(self, rank: int, arrays: Arrays) -> None:
+        """Begin with an empty scope."""
+        self.rank = rank
+        self.arrays = arrays
+        self.scope: dict[str, Any] = {}
+        #: names whose value an operation left undefined, or is still writing
+        self.undefined: dict[str, Undefined] = {}
+        #: the undefined values that were read since this list was last emptied
+        self.undefined_reads: list[tuple[str, Undefined]] = []
+
+    def evaluate(self, form: Form | None) -> Any:  # noqa: ANN401 -- a value has any type
+        """Return the value of a form on this rank now; None where it has no value here.
+
+        Raises ScenarioError where it cannot be computed. A read of a value that an operation left
+        undefined is noted in `undefined_reads`; it goes on with whatever is there.
+        """
+        match form:
+            case None:
+                return None
+            case Constant():
+                return form.value
+            case Expression():
+                if self.undefined:
+                    self._note_undefined(form)
+                return self._compute(form)
+            case ListForm():
+                return [self.evaluate(item) for item in form.items]
+            case Record():
+                return {name: self.evaluate(item) for name, item in form.fields.items()}
+            case PerRank():
+                return self.evaluate(self.choose(form))
+            case Typed():
+                return self.tensor_value(form, dtype=None)
+            case Objects():
+                return self._tree(form.tree)
+
+    def _tree(self, tree: Any) -> Any:  # noqa: ANN401
+        if isinstance(tree, Expression):
+            return self.evaluate(tree)
+        if isinstance(tree, dict):
+            return {key: self._tree(value) for key, value in tree.items()}
+        if isinstance(tree, list | tuple):
+            return [self._tree(value) for value in tree]
+        return tree
+
+    def _note_undefined(self, form: Expression) -> None:
+        for name in sorted(form.names & self.undefined.keys()):
+            self.undefined_reads.append((name, self.undefined[name]))
+
+    def _compute(self, form: Expression) -> Any:  # noqa: ANN401
+        try:
+            return form.evaluate(self.scope)
+        except CANNOT_COMPUTE as error:
+            raise ScenarioError([cannot_compute(form.text, form.mark, self.rank, error)]) from error
+
+    def choose(self, form: PerRank[Any]) -> Any:  # noqa: ANN401
+        """Return the value of the first branch that selects this rank, else `otherwise`."""
+        for selector, value in form.branches:
+            if self.selects(selector):
+                return value
+        return form.otherwise
+
+    def selects(self, selector: Selector) -> bool:
+        """Return whether a selector selects this rank: a boolean, a rank or some ranks."""
+        value = self.evaluate(selector.form)
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return value == self.rank
+        if isinstance(value, list | tuple | range | set | frozenset):
+            return self.rank in value
+        if self.arrays.is_array(value) and not tuple(value.shape):
+            return bool(value) if self.arrays.dtype(value) == "bool" else int(value) == self.rank
+        message = f"the selector {selector.text!r} is neither a boolean, a rank nor a list of ranks"
+        raise ScenarioError([Problem(code="bad_selector", message=message, mark=selector.mark)])
+
+    def tensor_value(self, form: Form | None, *, dtype: str | None) -> Any:  # noqa: ANN401
+        """Return a tensor, or a list of tensors, from any form of value; None if it has none here.
+
+        `dtype` is cast to where the form states none; None keeps what an expression yields and
+        makes float32 of data. An array that an expression yields is not copied.
+        """
+        match form:
+            case PerRank():
+                return self.tensor_value(self.choose(form), dtype=dtype)
+            case Typed():
+                stated = self.evaluate(form.dtype)
+                shape = self.evaluate(form.shape)
+                value = self.tensor_value(form.value, dtype=stated or dtype)
+                if shape is None or value is None:
+                    return value
+                sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+                return self._guarded(lambda: self.arrays.reshaped(value, sizes), form.mark)
+            case ListForm():
+                values = [self.tensor_value(item, dtype=dtype) for item in form.items]
+                if any(self.arrays.is_array(item) and tuple(item.shape) for item in values):
+                    return values
+                return self._converted([self._item(value) for value in values], dtype, form.mark)
+            case _:
+                value = self.evaluate(form)
+                mark = form.mark if form is not None else None
+                return value if value is None else self._converted(value, dtype, mark)
+
+    def _item(self, value: Any) -> Any:  # noqa: ANN401
+        return value.item() if self.arrays.is_array(value) else value
+
+    def _converted(self, value: Any, dtype: str | None, mark: Mark | None) -> Any:  # noqa: ANN401
+        arrays = self.arrays
+        if arrays.is_array(value):
+            if dtype is None or arrays.dtype(value) == dtype:
+                return value
+        elif isinstance(value, list) and any(arrays.is_array(item) for item in value):
+            return [self._converted(item, dtype, mark) for item in value]
+        elif isinstance(value, range):
+            value = list(value)
+        return self._guarded(lambda: arrays.array(value, dtype or DEFAULT_DTYPE), mark)
+
+    def _guarded(self, make: Callable[[], Any], mark: Mark | None) -> Any:  # noqa: ANN401
+        try:
+            return make()
+        except CANNOT_COMPUTE as error:
+            raise ScenarioError([cannot_compute("this value", mark, self.rank, error)]) from error
+
+    def evaluate_argument(self, param: Param, form: Form | None) -> Any:  # noqa: ANN401
+        """Return an argument in the type of its kind (see :data:`params.KINDS`).
+
+        A tensor argument may be undefined: what of it the operation reads, the caller knows.
+        """
+        if form is None:
+            return param.default
+        if param.kind in {"tensor", "tensors", "tensor_lists"}:
+            hidden, self.undefined = self.undefined, {}
+            try:
+                value = self._tensor_argument(param.kind, form)
+            finally:
+                self.undefined = hidden
+            if not has_depth(self.arrays, value, DEPTHS[param.kind]):
+                raise ScenarioError([wrong_value(param, form.mark, self.rank)])
+            return value
+        value = self.evaluate(form)
+        if value is None:
+            return param.default
+        if param.kind in {"rank", "group_rank", "tag"}:
+            return self._guarded(lambda: int(value), form.mark)
+        if param.kind in {"sizes", "ranks"}:
+            return self._guarded(lambda: [int(item) for item in value], form.mark)
+        if param.kind == "seconds":
+            return self._guarded(lambda: float(value), form.mark)
+        return value
+
+    def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
+        if kind == "tensor":
+            return self.tensor_value(form, dtype=None)
+        chosen = self.choose(form) if isinstance(form, PerRank) else form
+        if isinstance(chosen, ListForm):
+            inner = "tensor" if kind == "tensors" else "tensors"
+            return [self._tensor_argument(inner, item) for item in chosen.items]
+        if isinstance(chosen, Constant) and isinstance(chosen.value, list):
+            make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
+            return self._guarded(make, chosen.mark)
+        return self.evaluate(chosen)
+
+
+def roots_of(form: Form | None) -> frozenset[str]:
+    """Return the names whose storage the value of a form may share."""
+    match form:
+        case Expression():
+            return form.roots
+        case ListForm():
+            return frozenset().union(*(roots_of(item) for item in form.items))
+        case Record():
+            return frozenset().union(*(roots_of(item) for item in form.fields.values()))
+        case PerRank():
+            parts = [roots_of(item) for _, item in form.branches]
+            return frozenset().union(*parts, roots_of(form.otherwise))
+        case _:
+            return frozenset()
+
+
+def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
+    """Return the problem for an expression that has no value on a rank."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return Problem(
+        code="cannot_compute",
+        message=f"{what} cannot be computed on rank {rank}: {reason}",
+        mark=mark,
+    )
