@@ -149,6 +149,10 @@ class Worker:
             running.tell("died", fault.how, via=mail)
             die(fault.how)
         except Broken:
+            if program.on_device:
+                # nothing frees a device's queue for certain: this process ends with its launch
+                running.tell("blocked", via=mail)
+                return
             if running.came_back():
                 self._line = self._connect()
                 mail = Outbox(self.store, running.key("mail"))

@@ -30,6 +30,9 @@ class Record:
     end_s: float | None = None
     failure: Failure | None = None
     raised: bool = False
+    #: on a device that only enqueues: the event behind the step, and when it happened
+    event: Any = None
+    complete_s: float | None = None
     writes: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
 
@@ -67,18 +70,30 @@ class Board:
         self.inside = None
         self.moves += 1
 
+    def stand_at(self, record: Record | None) -> None:
+        """Note that the device has come to a step that was enqueued before, or to the end."""
+        self.inside = record if record is not None and record.communicates else None
+        self.moves += 1
+
     def account(self, ending: str, died: str | None = None) -> RankTrace:
-        """Give the account so far. A step that has not ended is blocked, or running if local."""
+        """Give the account so far. A step that has not ended is blocked, or running if local.
+
+        What a device has not done yet is left out, from the step after the first such on.
+        """
+        records = tuple(self.records)
+        undone = [record.event is not None and record.complete_s is None for record in records]
+        told = records[: undone.index(True) + 1] if any(undone) else records
         return RankTrace(
             rank=self.rank,
             initial={name: self._convert(value) for name, value in self.initial.items()},
-            events=tuple(self._event(record) for record in tuple(self.records)),
+            events=tuple(self._event(record) for record in told),
             ending=ending,
             died=died,
         )
 
     def _event(self, record: Record) -> Event:
-        if record.end_s is None:
+        undone = record.event is not None and record.complete_s is None
+        if record.end_s is None or undone:
             state = "blocked" if record.communicates else "running"
         else:
             state = "raised" if record.raised else "done"
@@ -90,7 +105,8 @@ class Board:
             state=state,
             start_s=record.start_s - self.begin_s,
             end_s=None if record.end_s is None else record.end_s - self.begin_s,
+            complete_s=record.complete_s,
             failure=record.failure,
-            writes={name: convert(value) for name, value in record.writes.items()},
-            observed={text: convert(value) for text, value in record.observed.items()},
+            writes={} if undone else {k: convert(v) for k, v in record.writes.items()},
+            observed={} if undone else {k: convert(v) for k, v in record.observed.items()},
         )

@@ -1,0 +1,67 @@
+"""When a step is done on the device: with its call on a CPU, with an event on a GPU.
+
+On a GPU a call only enqueues, and nothing may wait for it that the scenario does not let wait. So
+an event is recorded behind each step, and only after the last step are they waited for, in order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+class Completion(Protocol):
+    """How steps complete on one device."""
+
+    def begin(self) -> None:
+        """Start the device's clock."""
+
+    def mark(self) -> Any:  # noqa: ANN401 -- the device's own event
+        """Return an event behind everything enqueued so far; None where all of it is done."""
+
+    def seconds(self, event: Any) -> float:  # noqa: ANN401 -- the device's own event
+        """Return when an event that has happened did, in seconds of the device's clock."""
+
+
+class WithTheCall:
+    """A call that has returned is done: the CPU."""
+
+    def begin(self) -> None:
+        """There is no other clock."""
+
+    def mark(self) -> None:
+        """Everything is done."""
+
+    def seconds(self, event: Any) -> float:  # noqa: ANN401, ARG002 -- the protocol's
+        """Never asked: there are no events."""
+        return 0.0
+
+
+class WithAnEvent:
+    """A call that has returned is enqueued: a GPU."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        """Record events on the current stream of the current device."""
+        self._cuda: Any = torch.cuda
+        self._origin: Any = None
+
+    def begin(self) -> None:
+        """Record where the clock starts."""
+        self._origin = self.mark()
+
+    def mark(self) -> Any:  # noqa: ANN401 -- torch.cuda.Event
+        """Record an event on the stream that the step was enqueued on."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, event: Any) -> float:  # noqa: ANN401 -- torch.cuda.Event
+        """Return the time between the clock's start and an event, on the device."""
+        return float(self._origin.elapsed_time(event)) / 1000
+
+
+def completion_on(torch: ModuleType, device: Any) -> Completion:  # noqa: ANN401 -- torch.device
+    """Return how steps complete on a device."""
+    return WithAnEvent(torch) if device.type == "cuda" else WithTheCall()

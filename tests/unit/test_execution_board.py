@@ -1,0 +1,101 @@
+"""The account of a rank, on a device that is done with the call and on one that only enqueues."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from runner.execution.rank.board import Board, Record
+from runner.execution.rank.completion import WithAnEvent, WithTheCall, completion_on
+
+
+def taken(board: Board, index: int, *, communicates: bool = True) -> Record:
+    record = Record((index, ()), f"step {index}", communicates, 0.0)
+    board.enter(record)
+    return record
+
+
+def board() -> Board:
+    return Board(0, lambda value: value)
+
+
+def states(account: Any) -> list[tuple[int, str]]:  # noqa: ANN401 -- a RankTrace
+    return [(event.index, event.state) for event in account.events]
+
+
+def test_a_step_that_did_not_return_is_blocked_or_running() -> None:
+    first = board()
+    first.leave(taken(first, 0))
+    taken(first, 1)
+    assert states(first.account("blocked")) == [(0, "done"), (1, "blocked")]
+    second = board()
+    taken(second, 0, communicates=False)
+    assert states(second.account("died", "SIGKILL")) == [(0, "running")]
+
+
+def test_only_a_communication_call_can_be_stuck() -> None:
+    here = board()
+    taken(here, 0, communicates=False)
+    seen = [here.inside]
+    record = taken(here, 1)
+    seen.append(here.inside)
+    here.leave(record)
+    seen.append(here.inside)
+    assert seen == [None, record, None]
+
+
+def test_every_entry_and_return_is_a_move() -> None:
+    here = board()
+    record = taken(here, 0)
+    here.leave(record)
+    assert here.moves == 2
+
+
+def test_what_a_device_has_not_done_is_left_out_of_the_account() -> None:
+    here = board()
+    for index in range(3):
+        record = taken(here, index)
+        record.writes = {"x": index}
+        record.event = object()
+        here.leave(record)
+    here.records[0].complete_s = 0.5
+    account = here.account("blocked")
+    assert states(account) == [(0, "done"), (1, "blocked")]
+    assert account.events[0].complete_s == 0.5
+    assert account.events[1].writes == {}
+
+
+@dataclass
+class FakeEvent:
+    """An event of a device whose clock counts the events recorded on it."""
+
+    enable_timing: bool = False
+    at_ms: float = 0.0
+
+    def record(self) -> None:  # noqa: D102 -- torch's own
+        FakeCuda.now_ms += 250.0
+        self.at_ms = FakeCuda.now_ms
+
+    def elapsed_time(self, other: FakeEvent) -> float:  # noqa: D102 -- torch's own
+        return other.at_ms - self.at_ms
+
+
+class FakeCuda:
+    """As much of `torch.cuda` as a completion uses."""
+
+    now_ms = 0.0
+    Event = FakeEvent
+
+
+def test_a_gpu_completes_with_events_and_a_cpu_with_the_call() -> None:
+    torch = ModuleType("torch")
+    torch.cuda = FakeCuda  # type: ignore[attr-defined]
+    on_gpu = completion_on(torch, SimpleNamespace(type="cuda"))
+    assert isinstance(on_gpu, WithAnEvent)
+    on_gpu.begin()
+    on_gpu.mark()
+    assert on_gpu.seconds(on_gpu.mark()) == 0.5
+    on_cpu = completion_on(torch, SimpleNamespace(type="cpu"))
+    assert isinstance(on_cpu, WithTheCall)
+    assert on_cpu.mark() is None  # type: ignore[func-returns-value]
