@@ -13,41 +13,31 @@ What stands still at the end is left in the state: :mod:`runner.reference.faults
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.language.limits import DEFAULT, Limits
 from runner.operations.base import (
     Collective,
-    Ending,
-    GroupCreation,
-    Local,
-    PointToPoint,
-    ProgramError,
-    Waiting,
 )
 from runner.program import Process
-from runner.reference import buffers, raising
-from runner.reference.findings import Finding
+from runner.reference import buffers, completing, raising, starting
 from runner.reference.ledger import Ledger
 from runner.reference.matching import (
-    Creating,
     Creations,
     Joining,
     Mailbox,
     Meetings,
     Posted,
-    Work,
 )
 from runner.reference.results import delivered, settle
 from runner.reference.state import RankState, Reading
-from runner.reference.values import frozen, snapshot, store, tainted
-from runner.trace import Event, Failure
+from runner.reference.values import snapshot
 
 if TYPE_CHECKING:
     from runner.evaluation import Arrays
-    from runner.operations.base import Operation
     from runner.plan import Plan
     from runner.program import Call
+    from runner.reference.findings import Finding
 
 
 class Simulation:
@@ -92,36 +82,12 @@ class Simulation:
 
     def run(self) -> Simulation:
         """Advance until every rank has ended or stands still for good."""
-        self._create_groups()
+        starting.create_groups(self)
         while True:
             while self._ready:
                 self._advance(self._ready.popleft())
             if not (self._choose_message() or raising.give_up(self)):
                 return self
-
-    def _create_groups(self) -> None:
-        """Torch refuses a wrong group on every rank, before step 1."""
-        for creation in self.plan.creations:
-            if creation.refused is None:
-                continue
-            label = f"{creation.kind} {creation.spec.name}"
-            place = f" ({creation.spec.mark.short})" if creation.spec.mark else ""
-            self.findings.append(
-                Finding(
-                    name="invalid_argument",
-                    prose=f"{label}{place}: {creation.refused}",
-                    ranks=tuple(range(self.plan.world_size)),
-                    kind="invalid_argument",
-                )
-            )
-            failure = Failure(kinds=("invalid_argument",), message=creation.refused)
-            for state in self.ranks:
-                state.events.append(
-                    Event(index=-1, label=label, state="raised", end_s=0.0, failure=failure)
-                )
-                state.state = "raised"
-            self._ready.clear()
-            return
 
     def _advance(self, state: RankState) -> None:
         """Take the rank's steps until it blocks or ends."""
@@ -139,12 +105,12 @@ class Simulation:
     def _take(self, state: RankState, call: Call) -> None:
         operation = call.operation
         if operation is None:
-            self._record(state, call, start_s=state.clock_s)
+            completing.record(self, state, call, start_s=state.clock_s)
             return
         outside = call.entry.group_rank < 0
         if outside and isinstance(operation, Collective):
             # torch warns and returns None
-            self._record(state, call, start_s=state.clock_s)
+            completing.record(self, state, call, start_s=state.clock_s)
             return
         refusal = operation.refuse(call.entry)
         if refusal is not None:
@@ -153,101 +119,7 @@ class Simulation:
         if raising.unsupported(state, call):
             return
         buffers.check(self, state, call)
-        for shape, start in _STARTS:
-            if isinstance(operation, shape):
-                start(self, state, call, operation)
-                return
-
-    # ------------------------------------------------------------------ the shapes of operations
-
-    def _local(self, state: RankState, call: Call, operation: Local) -> None:
-        start_s = state.clock_s
-        try:
-            operation.run(state.process, call.entry)
-        except Ending as ending:
-            state.state, state.died = "died", ending.how
-            state.add_event(call, start_s, state="running")
-            return
-        except ProgramError as error:
-            raising.fail(state, call, Failure(kinds=("other",), message=str(error)), start_s)
-            return
-        buffers.note_reads(self, state, call)
-        state.clock_s += operation.duration_s(call.entry)
-        self._record(state, call, start_s=start_s)
-
-    def _collective(self, state: RankState, call: Call, operation: Collective) -> None:
-        joining = self.meetings.join(call, state.clock_s)
-        joining.tainted = tainted(state.process, call)
-        self._start(state, call, [joining])
-        self.meet(joining, operation)
-        self._go_on(state)
-
-    def _messages(self, state: RankState, call: Call, operation: PointToPoint) -> None:
-        posts: list[Posted] = []
-        for message in operation.messages(call.entry):
-            group = message.group or call.entry.group
-            post = self.mailbox.post(call, group, message, state.clock_s)
-            if message.sends:
-                post.tainted = tainted(state.process, call)
-                if self.reading.buffered:
-                    post.payload = frozen(post.payload)
-            posts.append(post)
-        self._start(state, call, posts)
-        for post in posts:
-            if post.message.sends and self.reading.buffered:
-                post.done_s = post.time_s
-            partner = self.mailbox.partner_of(post)
-            if partner is not None:
-                self.pass_on(*((post, partner) if post.message.sends else (partner, post)))
-        self._go_on(state)
-
-    def _creation(self, state: RankState, call: Call, operation: GroupCreation) -> None:
-        ordinal = self.creations.ordinal(state.rank)
-        group = operation.group(call.entry, ordinal, self.plan.scenario.timeout_s)
-        creating = self.creations.create(call, state.clock_s, group)
-        self._start(state, call, [creating])
-        here = self.creations.at(ordinal)
-        for other in list(here.values()):
-            if other.done_s is None and self._agreed(other, here):
-                members = other.group.ranks if other.rank in other.group.ranks else (other.rank,)
-                other.done_s = max(here[rank].time_s for rank in members)
-                self.ranks[other.rank].process.join(other.group)
-                self._wake(self.ranks[other.rank])
-
-    def _agreed(self, creating: Creating, here: dict[int, Creating]) -> bool:
-        """A non-member passes at once; a member needs every other member with the same list."""
-        members = creating.group.ranks
-        if creating.rank not in members:
-            return True
-        return all(rank in here and here[rank].group.ranks == members for rank in members)
-
-    def _waiting(self, state: RankState, call: Call, operation: Waiting) -> None:
-        works = tuple(
-            state.handles[name] for name in operation.handles(call.entry) if name in state.handles
-        )
-        state.waiting = works
-        state.state = "blocked"
-        for work in works:
-            work.waited = True
-            work.waited_at = (call.step.index, call.iteration)
-        self._go_on(state)
-
-    def _start(self, state: RankState, call: Call, posts: list[Any]) -> None:
-        work = Work(rank=state.rank, call=call, start_s=state.clock_s, posts=posts)
-        for post in posts:
-            post.work = work
-        state.works.append(work)
-        if call.asynchronous:
-            work.handle = call.step.handle
-            if work.handle is not None:
-                state.handles[work.handle] = work
-                state.process.handles.add(work.handle)
-            buffers.take(state, call, work)
-            self._record(state, call, start_s=state.clock_s, written=())
-        else:
-            work.waited = True
-            state.waiting = (work,)
-            state.state = "blocked"
+        starting.start(self, state, call, operation)
 
     # ------------------------------------------------------------------ meeting
 
@@ -280,7 +152,7 @@ class Simulation:
     def _pass(self, joining: Joining, time_s: float) -> None:
         if joining.done_s is None:
             joining.done_s = time_s
-            self._wake(self.ranks[joining.rank])
+            self.wake(self.ranks[joining.rank])
 
     def pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
@@ -290,7 +162,7 @@ class Simulation:
         for post in (send, receive):
             if post.done_s is None:
                 post.done_s = time_s
-            self._wake(self.ranks[post.rank])
+            self.wake(self.ranks[post.rank])
 
     def _choose_message(self) -> bool:
         """Let the next receive from anyone take one of the messages that can really reach it."""
@@ -312,88 +184,23 @@ class Simulation:
 
     # ------------------------------------------------------------------ going on
 
+    def halt(self) -> None:
+        """Let no rank take a step: the program ended before the first."""
+        self._ready.clear()
+
     def resume(self, state: RankState) -> None:
         """Let a rank that raised, and whose step expected that, take its next step."""
         self._ready.append(state)
 
-    def _wake(self, state: RankState) -> None:
+    def wake(self, state: RankState) -> None:
+        """Let a rank go on whose call has nothing left to wait for."""
         if state.state == "blocked" and all(work.done for work in state.waiting):
             state.state = "ready"
-            if self._complete(state):
+            if completing.complete(self, state):
                 self._ready.append(state)
 
-    def _go_on(self, state: RankState) -> None:
+    def go_on(self, state: RankState) -> None:
         """Complete the call that the rank just made, if nothing blocks it."""
         if state.state == "blocked" and all(work.done for work in state.waiting):
             state.state = "ready"
-            self._complete(state)
-
-    def _complete(self, state: RankState) -> bool:
-        """Finish the call that the rank stood in; False if it raised and the rank has ended."""
-        call = state.call
-        assert call is not None  # noqa: S101 -- a blocked rank stands in a call
-        works, state.waiting = state.waiting, ()
-        start_s = state.clock_s
-        late = raising.too_late(works)
-        state.clock_s = max([state.clock_s, *(work.done_s for work in works)])
-        if late is not None:
-            state.clock_s = late.at_s
-            raising.fail(state, call, late.failure, start_s)
-            return state.state == "ready"
-        slack: dict[str, Any] = {}
-        written = {name for work in works for name in work.call.written}
-        for work in works:
-            slack.update(self._apply(state, work))
-        buffers.spoil_raced(state)
-        self._record(state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
-        return True
-
-    def _apply(self, state: RankState, work: Work) -> dict[str, Any]:
-        """Store what the work brought; returns the slack by tensor name."""
-        slack: dict[str, Any] = {}
-        buffers.give_back(state, work)
-        for post in work.posts:
-            for argument, value, bound in post.outcome:
-                target = (
-                    post.message.buffer
-                    if argument is None
-                    else work.call.entry.arguments.get(argument)
-                )
-                if target is not None:
-                    store(state.process, work.call.written, target, value)
-                for name in work.call.roots.get(argument or "", ()):
-                    if bound is not None and state.process.scope.get(name) is target:
-                        slack[name] = bound
-            post.outcome = []
-        return slack
-
-    # ------------------------------------------------------------------ events
-
-    def _record(
-        self,
-        state: RankState,
-        call: Call,
-        *,
-        start_s: float,
-        written: tuple[str, ...] | None = None,
-        slack: dict[str, Any] | None = None,
-    ) -> None:
-        observed = state.process.observe(call.step)
-        buffers.note_reads(self, state, call)
-        state.add_event(
-            call,
-            start_s,
-            end_s=state.clock_s,
-            written=call.written if written is None else written,
-            slack=slack or {},
-            observed=observed,
-        )
-
-
-_STARTS: tuple[tuple[type[Operation], Any], ...] = (
-    (Local, Simulation._local),  # noqa: SLF001 -- the table of this class's own methods
-    (Collective, Simulation._collective),  # noqa: SLF001
-    (PointToPoint, Simulation._messages),  # noqa: SLF001
-    (Waiting, Simulation._waiting),  # noqa: SLF001
-    (GroupCreation, Simulation._creation),  # noqa: SLF001
-)
+            completing.complete(self, state)

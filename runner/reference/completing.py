@@ -1,0 +1,75 @@
+"""How a call ends: what it brought is stored, and the step is noted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from runner.reference import buffers, raising
+from runner.reference.values import store
+
+if TYPE_CHECKING:
+    from runner.program import Call
+    from runner.reference.matching import Work
+    from runner.reference.simulation import Simulation
+    from runner.reference.state import RankState
+
+
+def complete(simulation: Simulation, state: RankState) -> bool:
+    """Finish the call that the rank stood in; False if it raised and the rank has ended."""
+    call = state.call
+    assert call is not None  # noqa: S101 -- a blocked rank stands in a call
+    works, state.waiting = state.waiting, ()
+    start_s = state.clock_s
+    late = raising.too_late(works)
+    state.clock_s = max([state.clock_s, *(work.done_s for work in works)])
+    if late is not None:
+        state.clock_s = late.at_s
+        raising.fail(state, call, late.failure, start_s)
+        return state.state == "ready"
+    slack: dict[str, Any] = {}
+    written = {name for work in works for name in work.call.written}
+    for work in works:
+        slack.update(_apply(state, work))
+    buffers.spoil_raced(state)
+    record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
+    return True
+
+
+def _apply(state: RankState, work: Work) -> dict[str, Any]:
+    """Store what the work brought; returns the slack by tensor name."""
+    slack: dict[str, Any] = {}
+    buffers.give_back(state, work)
+    for post in work.posts:
+        for argument, value, bound in post.outcome:
+            target = (
+                post.message.buffer if argument is None else work.call.entry.arguments.get(argument)
+            )
+            if target is not None:
+                store(state.process, work.call.written, target, value)
+            for name in work.call.roots.get(argument or "", ()):
+                if bound is not None and state.process.scope.get(name) is target:
+                    slack[name] = bound
+        post.outcome = []
+    return slack
+
+
+def record(
+    simulation: Simulation,
+    state: RankState,
+    call: Call,
+    *,
+    start_s: float,
+    written: tuple[str, ...] | None = None,
+    slack: dict[str, Any] | None = None,
+) -> None:
+    """Note that a rank took a step, and what its expectations look at."""
+    observed = state.process.observe(call.step)
+    buffers.note_reads(simulation, state, call)
+    state.add_event(
+        call,
+        start_s,
+        end_s=state.clock_s,
+        written=call.written if written is None else written,
+        slack=slack or {},
+        observed=observed,
+    )
