@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from runner.scenario import steps_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -81,11 +83,20 @@ class Plan:
     creations: tuple[Creation, ...] = ()
     #: name -> the groups of that name; a rank is in at most one of them
     names: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
+    #: names that steps may give a value first; on a rank without one they are None
+    introduced: tuple[str, ...] = field(init=False, compare=False, repr=False)
     #: name -> world rank -> the group that the name means there
     _members: dict[str, dict[int, Group]] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Index the groups once."""
+        """Index the groups, and what steps introduce, once for all ranks."""
+        introduced = dict.fromkeys(
+            name
+            for step in steps_of(self.scenario.steps)
+            if step.operation is not None
+            for name in step.operation.introduces(step)
+        )
+        object.__setattr__(self, "introduced", tuple(introduced))
         members = {
             name: {rank: group for group in reversed(groups) for rank in group.ranks}
             for name, groups in self.names.items()

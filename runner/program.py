@@ -16,7 +16,7 @@ from runner.nesting import DEFAULT_DTYPE
 from runner.operations.base import Entry
 from runner.plan import WORLD, Group
 from runner.problems import ScenarioError
-from runner.scenario import PerRank, steps_of
+from runner.scenario import PerRank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -117,10 +117,8 @@ class Process(Evaluator):
 
     def _initialise(self) -> None:
         scenario = self.plan.scenario
-        for step in steps_of(scenario.steps):
-            if step.operation is not None:
-                for name in step.operation.introduces(step):
-                    self.scope.setdefault(name, None)
+        for name in self.plan.introduced:
+            self.scope.setdefault(name, None)
         for name in (*scenario.tensors, *scenario.objects):
             self.scope[name] = None
         for name, form in scenario.objects.items():

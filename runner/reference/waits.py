@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 #: how far a stuck rank's future is looked at
 HORIZON = 10_000
 
-#: of the peers that one rank waits for, how many stand in a trace
-SHOWN = 16
+#: of the peers that one rank waits for, and of the edges of one need, how many stand in a trace
+SHOWN, SHOWN_IN_ALL = 16, 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +68,12 @@ class Need:
     anyone: bool = False
 
     def edges(self) -> list[Edge]:
-        """Return the first edges of every waiter."""
+        """Return the first edges of every waiter: one at least, fewer where the waiters are many."""
+        shown = max(1, min(SHOWN, SHOWN_IN_ALL // len(self.waiters)))
         return [
             Edge(post=post, peer=peer, because=self.because, sure=not self.anyone)
             for post in self.waiters
-            for peer in self.peers[:SHOWN]
+            for peer in self.peers[:shown]
         ]
 
 
