@@ -68,7 +68,7 @@ class Need:
     anyone: bool = False
 
     def edges(self) -> list[Edge]:
-        """Return the first edges of every waiter: one at least, fewer where the waiters are many."""
+        """Return the first edges of every waiter; fewer where the waiters are many."""
         shown = max(1, min(SHOWN, SHOWN_IN_ALL // len(self.waiters)))
         return [
             Edge(post=post, peer=peer, because=self.because, sure=not self.anyone)
