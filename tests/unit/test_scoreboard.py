@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-
-from runner.scenario import DIAGNOSES
-
-# the benchmarks are in the checkout, not in the package; behind it, so that what is installed is
-# what is tested
-sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scoreboard.catalogue import by_label, programs, sample
 from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program
 from benchmarks.scoreboard.static import analysed
+from runner.scenario import DIAGNOSES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SAMPLE = sample(10, seed=0)
 
