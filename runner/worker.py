@@ -91,7 +91,7 @@ class Worker:
         warnings.simplefilter("ignore")
         self._watcher.listen()
         hello = Hello(
-            rank=self.rank, pid=os.getpid(), host=socket.gethostname(), torch=torch.__version__
+            rank=self.rank, pid=os.getpid(), host=socket.gethostname(), torch=str(torch.__version__)
         )
         Outbox(self.store, "mail").post(hello)
         while (number := self._next()) != STOP:

@@ -76,6 +76,6 @@ class Conductor:
         if not findings.usable or not self._supervisor.settled():
             self._lost = plan.scenario.case
         findings = replace(
-            findings, environment={"torch": self._torch.__version__, "backend": backend}
+            findings, environment={"torch": str(self._torch.__version__), "backend": backend}
         )
         return observed(plan, findings)

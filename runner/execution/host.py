@@ -121,7 +121,7 @@ class Host:
         findings = launch.supervisor.run(order, job.watch)
         if not findings.usable:
             self._give_up()
-        return replace(findings, environment={"torch": torch.__version__, "backend": backend})
+        return replace(findings, environment={"torch": str(torch.__version__), "backend": backend})
 
     def _prepare(self, job: Job) -> None:
         """Make ready for the next scenario while the near side judges this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from runner.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from runner.trace import Trace
 
@@ -157,3 +160,19 @@ def test_workers_stay_warm_and_isolated_ones_do_not(
         first = set(isolating.processes())
         analysed(SUM).run_on(isolating)
         assert len(set(isolating.processes()) & first) == 1  # the host
+
+
+def test_the_near_side_never_imports_torch(tmp_path: Path) -> None:
+    path = tmp_path / "sum.yaml"
+    path.write_text(SUM, encoding="utf-8")
+    program = f"""\
+import sys
+from runner.cli import main
+sys.argv = ["scenario", "run", {str(path)!r}]
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0, end.code
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
