@@ -56,10 +56,17 @@ def undefined_read(
     )
 
 
-def check(simulation: Simulation, state: RankState, call: Call) -> None:
-    """Find arguments that are undefined, or in the hands of work that still runs."""
+RACED = Undefined(cause="a buffer race", diagnosis="buffer_race")
+
+
+def check(simulation: Simulation, state: RankState, call: Call) -> bool:
+    """Find arguments that are undefined, or in the hands of work that still runs.
+
+    Returns whether the call races with such work: then what it carries is undefined.
+    """
     operation = call.operation
     assert operation is not None  # noqa: S101 -- the caller looked
+    raced = False
     for param in operation.params:
         names = call.roots.get(param.name, frozenset())
         if not names:
@@ -71,19 +78,24 @@ def check(simulation: Simulation, state: RankState, call: Call) -> None:
                     undefined_read(simulation, state, call, name, value)
         if state.flying:
             memory = _memory(call.entry.arguments.get(param.name))
-            _collide(simulation, state, call, memory, writes=operation.writes(param, call.entry))
+            writes = operation.writes(param, call.entry)
+            raced |= _collide(simulation, state, call, memory, writes=writes)
     if state.flying:
         for name in operation.introduces(call.step):
             memory = _memory(state.process.scope.get(name))
-            _collide(simulation, state, call, memory, writes=True)
+            raced |= _collide(simulation, state, call, memory, writes=True)
+    return raced
 
 
 def _collide(
     simulation: Simulation, state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool
-) -> None:
+) -> bool:
+    raced = False
     for flight in state.flying:
         if (writes or flight.writes) and _overlap(flight.memory, memory):
+            raced = True
             _race(simulation, state, call, flight)
+    return raced
 
 
 def _memory(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- an argument has any type
@@ -127,6 +139,9 @@ def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) 
         )
     )
     state.raced |= flight.names
+    for post in flight.work.posts:
+        post.tainted = post.tainted or RACED
+        post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
 
 
 def take(state: RankState, call: Call, work: Work) -> None:
@@ -178,4 +193,4 @@ def spoil_raced(state: RankState) -> None:
     """Leave undefined, on this rank, what two of its operations had at once."""
     flying = {name for flight in state.flying for name in flight.names}
     for name in state.raced - flying:
-        state.process.undefined[name] = Undefined(cause="a buffer race", diagnosis="buffer_race")
+        state.process.undefined[name] = RACED

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from runner.reference.waits import Need
 
 
-def faults(simulation: Simulation) -> tuple[list[Finding], list[Need]]:
+def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], list[Need]]:
     """Return every finding about a run that has come to rest, and what its ranks wait for."""
-    futures = Futures(simulation)
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
     needs = needs_of(simulation, stuck)
     found = list(simulation.findings)

@@ -96,7 +96,7 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
                 found.setdefault(mine.rank, set()).add(place)
     if found:
         first = min(index for places in found.values() for index, _ in places)
-        for rank, later in _later(main, first):
+        for rank, later in _later(main, first, {rank for rank, _ in _open_places(main)}):
             found.setdefault(rank, set()).add(later)
     return found
 
@@ -116,8 +116,8 @@ def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
                 yield rank, (creating.call.step.index, creating.call.iteration)
 
 
-def _later(main: Rest, first: int) -> Iterator[tuple[int, Place]]:
-    """Yield where the ranks communicate from step `first` on."""
+def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, Place]]:
+    """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too."""
     steps = steps_of(main.simulation.plan.scenario.steps)
     communicates = {
         step.index
@@ -134,4 +134,7 @@ def _later(main: Rest, first: int) -> Iterator[tuple[int, Place]]:
         place = stands_at(state)
         if place is not None and place[0] >= first:
             places.append(place)
+            # a backend may let it pass what spoils the program, and leave it at a later step
+            coming = main.futures.of(state.rank) if state.rank in open_ranks else ()
+            places += [(call.step.index, call.iteration) for call in coming]
         yield from ((state.rank, each) for each in places[:LISTED])

@@ -18,6 +18,7 @@ from runner.reference.faults import faults
 from runner.reference.findings import Finding
 from runner.reference.simulation import Simulation
 from runner.reference.telling import place
+from runner.reference.waits import Futures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,6 +39,7 @@ class Rest:
     simulation: Simulation
     findings: tuple[Finding, ...]
     needs: tuple[Need, ...]
+    futures: Futures
 
     @property
     def outcome(self) -> str:
@@ -60,8 +62,9 @@ def rest(
 ) -> Rest:
     """Run one schedule to its end. Raises ScenarioError where a value cannot be computed."""
     simulation = Simulation(plan, arrays, reading=reading, schedule=schedule, limits=limits).run()
-    found, needs = faults(simulation)
-    return Rest(simulation=simulation, findings=tuple(found), needs=tuple(needs))
+    futures = Futures(simulation)
+    found, needs = faults(simulation, futures)
+    return Rest(simulation=simulation, findings=tuple(found), needs=tuple(needs), futures=futures)
 
 
 def explored(

@@ -118,7 +118,7 @@ class Simulation:
             return
         if raising.unsupported(state, call):
             return
-        buffers.check(self, state, call)
+        state.racing = buffers.check(self, state, call)
         starting.start(self, state, call, operation)
 
     # ------------------------------------------------------------------ meeting

@@ -20,7 +20,7 @@ from runner.reference.values import frozen, tainted
 from runner.trace import Event, Failure
 
 if TYPE_CHECKING:
-    from runner.operations.base import Operation
+    from runner.operations.base import Operation, Undefined
     from runner.program import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
@@ -31,7 +31,12 @@ def start(simulation: Simulation, state: RankState, call: Call, operation: Opera
     for shape, begin in _SHAPES:
         if isinstance(operation, shape):
             begin(simulation, state, call, operation)
-            return
+            break
+
+
+def _taint(state: RankState, call: Call) -> Undefined | None:
+    """Return why what the call carries is undefined, or None."""
+    return buffers.RACED if state.racing else tainted(state.process, call)
 
 
 def create_groups(simulation: Simulation) -> None:
@@ -79,7 +84,7 @@ def _collective(
     simulation: Simulation, state: RankState, call: Call, operation: Collective
 ) -> None:
     joining = simulation.meetings.join(call, state.clock_s)
-    joining.tainted = tainted(state.process, call)
+    joining.tainted = _taint(state, call)
     _post(simulation, state, call, [joining])
     simulation.meet(joining, operation)
     simulation.go_on(state)
@@ -93,7 +98,7 @@ def _messages(
         group = message.group or call.entry.group
         post = simulation.mailbox.post(call, group, message, state.clock_s)
         if message.sends:
-            post.tainted = tainted(state.process, call)
+            post.tainted = _taint(state, call)
             if simulation.reading.buffered:
                 post.payload = frozen(post.payload)
         posts.append(post)

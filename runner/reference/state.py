@@ -48,7 +48,8 @@ class RankState:
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
 
     `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `flying` is what asynchronous
-    work still uses; `raced` the names of tensors that two operations had at once.
+    work still uses; `raced` the names of tensors that two operations had at once, and `racing`
+    whether the rank's call touches such a tensor.
     """
 
     rank: int
@@ -66,6 +67,7 @@ class RankState:
     works: list[Work] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     raced: set[str] = field(default_factory=set)
+    racing: bool = False
     flying: list[Flight] = field(default_factory=list)
 
     def add_event(
