@@ -41,6 +41,8 @@ class Host:
         self._wanted: queue.SimpleQueue[Launch | None] = queue.SimpleQueue()
         self._launch: Launch | None = None
         self._launches = 0
+        #: what the last scenario did to the launch: it can take no other
+        self._spoilt = False
         self._ready = threading.Event()
 
     def start(self) -> None:
@@ -100,7 +102,7 @@ class Host:
             except (LaunchError, UnsupportedError) as error:
                 answer = error
             except Exception as error:  # noqa: BLE001 -- the near side must not wait for ever
-                self._give_up()
+                self._spoilt = True
                 answer = LaunchError(f"{type(error).__name__}: {error}")
             self._control.send_bytes(pickle.dumps(answer, protocol=5))
             self._prepare(job)
@@ -119,17 +121,24 @@ class Host:
         if launch is None:
             launch = self._begin_at_last(job.size)
         findings = launch.supervisor.run(order, job.watch)
-        if not findings.usable:
-            self._give_up()
+        self._spoilt = not findings.usable
         return replace(findings, environment={"torch": str(torch.__version__), "backend": backend})
 
     def _prepare(self, job: Job) -> None:
         """Make ready for the next scenario while the near side judges this one."""
-        if self._launch is not None and not self._launch.supervisor.settled():
-            self._give_up()
-        if self._launch is None and self._launches and not job.fresh:
+        launch = self._launch
+        if launch is None:
+            return
+        try:
+            usable = not self._spoilt and launch.supervisor.settled()
+        except RuntimeError:  # its store is gone
+            usable = False
+        if usable:
+            return
+        self._give_up()
+        if not job.fresh:
             with suppress(LaunchError):  # the next job will say so, if it is so again
-                self._begin(job.size)
+                self._begin(launch.size)
 
     def _begin_at_last(self, size: int) -> Launch:
         """Begin a launch; once more where its workers do not come up in time."""
@@ -151,6 +160,7 @@ class Host:
         return launch
 
     def _give_up(self) -> None:
+        self._spoilt = False
         launch, self._launch = self._launch, None
         if launch is not None:
             launch.end()

@@ -29,6 +29,8 @@ def observed(plan: Plan, findings: Findings) -> Trace:
     ranks = _settled(plan, ranks)
     any_told = next(iter(findings.told.values()), None)
     notes = [note for told in findings.told.values() for note in told.notes if note]
+    if findings.hung:
+        notes.append("the backend's own timeout did not end it")
     return Trace(
         backend=any_told.backend if any_told else "unknown",
         outcome=outcome(ranks),

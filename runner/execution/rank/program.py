@@ -102,7 +102,11 @@ class Program:
         for creation in self._plan.creations:
             if not self._create(creation):
                 return "raised"
-        self._hold()
+        try:
+            self._hold()
+        except ScenarioError as error:
+            self._cannot_go_on(error)
+            return "raised"
         ending = self._walk()
         self._complete()
         return ending
@@ -139,7 +143,7 @@ class Program:
     def _cannot_go_on(self, error: ScenarioError) -> None:
         """Note that the next step's arguments cannot be computed from what the rank holds."""
         last = self._board.records[-1].position if self._board.records else (-1, ())
-        record = Record(last, "the next step", False, time.monotonic())  # noqa: FBT003 -- a record's own order
+        record = Record(last, "what comes next", False, time.monotonic())  # noqa: FBT003 -- a record's own order
         self._board.enter(record)
         self._note(record, error)
         self._board.leave(record)
