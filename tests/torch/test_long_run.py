@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-COUNTS = {"passes": 140, "hangs": 40, "crashes": 10, "fails": 10}
+COUNTS = {"passes": 140, "hangs": 40, "crashes": 5, "aborts": 5, "fails": 10}
 
 TEXTS = {
     "passes": """\
@@ -48,6 +48,17 @@ steps:
 expect:
   outcome: crash
   dies: {1: SIGKILL}
+""",
+    "aborts": """\
+world_size: 2
+tensors: {x: {0: [1, 2, 3, 4], 1: [0]}}
+steps:
+- {ranks: 0, send: {tensor: x, dst: 1}}
+- {ranks: 1, recv: {tensor: x, src: 0}}
+expect:
+  outcome: crash
+  diagnosis: shape_mismatch
+  dies: {1: SIGABRT}
 """,
     # only the run can tell: what a backend does with a wrong program is open
     "fails": """\
@@ -91,7 +102,8 @@ def test_every_verdict_of_a_long_mixed_run_is_right(tmp_path: Path) -> None:
     assert verdicts == {
         ("passes", "PASSED"): 140,
         ("hangs", "PASSED"): 40,
-        ("crashes", "PASSED"): 10,
+        ("crashes", "PASSED"): 5,
+        ("aborts", "PASSED"): 5,
         ("fails", "FAILED"): 10,
     }
     assert until(lambda: not of_run(mark), 5.0)
