@@ -139,7 +139,7 @@ steps:
     first = trace.ranks[0].events[0]
     assert first.state == "done"
     assert first.end_s is not None
-    assert first.end_s >= 0.5
+    assert first.end_s > 0.45  # the clocks of two ranks differ by a little
 
 
 def test_a_hang_that_nothing_predicted_is_blocked_after_its_timeout(
