@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.crew import shared
 from runner.language import discover, load
 from runner.language.limits import DEFAULT, Limits
 from runner.problems import (
@@ -131,12 +132,16 @@ def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
 
 def result_of(analysis: Analysis) -> Result:
     """Return the result of a case that was only analysed."""
+    return _result(analysis.scenario, analysis.verdict, analysis.duration_s)
+
+
+def _result(scenario: Scenario, verdict: Verdict, duration_s: float) -> Result:
     return Result(
-        file=analysis.scenario.source.path,
-        case=analysis.scenario.case,
-        verdict=analysis.verdict,
-        duration_s=analysis.duration_s,
-        scenario=analysis.scenario,
+        file=scenario.source.path,
+        case=scenario.case,
+        verdict=verdict,
+        duration_s=duration_s,
+        scenario=scenario,
     )
 
 
@@ -168,14 +173,21 @@ def check(selection: Selection, listener: Listener) -> Outcome:
     began = time.perf_counter()
     loaded = load_all(selection)
     results: list[Result] = []
-    listener.begin(len(loaded.scenarios) + len(loaded.invalid))
-    for result in loaded.invalid:
-        _keep(results, result, listener)
     interrupted = False
+
+    def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
+        analysis = analyse(scenario, selection.limits)
+        return _slimmed(analysis.verdict), analysis.duration_s
+
     try:
-        for scenario in loaded.scenarios:
-            listener.running(scenario)
-            _keep(results, result_of(analyse(scenario, selection.limits)), listener)
+        with shared(verdict_on, loaded.scenarios) as verdicts:
+            listener.begin(len(loaded.scenarios) + len(loaded.invalid))
+            for result in loaded.invalid:
+                _keep(results, result, listener)
+            for scenario in loaded.scenarios:
+                listener.running(scenario)
+                verdict, duration_s = next(verdicts)
+                _keep(results, _result(scenario, verdict, duration_s), listener)
     except KeyboardInterrupt:
         interrupted = True
     return _outcome(results, began, interrupted=interrupted)
@@ -243,15 +255,11 @@ def _only_invalid(invalid: Iterable[Result], listener: Listener, began: float) -
 def _keep(results: list[Result], result: Result, listener: Listener) -> None:
     """Report a result, and keep of it what later reports need: no tensor outlives its case."""
     listener.finish(result)
-    verdict = result.verdict
-    results.append(
-        replace(
-            result,
-            verdict=replace(
-                verdict, predicted=_slim(verdict.predicted), observed=_slim(verdict.observed)
-            ),
-        )
-    )
+    results.append(replace(result, verdict=_slimmed(result.verdict)))
+
+
+def _slimmed(verdict: Verdict) -> Verdict:
+    return replace(verdict, predicted=_slim(verdict.predicted), observed=_slim(verdict.observed))
 
 
 def _slim(trace: Trace | None) -> Trace | None:
