@@ -167,6 +167,9 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
 
 # ---------------------------------------------------------------------------- whole commands
 
+#: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
+TRIES = 3
+
 
 def check(selection: Selection, listener: Listener) -> Outcome:
     """Analyse every selected case; start nothing."""
@@ -235,13 +238,31 @@ def _run_each(
 ) -> None:
     waiting = deque(analyses)
     analyses.clear()
+    reasons: deque[str | None] = deque(maxlen=TRIES)
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
         listener.running(analysis.scenario)
-        result = execute(analysis, executor)
+        if len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
+            result = _not_tried(analysis, str(reasons[0]))
+        else:
+            result = execute(analysis, executor)
+            verdict = result.verdict
+            reasons.append(verdict.reason if _never_ran(verdict) else None)
         _keep(results, result, listener)
         if stop_at_failure and result.verdict.status == "FAILED":
             return
+
+
+def _never_ran(verdict: Verdict) -> bool:
+    return verdict.status == "INCONCLUSIVE" and verdict.observed is None
+
+
+def _not_tried(analysis: Analysis, reason: str) -> Result:
+    """Return the result of a case that an environment without hope did not get to run."""
+    verdict = analysis.verdict
+    if verdict.status == "PASSED":
+        verdict = replace(verdict, status="INCONCLUSIVE", reason=reason)
+    return replace(result_of(analysis), verdict=verdict)
 
 
 def _only_invalid(invalid: Iterable[Result], listener: Listener, began: float) -> Outcome:

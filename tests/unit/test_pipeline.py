@@ -154,6 +154,20 @@ def test_a_launch_that_fails_is_inconclusive_and_the_rest_goes_on(tmp_path: Path
     assert outcome.exit_code == 3
 
 
+def test_an_environment_without_hope_is_not_tried_for_every_scenario(tmp_path: Path) -> None:
+    executor = Obedient(raising={case: LaunchError("no GPU here") for case in "abc"})
+    outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD, c=GOOD, d=GOOD, e=WRONG), executor)
+    assert statuses(outcome) == {**dict.fromkeys("abcd", "INCONCLUSIVE"), "e": "FAILED"}
+    assert [result.verdict.reason for result in outcome.results[:4]] == ["no GPU here"] * 4
+    assert executor.ran == []
+
+
+def test_failures_for_different_reasons_do_not_stop_the_attempts(tmp_path: Path) -> None:
+    executor = Obedient(raising={case: LaunchError(f"reason {case}") for case in "abc"})
+    outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD, c=GOOD, d=GOOD), executor)
+    assert statuses(outcome)["d"] == "PASSED"
+
+
 def test_an_interrupt_keeps_the_results_so_far(tmp_path: Path) -> None:
     executor = Obedient(raising={"b": KeyboardInterrupt()})
     outcome, _ = went(written(tmp_path, a=GOOD, b=GOOD, c=GOOD), executor)
