@@ -25,7 +25,7 @@ from runner.scenario import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.operations.base import Undefined
+    from runner.operations.entries import Undefined
     from runner.operations.params import Param
     from runner.problems import Mark
     from runner.scenario import Form

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.evaluation import Evaluator, cannot_compute, roots_of
 from runner.nesting import DEFAULT_DTYPE
-from runner.operations.base import Entry
+from runner.operations.entries import Entry
 from runner.plan import WORLD, Group
 from runner.problems import ScenarioError
 from runner.scenario import PerRank

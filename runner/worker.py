@@ -36,7 +36,7 @@ from runner.execution.rank.values import converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
-from runner.operations.base import Ending
+from runner.operations.entries import Ending
 from runner.problems import LaunchError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from runner.language import choosing, durations, words
 from runner.language.expressing import FAILED, constant_value, expression
 from runner.language.namespace import police_new_name
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
-from runner.operations.base import PremulSum
+from runner.operations.entries import PremulSum
 from runner.scenario import (
     REDUCE_OPS,
     Constant,

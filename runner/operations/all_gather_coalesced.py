@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
+from runner.operations.entries import Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, Param, tensors
 from runner.operations.refusals import absent, arrays_in, invalid, misfit, mixed_dtypes
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import Collective
+from runner.operations.entries import Disagreement, Entry, Refusal
 from runner.operations.params import GROUP, Param
 from runner.operations.refusals import invalid
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
+from runner.operations.entries import Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, tensor
 from runner.operations.refusals import absent, misfit
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from runner.operations.reduction import reduced
 from runner.operations.refusals import absent, invalid, mixed_dtypes, senseless_op
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+    from runner.operations.entries import Entry, Refusal
 
 
 class AllReduceCoalesced(Collective):

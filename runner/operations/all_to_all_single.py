@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import Collective
+from runner.operations.entries import Disagreement, Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, Param, tensor
 from runner.operations.refusals import absent, invalid, misfit, mixed_dtypes
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry
+from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from runner.operations.entries import Entry
 
 
 class Barrier(Collective):

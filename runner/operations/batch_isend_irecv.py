@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.base import PointToPoint
+from runner.operations.entries import Entry, Message, Refusal
 from runner.operations.messages import named, police_peer, refuse_peer, world_rank
 from runner.operations.params import GROUP, TAG, Param, tensor
 from runner.operations.refusals import invalid

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor
 from runner.operations.refusals import absent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from runner.operations.entries import Entry, Refusal
 
 
 class Broadcast(Collective):

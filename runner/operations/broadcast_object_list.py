@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
 from runner.operations.params import GROUP, Param, root
 from runner.operations.refusals import invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from runner.operations.entries import Entry, Refusal
 
 
 class BroadcastObjectList(Collective):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Entry, Local
+from runner.operations.base import Local
 from runner.operations.params import Param
 from runner.scenario import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.operations.entries import Entry
     from runner.program import Process
     from runner.scenario import Form, Step
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Entry, Local
+from runner.operations.base import Local
 from runner.operations.params import GROUP
 
 if TYPE_CHECKING:
+    from runner.operations.entries import Entry
     from runner.program import Process
 
 

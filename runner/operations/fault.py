@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Ending, Entry, Local, ProgramError
+from runner.operations.base import Local
+from runner.operations.entries import Ending, Entry, ProgramError
 from runner.operations.params import Param
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor, tensors
 from runner.operations.refusals import (
     absent,
@@ -16,6 +16,8 @@ from runner.operations.refusals import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from runner.operations.entries import Entry, Refusal
 
 
 class Gather(Collective):

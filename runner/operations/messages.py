@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Refusal
+from runner.operations.entries import Refusal
 from runner.operations.refusals import invalid
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
 
 
 def peer_of(entry: Entry, role: str) -> int | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Entry, GroupCreation, Refusal
+from runner.operations.base import GroupCreation
 from runner.operations.params import TIMEOUT, Param
 from runner.operations.refusals import invalid
 from runner.plan import Group
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from runner.operations.entries import Entry, Refusal
 
 
 class NewGroup(GroupCreation):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.base import PointToPoint
+from runner.operations.entries import Entry, Message, Refusal
 from runner.operations.messages import named, peer_of, police_peer, refuse_message
 from runner.operations.params import GROUP, Param, root
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective, Entry, Refusal, Undefined
+from runner.operations.base import Collective
+from runner.operations.entries import Entry, Refusal, Undefined
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
 from runner.operations.reduction import reduced
 from runner.operations.refusals import absent, senseless_op

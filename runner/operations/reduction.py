@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import PremulSum, Undefined, dtype_name
+from runner.operations.entries import PremulSum, Undefined, dtype_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

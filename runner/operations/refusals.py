@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Refusal
+from runner.operations.entries import Refusal
 from runner.operations.reduction import BITWISE, ORDERED
 
 if TYPE_CHECKING:
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
 
 
 def invalid(message: str) -> Refusal:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import PointToPoint, Undefined
+from runner.operations.base import PointToPoint
+from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
 from runner.reference.state import Flight
 

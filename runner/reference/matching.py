@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from runner.operations.base import Entry, Message, Undefined
+    from runner.operations.entries import Entry, Message, Undefined
     from runner.plan import Group
     from runner.program import Call
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
 from runner.reference.matching import Joining, Posted
 from runner.reference.waits import needs_of
@@ -18,7 +18,7 @@ from runner.scenario import PerRank, RaiseSpec
 from runner.trace import Failure
 
 if TYPE_CHECKING:
-    from runner.operations.base import Refusal
+    from runner.operations.entries import Refusal
     from runner.program import Call
     from runner.reference.matching import Post, Work
     from runner.reference.simulation import Simulation

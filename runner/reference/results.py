@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Collective, Entry, Undefined
+from runner.operations.base import Collective
+from runner.operations.entries import Entry, Undefined
 from runner.operations.reduction import epsilon, is_inexact, wide
 from runner.reference.findings import Finding
 from runner.reference.values import frozen, frozen_arguments
@@ -21,7 +22,7 @@ from runner.reference.values import frozen, frozen_arguments
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runner.operations.base import Disagreement
+    from runner.operations.entries import Disagreement
     from runner.reference.matching import Joining, Meeting, Posted
     from runner.reference.simulation import Simulation
 

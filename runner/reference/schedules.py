@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 from runner.reference.faults import faults
 from runner.reference.findings import Finding
 from runner.reference.simulation import Simulation

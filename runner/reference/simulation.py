@@ -16,9 +16,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from runner.language.limits import DEFAULT, Limits
-from runner.operations.base import (
-    Collective,
-)
+from runner.operations.base import Collective
 from runner.program import Process
 from runner.reference import buffers, completing, raising, starting
 from runner.reference.ledger import Ledger

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import (
-    Collective,
-    Ending,
-    GroupCreation,
-    Local,
-    PointToPoint,
-    ProgramError,
-    Waiting,
-)
+from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
+from runner.operations.entries import Ending, ProgramError
 from runner.reference import buffers, completing, raising
 from runner.reference.findings import Finding
 from runner.reference.matching import Creating, Posted, Work
@@ -20,7 +13,8 @@ from runner.reference.values import frozen, tainted
 from runner.trace import Event, Failure
 
 if TYPE_CHECKING:
-    from runner.operations.base import Operation, Undefined
+    from runner.operations.base import Operation
+    from runner.operations.entries import Undefined
     from runner.program import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 
 if TYPE_CHECKING:
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
     from runner.program import Call, Process
 
 

@@ -20,7 +20,7 @@ from runner.trace import Wait
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from runner.operations.base import Message
+    from runner.operations.entries import Message
     from runner.program import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState

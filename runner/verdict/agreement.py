@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 from runner.trace import Event
 from runner.verdict.case import Occurrences
 from runner.verdict.comparison import Wanted, differences, same

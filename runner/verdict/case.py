@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.language.limits import Limits
-    from runner.operations.base import Undefined
+    from runner.operations.entries import Undefined
     from runner.plan import Plan
     from runner.scenario import FinalExpectation, PerRank, Scenario, Step, ValueExpectation
     from runner.trace import Event, Trace, Value

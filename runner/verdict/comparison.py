@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import Undefined, dtype_name
+from runner.operations.entries import Undefined, dtype_name
 from runner.operations.reduction import is_inexact, wide
 from runner.verdict.finding import Difference
 from runner.verdict.numbers import as_numbers, exactly, is_array, largest, ratio

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.ending import observed_outcome
 from runner.verdict.finding import Against, Difference, Finding, Witness

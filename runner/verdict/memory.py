@@ -15,7 +15,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from runner.operations.base import Entry, GroupCreation, Operation, Undefined
+from runner.operations.base import GroupCreation, Operation
+from runner.operations.entries import Entry, Undefined
 from runner.problems import ScenarioError
 from runner.program import Process
 from runner.scenario import steps_of

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.operations import BY_NAME
-from runner.operations.base import Entry
+from runner.operations.entries import Entry
 from runner.plan import Group
 
 if TYPE_CHECKING:

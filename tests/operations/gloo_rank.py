@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from runner.operations import BY_NAME
-from runner.operations.base import PremulSum
+from runner.operations.entries import PremulSum
 
 TIMEOUT = timedelta(seconds=20)
 

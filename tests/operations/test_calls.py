@@ -11,7 +11,8 @@ import pytest
 from runner.language import load
 from runner.language.functions import NumpyArrays
 from runner.operations import BY_NAME
-from runner.operations.base import Collective, Ending, Local, ProgramError
+from runner.operations.base import Collective, Local
+from runner.operations.entries import Ending, ProgramError
 from runner.plan import plan
 from runner.program import Process
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
     from runner.program import Call
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]

@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 
 from runner.operations import BY_NAME
-from runner.operations.base import Collective, Undefined
+from runner.operations.base import Collective
+from runner.operations.entries import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
     from tests.operations.conftest import Gloo
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]

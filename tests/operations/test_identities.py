@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.operations import BY_NAME
-from runner.operations.base import Collective, Entry
+from runner.operations.base import Collective
+from runner.operations.entries import Entry
 from runner.plan import Group
 
 if TYPE_CHECKING:

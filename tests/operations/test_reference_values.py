@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 from runner.operations import BY_NAME
-from runner.operations.base import Collective, PremulSum, Undefined
+from runner.operations.base import Collective
+from runner.operations.entries import PremulSum, Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

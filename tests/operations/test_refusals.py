@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Entry
+    from runner.operations.entries import Entry
     from tests.operations.conftest import Gloo
 
 Case = tuple[str, dict[str, Any], str]

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.operations import BY_NAME, OPERATIONS
-from runner.operations.base import (
-    Collective,
-    GroupCreation,
-    Local,
-    PointToPoint,
-    Waiting,
-)
+from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
 
 if TYPE_CHECKING:
     from runner.operations.base import Operation

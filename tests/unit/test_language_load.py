@@ -8,7 +8,7 @@ import pytest
 
 from runner.language import load
 from runner.language.limits import Limits
-from runner.operations.base import PremulSum
+from runner.operations.entries import PremulSum
 from runner.problems import ScenarioError
 from runner.scenario import (
     Constant,

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.operations.base import Undefined
+from runner.operations.entries import Undefined
 from runner.verdict.comparison import Wanted, differences
 
 

@@ -6,7 +6,8 @@ from datetime import timedelta
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import GroupCreation, PremulSum
+from runner.operations.base import GroupCreation
+from runner.operations.entries import PremulSum
 from runner.plan import WORLD
 
 if TYPE_CHECKING:

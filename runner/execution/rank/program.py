@@ -14,7 +14,8 @@ from runner.execution.rank import arguments
 from runner.execution.rank.board import Record
 from runner.execution.rank.completion import WithAnEvent, completion_on
 from runner.execution.rank.values import snapshot
-from runner.operations.base import Ending, GroupCreation, Local, Waiting
+from runner.operations.base import GroupCreation, Local, Waiting
+from runner.operations.entries import Ending
 from runner.problems import ScenarioError
 from runner.program import Process
 from runner.scenario import PerRank, RaiseSpec
