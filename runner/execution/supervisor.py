@@ -38,7 +38,7 @@ LOOK_S = 0.02
 #: seconds for which a predicted deadlock must stand before it is confirmed
 SETTLE_S = 0.03
 #: seconds for which ranks must stand where nothing was predicted before survivors are given up
-QUIET_S = 0.3
+QUIET_S = 1.5
 #: seconds that the others get after a rank was unable to make its world
 UNABLE_S = 1.0
 #: seconds that a rank gets to give its account once its call is broken; it may be a large one

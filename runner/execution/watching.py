@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
 #: seconds that a deadlock must stand: a predicted one, and one that the semantics leave open, which
 #: a busy machine must not make of a call that is only slow
-SETTLE_S, DOUBT_S = 0.04, 0.25
+SETTLE_S, DOUBT_S = 0.04, 0.75
 #: seconds that a timeout is taken for which only the ranks can compute
 UNKNOWN_S = 3600.0
 STANDING = frozenset({"blocked", "possibly_blocked"})
