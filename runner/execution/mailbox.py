@@ -18,8 +18,6 @@ PIECE = 4 << 20
 INLINE = 64 << 10
 #: bytes; a smaller message is one value of the store
 SMALL = 1 << 20
-#: seconds; no living writer takes longer between taking a slot and filling it
-HELD_UP_S = 5.0
 #: seconds after which a slot that was taken but not filled counts as a hole
 HOLE_S = 5.0
 

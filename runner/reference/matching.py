@@ -24,7 +24,6 @@ class Post:
     time_s: float
     work: Work | None = None
     done_s: float | None = None
-    withdrawn: bool = False
     #: an undefined value among what the call read
     tainted: Undefined | None = None
     #: (argument, what it holds afterwards, slack), stored when the work is complete for its rank;
@@ -120,7 +119,6 @@ class Meeting:
 
     def withdraw(self, joining: Joining) -> None:
         """Let a member give up: it no longer counts as having entered."""
-        joining.withdrawn = True
         for members in self.entered.values():
             for group_rank in [at for at, other in members.items() if other is joining]:
                 del members[group_rank]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.scenario import ElapsedBounds, PerRank, RaiseSpec
@@ -57,15 +56,6 @@ def _together(entries: list[tuple[int, Finding]]) -> Finding:
 
 
 # ---------------------------------------------------------------------------- raises
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Raised:
-    """What one witness says a rank raised: None, or kinds of which any may be."""
-
-    kinds: frozenset[str]
-    message: str
-    text: str
 
 
 def _raises(case: Case, instance: Instance, expect: Expectation) -> list[Finding]:
