@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor, tensors
-from runner.operations.refusals import (
-    absent,
-    invalid,
-    mixed_dtypes,
-    wrong_length,
-    wrong_shapes,
-)
+from runner.operations.refusals import refuse_list_at_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,20 +47,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a bad root, a list off the destination, none or a misfitting one on it."""
-        listed = entry["gather_list"]
-        refusal = (
-            absent(entry, "tensor")
-            or (absent(entry, "gather_list") if listed else None)
-            or mixed_dtypes(entry, "tensor", "gather_list")
-            or self.refuse_root(entry)
-        )
-        if refusal is not None:
-            return refusal
-        if not self.is_root(entry):
-            return invalid("gather_list is given off the destination") if listed else None
-        if not listed:
-            return invalid("gather_list is missing on the destination")
-        return wrong_length(entry, "gather_list") or wrong_shapes(entry, "gather_list", "tensor")
+        return refuse_list_at_root(self, entry, "gather_list", "destination")
 
     def writes(self, param: Param, entry: Entry) -> bool:
         """Only the destination stores anything."""

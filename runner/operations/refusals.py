@@ -13,6 +13,7 @@ from runner.operations.entries import Refusal
 from runner.operations.reduction import BITWISE, ORDERED
 
 if TYPE_CHECKING:
+    from runner.operations.base import Collective
     from runner.operations.entries import Entry
 
 
@@ -91,3 +92,27 @@ def uneven(*arrays: Any) -> frozenset[str]:  # noqa: ANN401 -- arrays
     """Return the kind that Gloo raises where tensors of one call differ in shape; else nothing."""
     different = len({tuple(array.shape) for array in arrays}) > 1
     return frozenset({"shape_mismatch"} if different else ())
+
+
+def refuse_list_at_root(
+    operation: Collective, entry: Entry, name: str, where: str
+) -> Refusal | None:
+    """Refuse what a list of tensors that only the root passes can have wrong (gather, scatter).
+
+    A bad root, a list off the root (`where` says which role that is), none or a misfitting one on
+    it.
+    """
+    listed = entry[name]
+    refusal = (
+        absent(entry, "tensor")
+        or (absent(entry, name) if listed else None)
+        or mixed_dtypes(entry, "tensor", name)
+        or operation.refuse_root(entry)
+    )
+    if refusal is not None:
+        return refusal
+    if not operation.is_root(entry):
+        return invalid(f"{name} is given off the {where}") if listed else None
+    if not listed:
+        return invalid(f"{name} is missing on the {where}")
+    return wrong_length(entry, name) or wrong_shapes(entry, name, "tensor")

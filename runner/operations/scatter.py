@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, root, tensor, tensors
-from runner.operations.refusals import (
-    absent,
-    invalid,
-    mixed_dtypes,
-    wrong_length,
-    wrong_shapes,
-)
+from runner.operations.refusals import refuse_list_at_root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,20 +45,7 @@ steps:
 
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a bad root, a list off the source, none or a misfitting one on it."""
-        listed = entry["scatter_list"]
-        refusal = (
-            absent(entry, "tensor")
-            or (absent(entry, "scatter_list") if listed else None)
-            or mixed_dtypes(entry, "tensor", "scatter_list")
-            or self.refuse_root(entry)
-        )
-        if refusal is not None:
-            return refusal
-        if not self.is_root(entry):
-            return invalid("scatter_list is given off the source") if listed else None
-        if not listed:
-            return invalid("scatter_list is missing on the source")
-        return wrong_length(entry, "scatter_list") or wrong_shapes(entry, "scatter_list", "tensor")
+        return refuse_list_at_root(self, entry, "scatter_list", "source")
 
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.6)."""
