@@ -291,6 +291,7 @@ def _slim(trace: Trace | None) -> Trace | None:
         replace(
             rank,
             initial={},
+            links={},
             events=tuple(replace(e, writes={}, slack={}, observed={}) for e in rank.events[-1:]),
         )
         for rank in trace.ranks

@@ -63,6 +63,11 @@ class RankTrace:
     expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`). In a predicted trace
     `may_block` are further places (index, iteration) where a correct backend may leave the rank
     stuck because the semantics leave it open: a broadcast's source whose leaf is absent.
+
+    `links` (predicted only) names, by the position of an event, the meetings in which its call took
+    part, alike on every rank that met there: `world:3` is the collective at position 3 of the group
+    `world`, `world:0>1#7:2` the message at position 2 from rank 0 to rank 1 with tag 7,
+    `new_group:0` a creation. A receive that met no message has a `?` before its position.
     """
 
     rank: int
@@ -71,6 +76,7 @@ class RankTrace:
     ending: str = "finished"
     died: str | None = None
     may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

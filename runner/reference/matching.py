@@ -41,16 +41,39 @@ class Joining(Post):
     meeting: Meeting
     entry: Entry
 
+    @property
+    def link(self) -> str:
+        """The meeting's name, the same for every member: group and position."""
+        return f"{self.meeting.group.key}:{self.meeting.position}"
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Posted(Post):
-    """A message that a rank sends or receives; `partner` is the other side once they met."""
+    """A message that a rank sends or receives; `partner` is the other side once they met.
+
+    `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
+    """
 
     group: Group
     message: Message
     payload: Any
     order: int
+    nth: int
     partner: Posted | None = None
+
+    @property
+    def link(self) -> str:
+        """The message's name, the same for both ends: group, ends, tag and which one.
+
+        Which message a receive that met none would have taken, nobody knows: it has a `?`.
+        """
+        message = self.message
+        if not message.sends:
+            if self.partner is not None:
+                return self.partner.link
+            source = "any" if message.peer is None else message.peer
+            return f"{self.group.key}:{source}>{self.rank}#{message.tag}:?{self.nth}"
+        return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self.nth}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -64,14 +87,23 @@ class Creating(Post):
     group: Group
     local: bool = False
 
+    @property
+    def link(self) -> str:
+        """The creation's name, the same on every rank."""
+        return f"new_group:{self.ordinal}"
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Work:
-    """What one call started: complete when every post is done."""
+    """What one call started: complete when every post is done.
+
+    `at` is the position of the call's event among those of its rank.
+    """
 
     rank: int
     call: Call
     start_s: float
+    at: int
     handle: str | None = None
     posts: list[Any] = field(default_factory=list)
     waited: bool = False
@@ -184,6 +216,7 @@ class Mailbox:
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
         self._count = 0
+        self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
 
     @property
     def sends(self) -> list[Posted]:
@@ -200,14 +233,18 @@ class Mailbox:
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
         self._count += 1
+        rank = call.entry.rank
+        ends = (group.key, rank, message.peer, message.tag, message.sends)
+        nth = self._counts[ends] = self._counts.get(ends, -1) + 1
         posted = Posted(
-            rank=call.entry.rank,
+            rank=rank,
             call=call,
             time_s=time_s,
             group=group,
             message=message,
             payload=message.payload,
             order=self._count,
+            nth=nth,
         )
         self._queue(posted).append(posted)
         return posted

@@ -125,4 +125,5 @@ def _rank_trace(
         ending=ending,
         died=state.died,
         may_block=tuple(sorted(may_block)),
+        links={work.at: tuple(post.link for post in work.posts) for work in state.works},
     )

@@ -143,7 +143,8 @@ def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Wa
 
 
 def _post(simulation: Simulation, state: RankState, call: Call, posts: list[Any]) -> None:
-    work = Work(rank=state.rank, call=call, start_s=state.clock_s, posts=posts)
+    at = len(state.events)
+    work = Work(rank=state.rank, call=call, start_s=state.clock_s, posts=posts, at=at)
     for post in posts:
         post.work = work
     state.works.append(work)
