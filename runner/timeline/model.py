@@ -24,8 +24,8 @@ class Span:
     it starts. `start_s` and `end_s` are seconds since the scenario began (virtual in a prediction);
     `end_s` is None where the step never returned, `complete_s` is when a device was done. `line` is
     the step's line in the scenario's file (from 1). `values` are the tensors that the step stored
-    into, afterwards, each as text that is short enough to be shown; `raised` the kinds and the words
-    of what it raised. `meetings` are names of :class:`Meeting`.
+    into, afterwards, each as text that is short enough to be shown; `raised` what it raised: kinds
+    and words. `meetings` are names of :class:`Meeting`.
     """
 
     index: int
