@@ -171,8 +171,11 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
 TRIES = 3
 
 
-def check(selection: Selection, listener: Listener) -> Outcome:
-    """Analyse every selected case; start nothing."""
+def check(selection: Selection, listener: Listener, *, traces: bool = False) -> Outcome:
+    """Analyse every selected case; start nothing.
+
+    With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
+    """
     began = time.perf_counter()
     loaded = load_all(selection)
     results: list[Result] = []
@@ -180,7 +183,8 @@ def check(selection: Selection, listener: Listener) -> Outcome:
 
     def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
         analysis = analyse(scenario, selection.limits)
-        return _slimmed(analysis.verdict), analysis.duration_s
+        verdict = analysis.verdict if traces else _slimmed(analysis.verdict)
+        return verdict, analysis.duration_s
 
     try:
         with shared(verdict_on, loaded.scenarios) as verdicts:

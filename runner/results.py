@@ -98,3 +98,10 @@ class Listener(Protocol):
 
     def finish(self, result: Result) -> None:
         """Hear what came of a case; called once for each result."""
+
+
+class Report(Listener, Protocol):
+    """A listener that also hears the end: it tells a person or a program what came of a run."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Hear the whole; called once, also where the run was interrupted. No values in it."""

@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from runner.commands.options import finish, refuse, reporting, selecting, selection_of, terminal_of
-from runner.problems import ScenarioError
+from runner.commands.options import reported, reporting, selecting, selection_of
 
 
 @click.command("check")
@@ -20,11 +19,5 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     """
     from runner.pipeline import check  # noqa: PLC0415 -- after the command line is parsed
 
-    report = terminal_of(options)
-    try:
-        outcome = check(selection_of(options), report)
-    except ScenarioError as error:
-        refuse(error)
-    finally:
-        report.close()
-    finish(outcome, report, options)
+    selection = selection_of(options)
+    reported(options, lambda reports: check(selection, reports, traces=reports.traces))

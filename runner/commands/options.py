@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
+import threading
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
 from runner.language.limits import Limits
+from runner.problems import LaunchError, ScenarioError
+from runner.report.formats import FORMATS
+from runner.report.several import Reports
+from runner.report.target import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from types import FrameType
 
     from runner.pipeline import Outcome, Selection
-    from runner.problems import ScenarioError
+    from runner.report.formats import Format
     from runner.report.terminal import TerminalReport
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
 INVALID_EXIT = 2
+INCONCLUSIVE_EXIT = 3
 
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -73,17 +80,15 @@ def selecting(command: F) -> F:
 
 def reporting(command: F) -> F:
     """Add the options that choose reports."""
-    for option in (
-        click.option(
-            "--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Write JUnit XML."
-        ),
-        click.option(
-            "--json",
-            "json_file",
+    for kind in reversed(FORMATS):
+        command = click.option(
+            kind.option,
+            kind.parameter,
             type=click.Path(dir_okay=False, allow_dash=True),
             metavar="FILE",
-            help="Write the results as JSON; - is standard output, the report then goes to stderr.",
-        ),
+            help=kind.help,
+        )(command)
+    for option in (
         click.option(
             "--durations",
             type=click.IntRange(min=0),
@@ -120,40 +125,50 @@ def limits_of(options: Mapping[str, Any]) -> Limits:
     return Limits(**{each.name: options[each.name] for each in fields(Limits)})
 
 
-def terminal_of(options: Mapping[str, Any]) -> TerminalReport:
-    """Return the report for people: on standard output, unless JSON goes there."""
+def reported(options: Mapping[str, Any], conduct: Callable[[Reports], Outcome]) -> NoReturn:
+    """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
+
+    A report that cannot be written is told before anything runs; what ends the run early (a command
+    line that makes no sense, an environment that starts nothing) leaves no report behind.
+    """
+    if threading.current_thread() is threading.main_thread():  # under torchrun it is not
+        signal.signal(signal.SIGTERM, _interrupt)
+    terminal = _terminal(options)
+    try:
+        with Reports([terminal]).open(_wanted(options)) as reports:
+            outcome = conduct(reports)
+            reports.end(outcome)
+            failures = reports.failures
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        terminal.close()
+        click.echo(str(error), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    finally:
+        terminal.close()
+    for failure in failures:
+        click.echo(failure, err=True)
+    sys.exit(max(outcome.exit_code, INVALID_EXIT) if failures else outcome.exit_code)
+
+
+def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
+    return [(kind, options[kind.parameter]) for kind in FORMATS if options[kind.parameter]]
+
+
+def _terminal(options: Mapping[str, Any]) -> TerminalReport:
+    """Return the report for people: on standard output, unless another one goes there."""
     from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- rich costs 60 ms
 
-    file = sys.stderr if options["json_file"] == "-" else sys.stdout
+    taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
+    file = sys.stderr if taken else sys.stdout
     return TerminalReport(file, verbose=options["verbose"], durations=options["durations"])
 
 
-def finish(outcome: Outcome, report: TerminalReport, options: Mapping[str, Any]) -> NoReturn:
-    """Write every report that was asked for, and leave with the exit code."""
-    report.summary(outcome)
-    written = True
-    if options["json_file"]:
-        from runner.report import json_report  # noqa: PLC0415 -- only where it is asked for
-
-        written = _write(options["json_file"], json_report.text(outcome)) and written
-    if options["junit"]:
-        from runner.report import junit  # noqa: PLC0415 -- only where it is asked for
-
-        written = _write(options["junit"], junit.text(outcome)) and written
-    sys.exit(outcome.exit_code if written else max(outcome.exit_code, INVALID_EXIT))
-
-
-def _write(path: str, text: str) -> bool:
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return True
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        click.echo(f"the report {path} cannot be written: {error.strerror or error}", err=True)
-        return False
-    return True
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Let SIGTERM end the run as Ctrl-C does: results are kept, workers are ended."""
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def refuse(error: ScenarioError) -> NoReturn:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.commands.options import finish, refuse, reporting, selecting, selection_of, terminal_of
-from runner.problems import LaunchError, ScenarioError
+from runner.commands.options import reported, reporting, selecting, selection_of
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from runner.execution import LaunchOptions
+    from runner.report.several import Reports
+    from runner.results import Executor, Outcome
 
 
 def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
@@ -69,30 +70,21 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
 
     PATHS are scenario files, or folders that hold some. With an invalid file nothing runs.
     """
+    reported(options, lambda reports: conducted(options, reports, lambda: _launcher(options)))
+
+
+def conducted(
+    options: dict[str, Any],
+    reports: Reports,
+    launch: Callable[[], AbstractContextManager[Executor]],
+) -> Outcome:
+    """Run what the options select on what `launch` starts, or analyse it only."""
     from runner import pipeline  # noqa: PLC0415 -- after the command line is parsed
 
-    signal.signal(signal.SIGTERM, _interrupt)
-    report = terminal_of(options)
     selection = selection_of(options)
-    try:
-        if options["dry_run"]:
-            outcome = pipeline.check(selection, report)
-        else:
-            outcome = pipeline.run(
-                selection,
-                lambda: _launcher(options),
-                report,
-                stop_at_failure=options["exitfirst"],
-            )
-    except ScenarioError as error:
-        refuse(error)
-    except LaunchError as error:
-        report.close()
-        click.echo(str(error), err=True)
-        raise SystemExit(pipeline.INCONCLUSIVE) from None
-    finally:
-        report.close()
-    finish(outcome, report, options)
+    if options["dry_run"]:
+        return pipeline.check(selection, reports, traces=reports.traces)
+    return pipeline.run(selection, launch, reports, stop_at_failure=options["exitfirst"])
 
 
 def _launcher(options: dict[str, Any]) -> Any:  # noqa: ANN401 -- runner.execution.Launcher
@@ -114,9 +106,3 @@ def launch_options(options: dict[str, Any]) -> LaunchOptions:
         share_gpu=options["share_gpu"],
         max_ranks=options["max_ranks"],
     )
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end the run as Ctrl-C does: results are kept, workers are ended."""
-    del number, frame
-    raise KeyboardInterrupt

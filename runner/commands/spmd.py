@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from runner.commands.options import finish, refuse, reporting, selecting, selection_of, terminal_of
-from runner.commands.run import launch_options, launching
-from runner.problems import ScenarioError
+from runner.commands.options import reported, reporting, selecting
+from runner.commands.run import conducted, launch_options, launching
 
 
 @click.command("runner.worker")
@@ -23,22 +22,7 @@ def command(conduct: Any, /, **options: Any) -> None:  # noqa: ANN401 -- click h
     0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it
     are inconclusive.
     """
-    from runner import pipeline  # noqa: PLC0415 -- after the command line is parsed
-
-    report = terminal_of(options)
-    selection = selection_of(options)
-    try:
-        if options["dry_run"]:
-            outcome = pipeline.check(selection, report)
-        else:
-            outcome = pipeline.run(
-                selection,
-                lambda: conduct(launch_options(options)),
-                report,
-                stop_at_failure=options["exitfirst"],
-            )
-    except ScenarioError as error:
-        refuse(error)
-    finally:
-        report.close()
-    finish(outcome, report, options)
+    reported(
+        options,
+        lambda reports: conducted(options, reports, lambda: conduct(launch_options(options))),
+    )

@@ -222,6 +222,12 @@ NAMES: tuple[Explanation, ...] = (
         "close the parentheses and write a word on each side of `and` and `or`.",
     ),
     _problem(
+        "report_unwritable",
+        "A report cannot be written where the command line says.",
+        "Every path is tried before anything runs, so that no result is lost at the end.",
+        "make the folder, choose another file, or give each report a file of its own.",
+    ),
+    _problem(
         "input_in_expression",
         "An input of a library is used where its value cannot be put.",
         "Inputs are replaced before the file is read as a scenario.",

@@ -5,15 +5,30 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from runner.report.at_end import AtEnd
 from runner.report.prose import blocked_of
 
 if TYPE_CHECKING:
-    from runner.pipeline import Outcome, Result
+    from typing import TextIO
+
     from runner.problems import Mark, Problem
+    from runner.results import Outcome, Result
     from runner.trace import Trace
     from runner.verdict.finding import Finding
 
 VERSION = 1
+
+
+class JsonReport(AtEnd):
+    """The whole of a run as one document."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`."""
+        self._file = file
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the document."""
+        self._file.write(text(outcome))
 
 
 def document(outcome: Outcome) -> dict[str, Any]:

@@ -9,10 +9,13 @@ import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from runner.report.at_end import AtEnd
 from runner.report.prose import details
 
 if TYPE_CHECKING:
-    from runner.pipeline import Outcome, Result
+    from typing import TextIO
+
+    from runner.results import Outcome, Result
 
 ELEMENTS = {
     "FAILED": "failure",
@@ -23,6 +26,18 @@ ELEMENTS = {
 
 #: what XML 1.0 cannot hold, even escaped
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class JunitReport(AtEnd):
+    """The whole of a run as one document."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`."""
+        self._file = file
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the document."""
+        self._file.write(text(outcome))
 
 
 def text(outcome: Outcome) -> str:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from runner.problems import Problem
 
 if TYPE_CHECKING:
-    from runner.pipeline import Result
     from runner.problems import Mark
+    from runner.results import Result
     from runner.trace import Trace
     from runner.verdict.finding import Finding, Verdict
 

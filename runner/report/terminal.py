@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rich.progress import TaskID
 
-    from runner.pipeline import Outcome, Result
+    from runner.results import Outcome, Result
     from runner.scenario import Scenario
     from runner.verdict.finding import Status
 
@@ -100,7 +100,7 @@ class TerminalReport:
 
     # ------------------------------------------------------------------ the summary
 
-    def summary(self, outcome: Outcome) -> None:
+    def end(self, outcome: Outcome) -> None:
         """Print what the whole command came to."""
         self.close()
         self._silent(outcome)

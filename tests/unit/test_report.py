@@ -58,7 +58,7 @@ def printed(*verdicts: Verdict, verbose: bool = False, durations: int = 0) -> st
     report.begin(len(verdicts))
     for verdict in verdicts:
         report.finish(result(verdict))
-    report.summary(outcome(*verdicts))
+    report.end(outcome(*verdicts))
     return file.getvalue()
 
 

@@ -1,0 +1,62 @@
+"""The table of reports that write a file: one line each makes an option of `run` and `check`.
+
+A report is a class that is made with the open text file it writes to, and that keeps the protocol
+:class:`runner.results.Report`. It is imported only where its option is given.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from runner.results import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of report: the option `--NAME FILE`, the class that writes it, the line of help.
+
+    `made_by` is `module:Class`. A report that `streams` writes straight to its file, so that
+    another program can follow it; every other appears whole, at the end. One that reads `traces`
+    is handed results with every value that each rank held, from `check` too.
+    """
+
+    name: str
+    made_by: str
+    help: str
+    streams: bool = False
+    traces: bool = False
+
+    @property
+    def option(self) -> str:
+        """The option of the command line."""
+        return f"--{self.name}"
+
+    @property
+    def parameter(self) -> str:
+        """The name of the option's value among the others of a command."""
+        return f"{self.name}_file"
+
+    def make(self, file: TextIO) -> Report:
+        """Return a report that writes to `file`."""
+        module, _, name = self.made_by.partition(":")
+        made: Report = getattr(importlib.import_module(module), name)(file)
+        return made
+
+
+FORMATS: tuple[Format, ...] = (
+    Format(
+        name="json",
+        made_by="runner.report.json_report:JsonReport",
+        help="Write all results as JSON.",
+    ),
+    Format(
+        name="junit",
+        made_by="runner.report.junit:JunitReport",
+        help="Write JUnit XML, for GitLab, Jenkins and GitHub.",
+    ),
+)

@@ -1,0 +1,149 @@
+"""Several reports of one run behind one listener, each to a target of its own.
+
+A report that fails costs the run nothing and the other reports nothing: it is left out, its target
+is not touched, and it is told at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from runner.problems import Problem, ScenarioError
+from runner.report.target import STANDARD_OUTPUT, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from runner.report.formats import Format
+    from runner.results import Outcome, Report, Result
+    from runner.scenario import Scenario
+
+#: a report with such a name would take the place of a scenario
+_SCENARIOS = (".yaml", ".yml")
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A report, where it goes (None: it has no target of its own), and why it failed."""
+
+    name: str
+    report: Report
+    target: Target | None = None
+    failure: str | None = None
+
+
+class Reports:
+    """A :class:`runner.results.Report` of many. As a context manager it leaves nothing behind."""
+
+    def __init__(self, others: Iterable[Report] = ()) -> None:
+        """Begin with reports that need no target: the terminal."""
+        self._entries = [_Entry(type(report).__name__, report) for report in others]
+        self.traces = False
+
+    def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
+        """Open each report's path. Raises ScenarioError, naming every path that cannot be used."""
+        problems: list[Problem] = []
+        taken: dict[str, str] = {}
+        for kind, path in wanted:
+            try:
+                target = _target(kind, path, taken)
+            except (OSError, ValueError) as error:
+                problems.append(_cannot(kind.option, path, error))
+                continue
+            taken[target.identity] = kind.option
+            entry = _Entry(f"{kind.option} {path}", kind.make(target.file), target)
+            self._entries.append(entry)
+            self.traces = self.traces or kind.traces
+        if problems:
+            self.close()
+            raise ScenarioError(problems)
+        return self
+
+    def __enter__(self) -> Self:
+        """Keep the targets open."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close them, whatever happened."""
+        self.close()
+
+    # ------------------------------------------------------------------ the protocol of a report
+
+    def begin(self, total: int) -> None:
+        """Tell all."""
+        self._tell(lambda report: report.begin(total))
+
+    def running(self, scenario: Scenario) -> None:
+        """Tell all."""
+        self._tell(lambda report: report.running(scenario))
+
+    def finish(self, result: Result) -> None:
+        """Tell all."""
+        self._tell(lambda report: report.finish(result))
+
+    def end(self, outcome: Outcome) -> None:
+        """Tell all, and let every report appear in its place."""
+        self._tell(lambda report: report.end(outcome))
+        for entry in self._entries:
+            if entry.failure is None and entry.target is not None:
+                try:
+                    entry.target.keep()
+                except OSError as error:
+                    entry.failure = error.strerror or str(error)
+
+    # ------------------------------------------------------------------ around it
+
+    @property
+    def failures(self) -> list[str]:
+        """Why reports are missing, a sentence each."""
+        return [
+            f"the report {entry.name} cannot be written: {entry.failure}"
+            for entry in self._entries
+            if entry.failure is not None
+        ]
+
+    def close(self) -> None:
+        """Discard what no end was reached for."""
+        for entry in self._entries:
+            if entry.target is not None:
+                entry.target.discard()
+
+    def _tell(self, say: Callable[[Report], None]) -> None:
+        for entry in self._entries:
+            if entry.failure is not None:
+                continue
+            try:
+                say(entry.report)
+            except OSError as error:
+                if entry.target is None:
+                    raise  # the terminal is gone: whoever read it has seen enough
+                entry.failure = error.strerror or str(error)
+            except Exception as error:
+                if entry.target is None:
+                    raise
+                entry.failure = (
+                    f"{type(error).__name__}: {error}; this is a fault of scenario-runner, "
+                    "please report it"
+                )
+
+
+def _target(kind: Format, path: str, taken: dict[str, str]) -> Target:
+    """Open a path that no other report has. Raises OSError or ValueError."""
+    place = STANDARD_OUTPUT if path == STANDARD_OUTPUT else os.path.realpath(path)
+    if place in taken:
+        message = f"{taken[place]} is written there too"
+        raise ValueError(message)
+    if place.endswith(_SCENARIOS):
+        message = "that is the name of a scenario; a report would replace it"
+        raise ValueError(message)
+    return Target(path, streams=kind.streams)
+
+
+def _cannot(option: str, path: str, error: OSError | ValueError) -> Problem:
+    reason = error.strerror if isinstance(error, OSError) else str(error)
+    return Problem(
+        code="report_unwritable",
+        message=f"the report {option} {path} cannot be written: {reason or error}",
+    )

@@ -1,0 +1,182 @@
+"""Several reports of one run: each to its own file, whole or not at all, none at another's cost."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import cli
+from runner.problems import ScenarioError
+from runner.report.at_end import AtEnd
+from runner.report.formats import FORMATS, Format
+from runner.report.several import Reports
+from runner.report.target import Target
+from runner.results import Outcome, Result
+from runner.verdict import Verdict
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+OUTCOME = Outcome(results=(Result(file="a.yaml", case="a", verdict=Verdict(status="PASSED")),))
+
+GOOD = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
+
+
+class Said(AtEnd):
+    """Writes that it heard a result, and the end."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+
+    def finish(self, result: Result) -> None:
+        """Write the case."""
+        self.file.write(f"{result.case}\n")
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the exit code."""
+        self.file.write(f"end {outcome.exit_code}\n")
+
+
+class Faulty(AtEnd):
+    """Has a fault that the first result brings to light."""
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        file.write("half a document")
+
+    def finish(self, result: Result) -> None:
+        """Fail."""
+        raise KeyError(result.case)
+
+    def end(self, outcome: Outcome) -> None:
+        """Never be called again."""
+        raise AssertionError(outcome)
+
+
+def kind(made: type, *, streams: bool = False) -> Format:
+    return Format(name="said", made_by=f"{__name__}:{made.__name__}", help="", streams=streams)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def names() -> list[str]:
+    return sorted(path.name for path in Path().iterdir())
+
+
+def told(reports: Reports) -> None:
+    with reports:
+        reports.begin(1)
+        reports.finish(OUTCOME.results[0])
+        reports.end(OUTCOME)
+
+
+def refused(*wanted: tuple[Format, str]) -> list[str]:
+    with pytest.raises(ScenarioError) as raised:
+        Reports().open(wanted)
+    return [problem.message for problem in raised.value.problems]
+
+
+def test_each_report_hears_all_and_has_a_file_of_its_own(folder: Path) -> None:
+    told(Reports().open([(kind(Said), "a.txt"), (kind(Said, streams=True), "b.txt")]))
+    assert (folder / "a.txt").read_text() == (folder / "b.txt").read_text() == "a\nend 0\n"
+    assert names() == ["a.txt", "b.txt"]
+
+
+def test_a_report_appears_whole_at_the_end_and_one_that_streams_at_once(folder: Path) -> None:
+    (folder / "old.txt").write_text("of the run before")
+    wanted = [(kind(Said), "old.txt"), (kind(Said, streams=True), "stream.txt")]
+    with Reports().open(wanted) as reports:
+        reports.finish(OUTCOME.results[0])
+        assert (folder / "old.txt").read_text() == "of the run before"
+        assert (folder / "stream.txt").exists()
+        reports.end(OUTCOME)
+    assert (folder / "old.txt").read_text() == "a\nend 0\n"
+
+
+def test_a_run_without_an_end_leaves_what_stood_there_and_nothing_else(folder: Path) -> None:
+    (folder / "old.txt").write_text("of the run before")
+    wanted = [(kind(Said), "old.txt"), (kind(Said), "new.txt")]
+    with Reports().open(wanted) as reports:
+        reports.finish(OUTCOME.results[0])  # and the block is left before the end
+    assert names() == ["old.txt"]
+    assert (folder / "old.txt").read_text() == "of the run before"
+
+
+def test_a_report_with_a_fault_costs_the_others_nothing(folder: Path) -> None:
+    reports = Reports().open([(kind(Faulty), "bad.txt"), (kind(Said), "good.txt")])
+    told(reports)
+    assert names() == ["good.txt"]
+    assert (folder / "good.txt").read_text() == "a\nend 0\n"
+    (failure,) = reports.failures
+    assert "--said bad.txt cannot be written: KeyError: 'a'" in failure
+    assert "please report it" in failure
+
+
+def test_every_path_that_cannot_be_written_is_named_and_none_is_touched(folder: Path) -> None:
+    (folder / "a_folder").mkdir()
+    messages = refused(
+        (kind(Said), "missing/r.txt"), (kind(Said), "good.txt"), (kind(Said), "a_folder")
+    )
+    assert "missing/r.txt cannot be written: No such file or directory" in messages[0]
+    assert "a_folder cannot be written: Is a directory" in messages[1]
+    assert names() == ["a_folder"]
+
+
+def test_two_reports_to_one_file_are_refused(folder: Path) -> None:
+    (folder / "link.txt").symlink_to("a.txt")
+    (message,) = refused((kind(Said), "a.txt"), (kind(Said), "link.txt"))
+    assert message.endswith("--said is written there too")
+    (message,) = refused((kind(Said), "-"), (kind(Said), "-"))
+    assert message.endswith("--said is written there too")
+
+
+def test_a_report_never_takes_the_place_of_a_scenario(folder: Path) -> None:
+    (folder / "mine.yaml").write_text(GOOD)
+    (message,) = refused((kind(Said), "mine.yaml"))
+    assert "would replace it" in message
+    assert (folder / "mine.yaml").read_text() == GOOD
+
+
+def test_a_link_stays_a_link_and_rights_stay_as_they_are(folder: Path) -> None:
+    (folder / "real.txt").write_text("")
+    (folder / "real.txt").chmod(0o640)
+    (folder / "link.txt").symlink_to("real.txt")
+    told(Reports().open([(kind(Said), "link.txt")]))
+    assert (folder / "link.txt").is_symlink()
+    assert (folder / "real.txt").read_text() == "a\nend 0\n"
+    assert stat.S_IMODE((folder / "real.txt").stat().st_mode) == 0o640
+
+
+def test_a_device_is_written_in_place() -> None:
+    target = Target("/dev/null")
+    target.file.write("gone")
+    target.keep()
+    assert Path("/dev/null").is_char_device()
+
+
+def test_an_unwritable_report_is_told_before_anything_runs(folder: Path) -> None:
+    (folder / "good.yaml").write_text(GOOD)
+    for command in ("run", "check"):
+        called = CliRunner().invoke(cli, [command, "good.yaml", "--junit", "no/r.xml"])
+        assert called.exit_code == 2
+        assert "--junit no/r.xml cannot be written" in called.output
+        assert "PASSED" not in called.output
+
+
+def test_one_run_writes_every_kind_of_report(folder: Path) -> None:
+    (folder / "good.yaml").write_text(GOOD)
+    files = {each.name: f"r.{each.name}" for each in FORMATS}
+    options = [part for name, path in files.items() for part in (f"--{name}", path)]
+    assert CliRunner().invoke(cli, ["check", "good.yaml", *options]).exit_code == 0
+    assert names() == sorted(["good.yaml", *files.values()])
+    assert json.loads((folder / "r.json").read_text())["exit_code"] == 0
