@@ -5,6 +5,25 @@ The HTML report, the Chrome trace and `scenario show` draw from it and from noth
 no torch and no NumPy types, and can be written to JSON and read back.
 """
 
-from runner.timeline.model import Edge, Fault, Lane, Meeting, Span, Timeline
+from runner.timeline.build import timeline
+from runner.timeline.model import STUCK, At, Edge, Fault, Kind, Lane, Meeting, Span, Timeline
+from runner.timeline.stored import VERSION, TimelineError, from_json, packed, to_json, unpacked
 
-__all__ = ["Edge", "Fault", "Lane", "Meeting", "Span", "Timeline"]
+__all__ = [
+    "STUCK",
+    "VERSION",
+    "At",
+    "Edge",
+    "Fault",
+    "Kind",
+    "Lane",
+    "Meeting",
+    "Span",
+    "Timeline",
+    "TimelineError",
+    "from_json",
+    "packed",
+    "timeline",
+    "to_json",
+    "unpacked",
+]

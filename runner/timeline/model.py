@@ -14,18 +14,27 @@ Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", 
 #: a position: which lane, and the how-manieth span there
 At: TypeAlias = tuple[int, int]
 
+#: the states of a span that never returned
+STUCK = frozenset({"blocked", "possibly_blocked", "running"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """One step on one rank.
 
     `state` is that of :class:`runner.trace.Event`. `column` is a logical time: it grows along every
-    lane, all members of a collective have one column, and a message ends in no earlier column than
-    it starts. `start_s` and `end_s` are seconds since the scenario began (virtual in a prediction);
-    `end_s` is None where the step never returned, `complete_s` is when a device was done. `line` is
-    the step's line in the scenario's file (from 1). `values` are the tensors that the step stored
-    into, afterwards, each as text that is short enough to be shown; `raised` what it raised: kinds
-    and words. `meetings` are names of :class:`Meeting`.
+    lane, the members of a collective and the two ends of a blocking message have one column, and
+    an asynchronous message is completed in no earlier column than it starts (where ranks cross so
+    that no such order exists, the first to come stands alone). `start_s` and `end_s` are seconds
+    since the scenario began (virtual in a prediction); `end_s` is None where the step never
+    returned, `complete_s` is when a device was done.
+
+    `group` is the key of the group (`even`, `pair#1`), None where there is none. `line` is the
+    step's line in the scenario's own file (from 1), None where `use` took it from another; `place`
+    names file and line as prose does. `meetings` are names of :class:`Meeting`: those in which the
+    call took part, and those that a `wait` completed. `values` are the tensors that the step stored
+    into, afterwards, each as text that is short enough to be shown. `raised` is what it raised:
+    kinds and words.
     """
 
     index: int
@@ -40,9 +49,15 @@ class Span:
     end_s: float | None
     complete_s: float | None = None
     line: int | None = None
+    place: str | None = None
     meetings: tuple[str, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
     raised: str | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether the rank stands in this step, perhaps for ever."""
+        return self.state in STUCK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,14 +75,19 @@ class Lane:
 class Meeting:
     """A collective, a message or a creation of a group: the spans that took part in it.
 
-    A message has its sender first; where one end is missing there is one span. `complete` tells
-    whether all came who had to.
+    `spans` are the calls: the sender's first, otherwise in order of lanes; where one end of a
+    message is missing there is one. `completed` are, in the same order, the spans in which it was
+    complete for each: the call itself, or the `wait` that waited for it. An arrow goes from
+    `spans[0]` to `completed[1]`. `missing` are the ranks that had to come and did not (none for a
+    receive from anyone). `complete` tells whether all came who had to, with the same operation.
     """
 
     name: str
     kind: Kind
     label: str
     spans: tuple[At, ...]
+    completed: tuple[At, ...]
+    missing: tuple[int, ...]
     complete: bool
 
 
@@ -75,13 +95,15 @@ class Meeting:
 class Edge:
     """One edge of the wait-for graph: the waiter cannot move before the peer does.
 
-    `cycle` tells whether the edge lies on the cycle (or chain) that the diagnosis tells.
+    `cycle` tells whether the edge lies on the cycle (or chain) that a diagnosis tells; `sure` is
+    False where one of several peers would be enough.
     """
 
     waiter: int
     peer: int
     because: str
     cycle: bool
+    sure: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
