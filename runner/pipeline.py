@@ -11,18 +11,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from runner.attempts import analyse, case_result, execute, repeated, result_of
 from runner.crew import shared
-from runner.language import discover, load
-from runner.language.limits import DEFAULT, Limits
-from runner.problems import (
-    LaunchError,
-    Problem,
-    ScenarioError,
-    UnsupportedError,
-    WorkerError,
-)
+from runner.loading import load_all
 from runner.results import (
     FAILED,
     INCONCLUSIVE,
@@ -38,8 +32,6 @@ from runner.results import (
     Result,
     Selection,
 )
-from runner.selection import chosen
-from runner.verdict import Verdict, judge
 
 __all__ = [
     "FAILED",
@@ -59,6 +51,7 @@ __all__ = [
     "check",
     "execute",
     "load_all",
+    "repeated",
     "result_of",
     "run",
 ]
@@ -66,106 +59,10 @@ __all__ = [
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from runner.scenario import Scenario
     from runner.trace import Trace
-
-# ---------------------------------------------------------------------------- the stages
-
-
-def load_all(selection: Selection) -> Loaded:
-    """Read every file; nothing is evaluated yet.
-
-    Raises ScenarioError where the command line itself is wrong (a `-k` that cannot be read).
-    """
-    invalid: list[Result] = []
-    files: dict[Path, Path] = {}
-    for named in selection.paths:
-        try:
-            files.update({path.resolve(): path for path in discover([named])})
-        except ScenarioError as error:
-            invalid.append(_invalid(named, error.problems))
-    scenarios: list[Scenario] = []
-    for path in files.values():
-        try:
-            scenarios += load(path, sets=selection.sets, limits=selection.limits)
-        except ScenarioError as error:
-            invalid.append(_invalid(str(path), error.problems))
-    try:
-        kept = chosen(scenarios, selection.keyword, selection.tags)
-    except ValueError as error:
-        text = f"-k {selection.keyword!r} cannot be read: {error}"
-        raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
-    return Loaded(scenarios=tuple(kept), invalid=tuple(invalid))
-
-
-def _invalid(path: str, problems: tuple[Problem, ...]) -> Result:
-    return Result(file=path, case=path, verdict=Verdict(status="INVALID", problems=problems))
-
-
-def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
-    """Plan, simulate and judge one case without a run."""
-    from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
-    from runner.reference import simulate  # noqa: PLC0415 -- the same
-
-    began = time.perf_counter()
-    try:
-        resolved = plan(scenario, limits=limits)
-        predicted = simulate(resolved, limits=limits)
-        verdict = judge(scenario, predicted, limits=limits)
-    except ScenarioError as error:
-        verdict = Verdict(status="INVALID", problems=error.problems)
-        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
-    except MemoryError:
-        reason = "the memory of this machine is too small for its analysis: use smaller tensors"
-        verdict = Verdict(status="INCONCLUSIVE", reason=reason)
-        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
-    return Analysis(
-        scenario=scenario,
-        plan=resolved,
-        predicted=predicted,
-        verdict=verdict,
-        duration_s=time.perf_counter() - began,
-    )
-
-
-def result_of(analysis: Analysis) -> Result:
-    """Return the result of a case that was only analysed."""
-    return _result(analysis.scenario, analysis.verdict, analysis.duration_s)
-
-
-def _result(scenario: Scenario, verdict: Verdict, duration_s: float) -> Result:
-    return Result(
-        file=scenario.source.path,
-        case=scenario.case,
-        verdict=verdict,
-        duration_s=duration_s,
-        scenario=scenario,
-    )
-
-
-def execute(analysis: Analysis, executor: Executor, backend: str | None = None) -> Result:
-    """Run one case and judge it; whatever keeps it from running is a verdict, not an exception.
-
-    A case that the analysis already found wrong is not run.
-    """
-    if analysis.verdict.status != "PASSED" or analysis.plan is None or analysis.predicted is None:
-        return result_of(analysis)
-    began = time.perf_counter()
-    try:
-        observed = executor.run(analysis.plan, analysis.predicted)
-    except UnsupportedError as error:
-        verdict = replace(analysis.verdict, status="UNSUPPORTED", reason=str(error))
-    except (LaunchError, WorkerError) as error:
-        verdict = replace(analysis.verdict, status="INCONCLUSIVE", reason=str(error))
-    else:
-        verdict = judge(analysis.scenario, analysis.predicted, observed, backend)
-    duration_s = time.perf_counter() - began
-    return replace(result_of(analysis), verdict=verdict, duration_s=duration_s)
-
-
-# ---------------------------------------------------------------------------- whole commands
+    from runner.verdict import Verdict
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
 TRIES = 3
@@ -194,10 +91,10 @@ def check(selection: Selection, listener: Listener, *, traces: bool = False) -> 
             for scenario in loaded.scenarios:
                 listener.running(scenario)
                 verdict, duration_s = next(verdicts)
-                _keep(results, _result(scenario, verdict, duration_s), listener)
+                _keep(results, case_result(scenario, verdict, duration_s), listener)
     except KeyboardInterrupt:
         interrupted = True
-    return _outcome(results, began, interrupted=interrupted)
+    return _outcome(results, began, selection, loaded, interrupted=interrupted)
 
 
 def run(
@@ -206,35 +103,49 @@ def run(
     listener: Listener,
     *,
     stop_at_failure: bool = False,
+    repeat: int = 1,
 ) -> Outcome:
     """Load all, analyse all, and run what may pass; with an invalid file nothing runs.
 
-    `launch` begins to start what executes; the analysis goes on meanwhile.
+    `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
+    `repeat` times.
     """
     began = time.perf_counter()
     loaded = load_all(selection)
     results: list[Result] = []
-    if loaded.invalid or not loaded.scenarios:
-        # what the cases of the other files would come to is said too, if they are invalid
-        analyses = [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
-        wrong = [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
-        return _only_invalid([*loaded.invalid, *wrong], listener, began)
+    interrupted = False
     try:
-        with launch() as executor:
-            analyses = [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
-            wrong = [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
-            if wrong:
-                return _only_invalid(wrong, listener, began)
-            listener.begin(len(analyses))
-            _run_each(analyses, executor, results, listener, stop_at_failure=stop_at_failure)
+        if loaded.invalid or not loaded.scenarios:
+            # what the cases of the other files would come to is said too, if they are invalid
+            wrong = _wrong(_analysed(loaded, selection))
+            _only_invalid([*loaded.invalid, *wrong], listener, results)
+        else:
+            with launch() as executor:
+                analyses = _analysed(loaded, selection)
+                wrong = _wrong(analyses)
+                if wrong:
+                    _only_invalid(wrong, listener, results)
+                else:
+                    listener.begin(len(analyses))
+                    conduct = partial(repeated, executor=executor, times=repeat)
+                    _run_each(analyses, conduct, results, listener, stop_at_failure=stop_at_failure)
     except KeyboardInterrupt:
-        return _outcome(results, began, interrupted=True)
-    return _outcome(results, began)
+        interrupted = True
+    outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
+    return replace(outcome, repeat=repeat)
+
+
+def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
+    return [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
+
+
+def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
+    return [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
 
 
 def _run_each(
     analyses: list[Analysis],
-    executor: Executor,
+    conduct: Callable[[Analysis], Result],
     results: list[Result],
     listener: Listener,
     *,
@@ -249,11 +160,11 @@ def _run_each(
         if len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
             result = _not_tried(analysis, str(reasons[0]))
         else:
-            result = execute(analysis, executor)
+            result = conduct(analysis)
             verdict = result.verdict
             reasons.append(verdict.reason if _never_ran(verdict) else None)
         _keep(results, result, listener)
-        if stop_at_failure and result.verdict.status == "FAILED":
+        if stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}:
             return
 
 
@@ -269,12 +180,10 @@ def _not_tried(analysis: Analysis, reason: str) -> Result:
     return replace(result_of(analysis), verdict=verdict)
 
 
-def _only_invalid(invalid: Iterable[Result], listener: Listener, began: float) -> Outcome:
-    results: list[Result] = []
-    listener.begin(0)
+def _only_invalid(invalid: list[Result], listener: Listener, results: list[Result]) -> None:
+    listener.begin(len(invalid))
     for result in invalid:
         _keep(results, result, listener)
-    return _outcome(results, began)
 
 
 def _keep(results: list[Result], result: Result, listener: Listener) -> None:
@@ -303,9 +212,21 @@ def _slim(trace: Trace | None) -> Trace | None:
     return replace(trace, ranks=ranks)
 
 
-def _outcome(results: list[Result], began: float, *, interrupted: bool = False) -> Outcome:
+def _outcome(
+    results: list[Result],
+    began: float,
+    selection: Selection,
+    loaded: Loaded,
+    *,
+    interrupted: bool,
+) -> Outcome:
     return Outcome(
         results=tuple(results),
         interrupted=interrupted,
         duration_s=time.perf_counter() - began,
+        cases=len(loaded.scenarios),
+        selected=loaded.selected,
+        shard=selection.shard,
+        seed=selection.seed,
+        notes=loaded.notes,
     )

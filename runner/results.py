@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from runner.language.limits import DEFAULT, Limits
+from runner.verdict.finding import STATUSES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,32 +14,81 @@ if TYPE_CHECKING:
     from runner.plan import Plan
     from runner.scenario import Scenario
     from runner.trace import Trace
-    from runner.verdict import Verdict
+    from runner.verdict.finding import Status, Verdict
 
 PASSED, FAILED, INVALID, INTERRUPTED = 0, 1, 2, 130
 INCONCLUSIVE, NOTHING_SELECTED = 3, 5
 
+#: what decides the exit code, the worst first
+_CODES: dict[Status, int] = {
+    "INVALID": INVALID,
+    "FAILED": FAILED,
+    "FLAKY": FAILED,
+    "INCONCLUSIVE": INCONCLUSIVE,
+}
+
+
+#: a case, wherever it is named from: the resolved path of its file, and its name
+Key: TypeAlias = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """One of `of` parts of the selected cases, counted from 1."""
+
+    number: int
+    of: int
+
+    def __str__(self) -> str:
+        """Return it as the command line has it."""
+        return f"{self.number}/{self.of}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which files and cases are meant, and with which parameters and bounds they are read."""
+    """Which cases are meant, in which order, and with which parameters and bounds they are read.
+
+    A path may name a case or a line (:mod:`runner.places`). `failed` are the cases that did not
+    pass when they last ran: none but they are meant with `only_failed`, they come first with
+    `failed_first`. `seed` shuffles; `shard` takes a part, before either.
+    """
 
     paths: tuple[str, ...]
     keyword: str | None = None
     tags: tuple[str, ...] = ()
     sets: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = DEFAULT
+    seed: int | None = None
+    shard: Shard | None = None
+    failed: frozenset[Key] = frozenset()
+    only_failed: bool = False
+    failed_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of one case; of a whole file where it is INVALID (`case` is then its path)."""
+    """What came of one case; of a whole file where it is INVALID (`case` is then its path).
+
+    `attempts` are the verdicts of each run of a case that was run several times. `scenario` is None
+    where the file is INVALID, or where the result was read back from a file: `text` then has the
+    lines that a person was told, without styles.
+    """
 
     file: str
     case: str
     verdict: Verdict
     duration_s: float = 0.0
     scenario: Scenario | None = None
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    world_size: int | None = None
+    attempts: tuple[Status, ...] = ()
+    text: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """How the command line and every report name it: `file::case`."""
+        return self.file if self.case == self.file else f"{self.file}::{self.case}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,30 +104,53 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """All files, read: the selected cases, and a result for each file that is invalid."""
+    """All files, read: the selected cases in order, and a result for each file that is invalid.
+
+    `selected` counts the cases before a shard of them was taken.
+    """
 
     scenarios: tuple[Scenario, ...]
     invalid: tuple[Result, ...]
+    selected: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a whole command came to: every result so far, whether it was cut short, how long."""
+    """What a whole command came to: every result so far, whether it was cut short, how long.
+
+    `cases` is how many were to be judged: with fewer results it was interrupted, or stopped at the
+    first failure. `selected` counts the cases of all shards together; `notes` are for a person.
+    """
 
     results: tuple[Result, ...]
     interrupted: bool = False
     duration_s: float = 0.0
+    cases: int = 0
+    selected: int = 0
+    shard: Shard | None = None
+    seed: int | None = None
+    repeat: int = 1
+    notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """The exit code: interrupted, invalid, failed, inconclusive, nothing selected, passed."""
-        found = {result.verdict.status for result in self.results}
+        """The exit code: interrupted, invalid, failed, inconclusive, nothing selected, passed.
+
+        A shard may be empty where there are fewer cases than shards.
+        """
         if self.interrupted:
             return INTERRUPTED
         if not self.results:
-            return NOTHING_SELECTED
-        codes = {"INVALID": INVALID, "FAILED": FAILED, "INCONCLUSIVE": INCONCLUSIVE}
-        return next((code for status, code in codes.items() if status in found), PASSED)
+            return PASSED if self.shard is not None and self.selected else NOTHING_SELECTED
+        found = {result.verdict.status for result in self.results}
+        return next((code for status, code in _CODES.items() if status in found), PASSED)
+
+    @property
+    def counts(self) -> dict[Status, int]:
+        """How many results have each verdict."""
+        found = [result.verdict.status for result in self.results]
+        return {status: found.count(status) for status in STATUSES}
 
 
 class Executor(Protocol):

@@ -1,13 +1,21 @@
-"""Which cases a command line means: a `-k` expression over their names, and tags."""
+"""Which cases a command line means, and in which order they run.
+
+First what the words say: a `-k` expression over names, and tags. Then, in this order, a shard, what
+did not pass the last time, and the order: so that the shards of one command line are disjoint
+whatever each machine remembers.
+"""
 
 from __future__ import annotations
 
+import random
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from runner.results import Key, Selection, Shard
     from runner.scenario import Scenario
 
 
@@ -25,6 +33,51 @@ def chosen(
         if set(tags) <= set(scenario.tags)
         and (matches is None or matches(f"{scenario.source.path} {scenario.case}".lower()))
     ]
+
+
+def arranged(
+    scenarios: Sequence[Scenario], selection: Selection
+) -> tuple[list[Scenario], list[str]]:
+    """Return the part that is to run, in its order, and what a person should know of that."""
+    notes: list[str] = []
+    kept = list(scenarios) if selection.shard is None else part(scenarios, selection.shard)
+    if selection.seed is not None:
+        notes.append(f"in the order of --shuffle {selection.seed}")
+        kept = shuffled(kept, selection.seed)
+    if selection.only_failed or selection.failed_first:
+        failed = [scenario for scenario in kept if key_of(scenario) in selection.failed]
+        others = [scenario for scenario in kept if key_of(scenario) not in selection.failed]
+        if not failed:
+            notes.append(_no_failures(selection))
+        elif selection.only_failed:
+            notes.append(f"only what did not pass the last time: {len(failed)} of {len(kept)}")
+            others = []
+        kept = [*failed, *others]
+    return kept, notes
+
+
+def _no_failures(selection: Selection) -> str:
+    if not selection.failed:
+        return "nothing is known to have failed: all are run"
+    count = len(selection.failed)
+    return f"the last failures ({count}) are none of the selected cases: all of these are run"
+
+
+def key_of(scenario: Scenario) -> Key:
+    """Return what names a case wherever the command is given."""
+    return str(Path(scenario.source.path).resolve()), scenario.case
+
+
+def part(scenarios: Sequence[Scenario], shard: Shard) -> list[Scenario]:
+    """Return one shard: every `of`-th case, so that the cases of a matrix are spread over all."""
+    return list(scenarios[shard.number - 1 :: shard.of])
+
+
+def shuffled(scenarios: Sequence[Scenario], seed: int) -> list[Scenario]:
+    """Return the cases in an order that depends on the seed and their names alone."""
+    found = sorted(scenarios, key=lambda scenario: (scenario.source.path, scenario.case))
+    random.Random(seed).shuffle(found)  # noqa: S311 -- an order, no secret
+    return found
 
 
 def keyword_matcher(text: str) -> Callable[[str], bool]:

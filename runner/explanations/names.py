@@ -222,6 +222,12 @@ NAMES: tuple[Explanation, ...] = (
         "close the parentheses and write a word on each side of `and` and `or`.",
     ),
     _problem(
+        "unknown_place",
+        "The command line names a case, or a line, that the file does not have.",
+        "`sum.yaml::case` is a case as the reports print it, `sum.yaml:42` the step at a line.",
+        "`scenario list sum.yaml` prints the cases of a file.",
+    ),
+    _problem(
         "report_unwritable",
         "A report cannot be written where the command line says.",
         "Every path is tried before anything runs, so that no result is lost at the end.",

@@ -18,7 +18,16 @@ if TYPE_CHECKING:
     from runner.verdict.finding import Finding, Verdict
 
 Style: TypeAlias = Literal[
-    "plain", "strong", "dim", "caret", "PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"
+    "plain",
+    "strong",
+    "dim",
+    "caret",
+    "PASSED",
+    "FAILED",
+    "FLAKY",
+    "INCONCLUSIVE",
+    "UNSUPPORTED",
+    "INVALID",
 ]
 
 #: how a difference's two numbers are told apart, by who stands alone
@@ -52,9 +61,9 @@ class Line:
 def headline(result: Result) -> Line:
     """Return the line that names a case and its verdict."""
     status = result.verdict.status
-    name = result.file if result.case == result.file else f"{result.file}::{result.case}"
     took = f"  {milliseconds(result.duration_s)}" if result.duration_s else ""
-    return Line(f"{status:<12} {name}{took}", status)
+    times = f"  {len(result.attempts)} runs" if result.attempts else ""
+    return Line(f"{status:<12} {result.name}{took}{times}", status)
 
 
 def milliseconds(duration_s: float) -> str:
@@ -64,8 +73,12 @@ def milliseconds(duration_s: float) -> str:
 
 def details(result: Result) -> list[Line]:
     """Return everything below the headline: problems, findings, the reason; nothing for a pass."""
+    if result.text is not None:  # read back from a file
+        return [Line(text) for text in result.text]
     verdict = result.verdict
     lines: list[Line] = []
+    if verdict.reason and verdict.status == "FLAKY":
+        lines.append(Line(f"  {verdict.reason}"))
     for problem in verdict.problems:
         lines += problem_lines(problem)
     for finding in verdict.findings[:MOST_FINDINGS]:
@@ -73,7 +86,7 @@ def details(result: Result) -> list[Line]:
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
-    if verdict.reason:
+    if verdict.reason and verdict.status != "FLAKY":
         lines.append(Line(f"  {verdict.reason}"))
     if verdict.status == "FAILED" and verdict.observed is None:
         lines.append(Line("  found by the analysis; no process was started", "dim"))
@@ -166,4 +179,8 @@ def more(verdict: Verdict) -> list[Line]:
             Line(f"    {diagnosis.name}: {diagnosis.prose}", "dim")
             for diagnosis in verdict.predicted.diagnoses
         ]
-    return lines + [Line(f"    note: {note}", "dim") for note in verdict.notes]
+    for note in verdict.notes:
+        first, *rest = note.splitlines() or [""]
+        lines.append(Line(f"    note: {first}", "dim"))
+        lines += [Line(f"      {line}", "dim") for line in rest]
+    return lines

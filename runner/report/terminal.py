@@ -31,6 +31,7 @@ STYLES: dict[Style, str] = {
     "caret": "bold red",
     "PASSED": "green",
     "FAILED": "bold red",
+    "FLAKY": "bold magenta",
     "INCONCLUSIVE": "bold yellow",
     "UNSUPPORTED": "yellow",
     "INVALID": "bold red",
@@ -40,6 +41,7 @@ STYLES: dict[Style, str] = {
 WORDS: dict[Status, str] = {
     "PASSED": "passed",
     "FAILED": "failed",
+    "FLAKY": "flaky",
     "INCONCLUSIVE": "inconclusive",
     "UNSUPPORTED": "unsupported",
     "INVALID": "invalid",
@@ -105,6 +107,7 @@ class TerminalReport:
         self.close()
         self._silent(outcome)
         self._slowest(outcome)
+        self.print(Line(f"note: {note}", "dim") for note in outcome.notes)
         self.print(summary_lines(outcome))
 
     def _silent(self, outcome: Outcome) -> None:
@@ -116,7 +119,7 @@ class TerminalReport:
         for result in found:
             predicted = result.verdict.predicted
             names = ", ".join(d.name for d in predicted.diagnoses) if predicted else ""
-            self.print([Line(f"  {result.file}::{result.case}  {names}")])
+            self.print([Line(f"  {result.name}  {names}")])
 
     def _slowest(self, outcome: Outcome) -> None:
         if self.durations <= 0:
@@ -130,11 +133,14 @@ class TerminalReport:
 def summary_lines(outcome: Outcome) -> list[Line]:
     """Return the last line: how many of each verdict, and how long it took."""
     if not outcome.results and not outcome.interrupted:
+        if outcome.exit_code == 0:
+            return [Line(f"shard {outcome.shard} of {outcome.selected} cases is empty", "PASSED")]
         return [Line("nothing was selected", "INCONCLUSIVE")]
-    statuses = [result.verdict.status for result in outcome.results]
-    parts = [f"{statuses.count(s)} {word}" for s, word in WORDS.items() if s in statuses]
+    parts = [f"{count} {WORDS[status]}" for status, count in outcome.counts.items() if count]
     text = ", ".join(parts) or "no result"
     if outcome.interrupted:
         text = f"interrupted: {text}"
+    if outcome.shard is not None:
+        text = f"shard {outcome.shard}: {text}"
     worst: Style = "PASSED" if outcome.exit_code == 0 else "FAILED"
     return [Line(f"{text} in {milliseconds(outcome.duration_s)}", worst)]

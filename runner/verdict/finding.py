@@ -16,11 +16,19 @@ if TYPE_CHECKING:
     from runner.problems import Mark, Problem
     from runner.trace import Trace, Value
 
-Status: TypeAlias = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
+Status: TypeAlias = Literal["PASSED", "FAILED", "FLAKY", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
 Witness: TypeAlias = Literal["expectation", "backend", "reference"]
 Against: TypeAlias = Literal["reference", "run"]
 
-STATUSES: tuple[Status, ...] = ("PASSED", "FAILED", "INCONCLUSIVE", "UNSUPPORTED", "INVALID")
+#: FLAKY is a case that was run several times and did not always come to the same
+STATUSES: tuple[Status, ...] = (
+    "PASSED",
+    "FAILED",
+    "FLAKY",
+    "INCONCLUSIVE",
+    "UNSUPPORTED",
+    "INVALID",
+)
 
 #: the witness that stands alone -> how a report says so
 ALONE: dict[Witness, str] = {

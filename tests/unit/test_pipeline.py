@@ -10,7 +10,9 @@ import pytest
 
 from runner.pipeline import Outcome, Result, Selection, check, run
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
+from runner.reference import simulate
 from runner.selection import keyword_matcher
+from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -236,3 +238,112 @@ def test_keywords_combine_as_in_pytest(words: str, text: str, selected: bool) ->
 def test_a_keyword_that_makes_no_sense_is_refused(words: str) -> None:
     with pytest.raises(ValueError, match=r"word|parenthesis|expected"):
         keyword_matcher(words)
+
+
+def test_a_fault_of_the_analysis_costs_one_case_and_asks_to_be_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(plan: Plan, **bounds: object) -> Trace:
+        if plan.scenario.name == "bad":
+            raise KeyError(str(bounds.keys()))
+        return simulate(plan)
+
+    monkeypatch.setattr("runner.reference.simulate", faulty)
+    selection = written(tmp_path, bad=GOOD, good=GOOD)
+    for outcome in (check(selection, Listening()), went(selection, Obedient())[0]):
+        assert statuses(outcome) == {"bad": "INCONCLUSIVE", "good": "PASSED"}
+        assert outcome.exit_code == 3
+        verdict = outcome.results[0].verdict
+        assert "please report it" in (verdict.reason or "")
+        assert "KeyError" in (verdict.reason or "")
+        assert "Traceback" in verdict.notes[0]
+
+
+def test_a_fault_of_the_verdict_costs_one_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(*arguments: object, **options: object) -> Verdict:
+        if len(arguments) > 2 and arguments[2] is not None:
+            raise ZeroDivisionError
+        return judge(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("runner.attempts.judge", faulty)
+    outcome, _ = went(written(tmp_path, a=GOOD), Obedient())
+    assert statuses(outcome) == {"a": "INCONCLUSIVE"}
+
+
+@dataclass
+class Moody(Obedient):
+    """Does as predicted, but for the runs that are counted out: then everything hangs."""
+
+    hangs: tuple[int, ...] = ()
+    fails_to_start: tuple[int, ...] = ()
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Count the run."""
+        trace = super().run(plan, predicted)
+        if len(self.ran) in self.fails_to_start:
+            reason = "no worker"
+            raise LaunchError(reason)
+        if len(self.ran) not in self.hangs:
+            return trace
+        stuck = tuple(
+            replace(
+                rank,
+                ending="blocked",
+                events=(*rank.events[:-1], replace(rank.events[-1], state="blocked", end_s=None)),
+            )
+            for rank in trace.ranks
+        )
+        return replace(trace, outcome="deadlock", ranks=stuck)
+
+
+def repeats(folder: Path, executor: Obedient, times: int, text: str = GOOD) -> Outcome:
+    return run(written(folder, a=text), executor.launch, Listening(), repeat=times)
+
+
+def test_a_case_that_fails_now_and_then_is_flaky_and_no_pass(tmp_path: Path) -> None:
+    executor = Moody(hangs=(2, 4))
+    outcome = repeats(tmp_path, executor, 5)
+    (result,) = outcome.results
+    assert len(executor.ran) == 5
+    assert result.verdict.status == "FLAKY"
+    assert result.attempts == ("PASSED", "FAILED", "PASSED", "FAILED", "PASSED")
+    assert "passed in 3 of 5 runs and failed in 2 (run 2, 4)" in (result.verdict.reason or "")
+    assert result.verdict.findings
+    assert outcome.exit_code == 1
+    assert outcome.counts["FLAKY"] == 1
+
+
+def test_a_case_that_always_comes_to_the_same_is_not_flaky(tmp_path: Path) -> None:
+    assert repeats(tmp_path, Moody(), 3).results[0].verdict.status == "PASSED"
+    assert repeats(tmp_path, Moody(hangs=(1, 2, 3)), 3).results[0].verdict.status == "FAILED"
+
+
+def test_a_run_that_could_not_start_makes_a_repeated_case_inconclusive_not_flaky(
+    tmp_path: Path,
+) -> None:
+    (result,) = repeats(tmp_path, Moody(fails_to_start=(2,)), 3).results
+    assert result.verdict.status == "INCONCLUSIVE"
+    assert result.attempts == ("PASSED", "INCONCLUSIVE")
+
+
+def test_what_the_analysis_finds_wrong_is_not_repeated(tmp_path: Path) -> None:
+    executor = Moody()
+    (result,) = repeats(tmp_path, executor, 5, WRONG).results
+    assert result.verdict.status == "FAILED"
+    assert result.attempts == ()
+    assert executor.ran == []
+
+
+def test_a_flaky_case_stops_a_run_that_stops_at_the_first_failure(tmp_path: Path) -> None:
+    executor = Moody(hangs=(2,))
+    outcome = run(
+        written(tmp_path, a=GOOD, b=GOOD),
+        executor.launch,
+        Listening(),
+        repeat=2,
+        stop_at_failure=True,
+    )
+    assert statuses(outcome) == {"a": "FLAKY"}
+    assert outcome.cases == 2

@@ -1,0 +1,69 @@
+"""The files of a command line, read: which cases are meant, and what is wrong with the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from runner.language import discover, load
+from runner.places import narrowed, place_of
+from runner.problems import Problem, ScenarioError
+from runner.results import Loaded, Result, Selection
+from runner.selection import arranged, chosen
+from runner.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.places import Place
+    from runner.scenario import Scenario
+
+
+def load_all(selection: Selection) -> Loaded:
+    """Read every file; nothing is evaluated yet.
+
+    Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
+    or a line that is not there.
+    """
+    invalid: list[Result] = []
+    problems: list[Problem] = []
+    scenarios: list[Scenario] = []
+    for path, places in _files(selection, invalid).items():
+        try:
+            cases = load(path, sets=selection.sets, limits=selection.limits)
+        except ScenarioError as error:
+            invalid.append(_invalid(str(path), error.problems))
+            continue
+        whole = any(place.whole for place in places)
+        scenarios += cases if whole else narrowed(cases, places, problems)
+    if problems:
+        raise ScenarioError(problems)
+    try:
+        kept = chosen(scenarios, selection.keyword, selection.tags)
+    except ValueError as error:
+        text = f"-k {selection.keyword!r} cannot be read: {error}"
+        raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
+    ordered, notes = arranged(kept, selection)
+    return Loaded(
+        scenarios=tuple(ordered), invalid=tuple(invalid), selected=len(kept), notes=tuple(notes)
+    )
+
+
+def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place]]:
+    """Return every file that is named or below what is named, once, and the places that name it."""
+    paths: dict[Path, Path] = {}
+    places: dict[Path, list[Place]] = {}
+    for named in selection.paths:
+        place = place_of(named)
+        try:
+            found = discover([place.path])
+        except ScenarioError as error:
+            invalid.append(_invalid(named, error.problems))
+            continue
+        for path in found:
+            key = paths.setdefault(path.resolve(), path)
+            places.setdefault(key, []).append(place)
+    return places
+
+
+def _invalid(path: str, problems: tuple[Problem, ...]) -> Result:
+    return Result(file=path, case=path, verdict=Verdict(status="INVALID", problems=problems))
