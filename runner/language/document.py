@@ -57,12 +57,8 @@ def scenarios(
     """
     faults = Faults()
     context = _context(faults, limits, Names(), path)
-    if not isinstance(tree, Mapping):
-        choosing.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
-        faults.raise_any()
-        return ()
-    _police_version(tree, context)
-    if tree.get("inputs") is not None and tree.get("world_size") is None:
+    tree = _whole(tree, context)
+    if _is_library(tree):
         _check_library(tree, context)
         faults.raise_any()
         return ()
@@ -75,6 +71,18 @@ def scenarios(
     ]
     faults.raise_any()
     return tuple(made)
+
+
+def police_top(tree: Node, path: Path, limits: Limits) -> None:
+    """Raise ScenarioError where the top level of a file is no scenario's, nor a library's.
+
+    What is wrong further inside is not looked at.
+    """
+    faults = Faults()
+    context = _context(faults, limits, Names(), path)
+    tree = _whole(tree, context)
+    (police_library if _is_library(tree) else _police_top)(tree, context)
+    faults.raise_any()
 
 
 def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Context:
@@ -137,6 +145,20 @@ def _scenario(
 
 
 # ---------------------------------------------------------------------- the file as a whole
+
+
+def _whole(tree: Node, context: Context) -> Mapping:
+    """Return the file's mapping, in a version that is known; raises ScenarioError otherwise."""
+    if not isinstance(tree, Mapping):
+        choosing.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
+        context.faults.raise_any()
+    assert isinstance(tree, Mapping)  # noqa: S101 -- otherwise a fault was raised
+    _police_version(tree, context)
+    return tree
+
+
+def _is_library(tree: Mapping) -> bool:
+    return tree.get("inputs") is not None and tree.get("world_size") is None
 
 
 def _police_version(tree: Mapping, context: Context) -> None:

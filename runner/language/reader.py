@@ -35,7 +35,7 @@ def read_tree(path: str, content: bytes, *, limits: Limits) -> Node:
     Raises ScenarioError: too large, not UTF-8, not YAML, empty, several documents, duplicate
     keys, unknown tags, aliases that expand too far.
     """
-    return parse(_decoded(path, content, limits), limits=limits)
+    return parse(decoded(path, content, limits), limits=limits)
 
 
 def parse(source: Source, *, limits: Limits) -> Node:
@@ -65,7 +65,8 @@ def parse(source: Source, *, limits: Limits) -> Node:
     return tree
 
 
-def _decoded(path: str, content: bytes, limits: Limits) -> Source:
+def decoded(path: str, content: bytes, limits: Limits) -> Source:
+    """Return a file's text; raises ScenarioError where it is too large or not UTF-8."""
     blank = Source(path=path, text="")
     start = Mark(source=blank, line=1, column=1)
     if len(content) > limits.max_file_bytes:
