@@ -59,4 +59,10 @@ FORMATS: tuple[Format, ...] = (
         made_by="runner.report.junit:JunitReport",
         help="Write JUnit XML, for GitLab, Jenkins and GitHub.",
     ),
+    Format(
+        name="trace",
+        made_by="runner.report.trace_report:TraceReport",
+        traces=True,
+        help="Write a Chrome trace: a timeline of every case, for ui.perfetto.dev.",
+    ),
 )

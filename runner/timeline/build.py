@@ -46,6 +46,10 @@ class _Place:
     step: Step | None
 
 
+#: of the groups that a scenario declares: their creation is refused before step 1
+_UNKNOWN = _Place(kind="creation", operation=None, line=None, place=None, step=None)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Row:
     """A lane while it is made: each event with the links and the label that the reference gave."""
@@ -98,8 +102,7 @@ class _Places:
         self._known = {step.index: self._of(step) for step in steps_of(scenario.steps)}
 
     def __getitem__(self, index: int) -> _Place:
-        unknown = _Place(kind="creation", operation=None, line=None, place=None, step=None)
-        return self._known.get(index, unknown)
+        return self._known.get(index, _UNKNOWN)
 
     def _of(self, step: Step) -> _Place:
         mark, operation = step.mark, step.operation
