@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-#: in an installed package the schemas lie inside it, in a checkout beside it
-FOLDERS = (
-    Path(__file__).parent.parent / "schemas",
-    Path(__file__).parent.parent.parent / "schemas",
-)
-
-
-def schema_file(name: str) -> Path:
-    """Return where a schema file is."""
-    return next((folder / name for folder in FOLDERS if (folder / name).is_file()), Path(name))
+from runner.schema_files import schema_file
 
 
 @click.command("schema")

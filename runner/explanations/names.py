@@ -228,6 +228,24 @@ NAMES: tuple[Explanation, ...] = (
         "`scenario list sum.yaml` prints the cases of a file.",
     ),
     _problem(
+        "not_a_result",
+        "A file that should hold results of `scenario run --json` holds something else.",
+        "Results are merged and compared only where nothing in them was changed by hand.",
+        "name the file that `--json` or `--jsonl` wrote.",
+    ),
+    _problem(
+        "truncated_result",
+        "A file of results ends in the middle.",
+        "The command that wrote it was killed, or the file was not copied whole.",
+        "run it again; `--jsonl` keeps what was finished also where a run is killed.",
+    ),
+    _problem(
+        "newer_result",
+        "A file of results is of a newer version of the format.",
+        "What it says cannot be told with certainty by a program that is older.",
+        "install the version of scenario-runner that wrote it, or a newer one.",
+    ),
+    _problem(
         "report_unwritable",
         "A report cannot be written where the command line says.",
         "Every path is tried before anything runs, so that no result is lost at the end.",

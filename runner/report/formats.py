@@ -55,6 +55,12 @@ FORMATS: tuple[Format, ...] = (
         help="Write all results as JSON.",
     ),
     Format(
+        name="jsonl",
+        made_by="runner.report.json_report:JsonLinesReport",
+        help="Write a line of JSON for each result as it comes.",
+        streams=True,
+    ),
+    Format(
         name="junit",
         made_by="runner.report.junit:JunitReport",
         help="Write JUnit XML, for GitLab, Jenkins and GitHub.",

@@ -1,22 +1,31 @@
-"""Results as JSON, for other programs; schemas/result.schema.json describes them."""
+"""Results as JSON, for other programs; schemas/result.schema.json describes them.
+
+One document at the end (`--json`), or a line for each result as it comes (`--jsonl`). What
+:mod:`runner.report.reading` reads back is what is written here.
+"""
 
 from __future__ import annotations
 
 import json
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from runner.report.at_end import AtEnd
-from runner.report.prose import blocked_of
+from runner.report.prose import blocked_of, details
 
 if TYPE_CHECKING:
     from typing import TextIO
 
     from runner.problems import Mark, Problem
     from runner.results import Outcome, Result
+    from runner.scenario import Scenario
     from runner.trace import Trace
     from runner.verdict.finding import Finding
 
 VERSION = 1
+DOCUMENT = "scenario-results"
+LINES = "scenario-results-lines"
+TOOL = "scenario-runner"
 
 
 class JsonReport(AtEnd):
@@ -31,14 +40,38 @@ class JsonReport(AtEnd):
         self._file.write(text(outcome))
 
 
+class JsonLinesReport:
+    """A line for each result as it comes, between one that begins and one that ends."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`; each line is there for a reader at once."""
+        self._file = file
+
+    def begin(self, total: int) -> None:
+        """Write the first line."""
+        self._write({"kind": "begin", **_origin(LINES), "total": total})
+
+    def running(self, scenario: Scenario) -> None:
+        """Write nothing."""
+
+    def finish(self, result: Result) -> None:
+        """Write the result."""
+        self._write({"kind": "result", "result": entry(result)})
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the last line."""
+        self._write({"kind": "end", "summary": _summary(outcome)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.flush()
+
+
 def document(outcome: Outcome) -> dict[str, Any]:
     """Return the whole of the results as plain data."""
     return {
-        "version": VERSION,
-        "environment": environment(outcome),
-        "exit_code": outcome.exit_code,
-        "interrupted": outcome.interrupted,
-        "duration_s": round(outcome.duration_s, 6),
+        **_origin(DOCUMENT),
+        **_summary(outcome),
         "results": [entry(result) for result in outcome.results],
     }
 
@@ -57,13 +90,43 @@ def environment(outcome: Outcome) -> dict[str, str]:
     return {}
 
 
+def _origin(kind: str) -> dict[str, Any]:
+    try:
+        release = version(TOOL)
+    except PackageNotFoundError:  # run from a folder, not installed
+        release = "unknown"
+    return {"format": kind, "version": VERSION, "tool": {"name": TOOL, "version": release}}
+
+
+def _summary(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "environment": environment(outcome),
+        "exit_code": outcome.exit_code,
+        "interrupted": outcome.interrupted,
+        "duration_s": round(outcome.duration_s, 6),
+        "counts": outcome.counts,
+        "selection": {
+            "cases": outcome.cases,
+            "selected": outcome.selected,
+            "shard": None if outcome.shard is None else str(outcome.shard),
+            "seed": outcome.seed,
+            "repeat": outcome.repeat,
+        },
+        "notes": list(outcome.notes),
+    }
+
+
 def entry(result: Result) -> dict[str, Any]:
     """Return one result as plain data."""
     verdict = result.verdict
     return {
         "file": result.file,
         "case": result.case,
+        "description": result.description,
+        "tags": list(result.tags),
+        "world_size": result.world_size,
         "verdict": verdict.status,
+        "attempts": list(result.attempts),
         "duration_s": round(result.duration_s, 6),
         "predicted": None if verdict.predicted is None else _predicted(verdict.predicted),
         "observed": None if verdict.observed is None else _observed(verdict.observed),
@@ -75,6 +138,7 @@ def entry(result: Result) -> dict[str, Any]:
         "notes": list(verdict.notes),
         "silently_wrong": verdict.silently_wrong,
         "compared": verdict.compared,
+        "text": [line.printable for line in details(result)],
     }
 
 
