@@ -22,6 +22,7 @@ COMMANDS = {
     "new": ("new", "Write a commented scenario that passes, to start from."),
     "fmt": ("fmt", "Lay out scenario files; what they say never changes."),
     "explain": ("explain", "Explain a problem code or a diagnosis: why, an example, the fix."),
+    "completion": ("completion", "Print the completion script of a shell."),
 }
 
 INTERRUPTED = 130
@@ -30,8 +31,7 @@ EPILOG = """\
 Exit codes: 0 all passed, 1 a scenario failed, 2 a file or the command line is invalid and nothing
 ran, 3 inconclusive because of the environment, 5 nothing was selected, 130 interrupted.
 
-Shell completion: eval "$(_SCENARIO_COMPLETE=bash_source scenario)" in ~/.bashrc, or zsh_source in
-~/.zshrc, or in fish: _SCENARIO_COMPLETE=fish_source scenario | source.
+Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
 """
 
 
