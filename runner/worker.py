@@ -24,15 +24,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 import torch.distributed
 
-from runner.execution.backends import require_known
+from runner.execution import nccl
+from runner.execution.backends import carrier, device_type, require_known
 from runner.execution.front import BYE, Front
 from runner.execution.mailbox import Outbox, arrives, fetch, opened
-from runner.execution.orders import STOP, Hello, Order, Unable
+from runner.execution.orders import STOP, Free, Hello, Order, Unable
 from runner.execution.rank.board import Board
+from runner.execution.rank.completion import completion_on
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
 from runner.execution.rank.line import Line
 from runner.execution.rank.program import Broken, Program
-from runner.execution.rank.values import converter
+from runner.execution.rank.values import FromDevice, converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
@@ -108,39 +110,63 @@ class Worker:
     # ------------------------------------------------------------------ one scenario
 
     def _obey(self, order: Order) -> None:
-        self._let_go(poison=False)
         self._stderr.clear()
         name = f"scenario/{order.number}"
         mail = Outbox(self.store, f"{name}/mail")
         try:
+            self._let_go(poison=False)
             world = self._start(order, name)
+            if order.proof:
+                self._prove(world, mail)
+                return
         except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
             mail.post(Unable(rank=self.rank, reason=self._reason(error)))
             return
-        board = Board(self.rank, converter(torch))
-        running = Running(
-            self._beside,
-            name,
-            board,
-            backend=dist.get_backend(),
-            poison=world.poison,
-            cut=self._line.cut,
-        )
-        self._running = running
-        self._watcher.begin(running)
-        program = Program(
-            order.plan,
-            world,
-            TorchArrays(torch, world.device),
-            board=board,
-            broken=lambda: self._was_broken(running),
-        )
-        self._works = program.works
+        program, running = self._prepared(order, world, name)
         try:
             self._run(program, running, mail)
         except Exception as error:
             mail.post(Unable(rank=self.rank, reason=self._reason(error)))
             raise
+
+    def _prepared(self, order: Order, world: World, name: str) -> tuple[Program, Running]:
+        """Return a rank's program, and the watch over it, which has begun."""
+        completion = completion_on(torch, world.device)
+        on_device = completion.enqueues
+        board = Board(
+            self.rank,
+            converter(torch, FromDevice(torch, world.device) if on_device else None),
+            completion.seconds if on_device else None,
+        )
+        running = Running(
+            self._beside,
+            name,
+            board,
+            backend=carrier(order.backend),
+            poison=world.poison,
+            cut=self._line.cut,
+            witness=world.witness,
+            leaves=on_device,
+        )
+        self._running = running
+        program = Program(
+            order.plan,
+            world,
+            TorchArrays(torch, world.device),
+            board=board,
+            completion=completion,
+            broken=lambda: self._was_broken(running),
+        )
+        self._works = program.works
+        self._watcher.begin(running)
+        return program, running
+
+    def _prove(self, world: World, mail: Outbox) -> None:
+        """Use a fresh world once; a worker whose device is lost says nothing, or that it is."""
+        if world.works():
+            mail.post(Free(rank=self.rank))
+        else:
+            mail.post(Unable(rank=self.rank, reason="a fresh world did not reduce a number"))
 
     def _run(self, program: Program, running: Running, mail: Outbox) -> None:
         try:
@@ -149,10 +175,6 @@ class Worker:
             running.tell("died", fault.how, via=mail)
             die(fault.how)
         except Broken:
-            if program.on_device:
-                # nothing frees a device's queue for certain: this process ends with its launch
-                running.tell("blocked", via=mail)
-                return
             if running.came_back():
                 self._line = self._connect()
                 mail = Outbox(self.store, running.key("mail"))
@@ -171,6 +193,8 @@ class Worker:
                 _import_plugin(module)
                 self._plugins.add(module)
         require_known(torch, order.backend)
+        if order.sharing is not None:
+            os.environ.update(order.sharing.environment(self.rank))
         device = self._device(order)
         world = World(torch, order.plan, self.rank, device)
         world.start(dist.PrefixStore(f"{name}/world", self.store), order.backend)
@@ -179,11 +203,14 @@ class Worker:
 
     def _device(self, order: Order) -> torch.device:
         """Return where this rank's tensors live: its own GPU for NCCL, else the CPU."""
-        if "nccl" not in order.backend:
+        if device_type(order.backend) == "cpu":
             return torch.device("cpu")
         count = torch.cuda.device_count()
         index = int(os.environ.get("LOCAL_RANK", self.rank))
-        device = torch.device("cuda", index % count if order.share_gpu else index)
+        if index >= count and not order.share_gpu:
+            message = f"rank {self.rank} is worker {index} of its machine, which has {count} GPUs"
+            raise LaunchError(message)
+        device = torch.device("cuda", index % count)
         torch.cuda.set_device(device)
         return device
 
@@ -258,6 +285,8 @@ def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...])
 
 def main() -> None:
     """Be one rank of a launch that somebody else started; rank 0 also reads, judges and reports."""
+    for name, value in nccl.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
         sys.exit(
             "runner.worker is one rank of a launch: start it with\n"

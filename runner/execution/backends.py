@@ -1,56 +1,149 @@
 """Which backend a scenario runs on, and why it cannot run on one.
 
-Handed `torch` by its callers; imports nothing of it.
+Handed `torch` by its callers; imports nothing of it. A backend is spelled as torch spells it: a
+name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cuda:nccl`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from runner.execution import nccl
 from runner.problems import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from runner.execution.nccl import Sharing
     from runner.scenario import Scenario
+
+#: backends whose tensors live on a GPU where nothing else is said
+ON_CUDA = frozenset({"nccl"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
+
+    `notes` is what the report must say of it, `environment` what the results keep.
+    """
+
+    backend: str
+    sharing: Sharing | None = None
+    notes: tuple[str, ...] = ()
+    environment: dict[str, str]
+
+
+def parts(backend: str) -> tuple[tuple[str, str], ...]:
+    """Return (kind of device, name) of each part; the kind is empty where none is said."""
+    split = (part.strip().rpartition(":") for part in backend.lower().split(","))
+    return tuple((device, name) for device, _, name in split)
 
 
 def names(backend: str) -> tuple[str, ...]:
-    """Return the backends in torch's spelling: `gloo`, or `cpu:gloo,cuda:nccl`."""
-    parts = (part.strip() for part in backend.lower().split(","))
-    return tuple(part.rpartition(":")[2] for part in parts)
+    """Return the names alone: `gloo`, `nccl`."""
+    return tuple(name for _, name in parts(backend))
 
 
-def resolve(torch: ModuleType, requested: str, scenario: Scenario, *, share_gpu: bool) -> str:
-    """Return the backend for a scenario: `auto` is NCCL where each rank has a GPU, else Gloo.
+def device_type(backend: str) -> str:
+    """Return where the tensors of a scenario live: `cuda` if any part serves a GPU, else `cpu`."""
+    split = parts(backend)
+    on_cuda = any(device == "cuda" or (not device and name in ON_CUDA) for device, name in split)
+    return "cuda" if on_cuda else "cpu"
 
-    Raises UnsupportedError where the scenario excludes the backend, LaunchError where the machine
-    cannot run it.
+
+def carrier(backend: str) -> str:
+    """Return the one backend that moves a scenario's tensors, whose section of `expect` holds."""
+    by_device = dict(parts(backend))
+    return by_device.get(device_type(backend)) or by_device.get("") or names(backend)[0]
+
+
+def resolve(
+    torch: ModuleType,
+    requested: str,
+    scenario: Scenario,
+    *,
+    share_gpu: bool,
+    here: int,
+) -> Choice:
+    """Return what a scenario runs on: `auto` is NCCL where each rank has a GPU, else Gloo.
+
+    `here` is how many processes of the launch are on this machine. Raises UnsupportedError where
+    the scenario excludes the backend, LaunchError where the machine cannot run it.
     """
+    ranks = min(here, scenario.world_size)
     backend = requested.lower()
+    offered: tuple[str, ...] = ()
     if backend == "auto":
-        backend = _automatic(torch, scenario.world_size, share_gpu=share_gpu)
+        backend, offered = _automatic(torch, scenario, ranks, share_gpu=share_gpu)
     _require_meant(backend, scenario)
-    if "nccl" in names(backend):
-        _require_gpus(torch, scenario.world_size, share_gpu=share_gpu)
-    return backend
+    environment = {"torch": str(torch.__version__), "backend": backend}
+    if device_type(backend) == "cpu":
+        return Choice(backend=backend, notes=offered, environment=environment)
+    _require_gpus(torch, backend, ranks, share_gpu=share_gpu)
+    environment |= described(torch, backend)
+    shared = _shared(torch, ranks, here) if share_gpu else None
+    if shared is None or ranks <= shared.gpus:
+        return Choice(backend=backend, sharing=shared, environment=environment)
+    environment["gpus"] = f"{shared.gpus}, shared by {ranks} ranks"
+    return Choice(
+        backend=backend, sharing=shared, notes=(shared.note(ranks),), environment=environment
+    )
 
 
-def _automatic(torch: ModuleType, world_size: int, *, share_gpu: bool) -> str:
+def _automatic(
+    torch: Any,  # noqa: ANN401 -- the module
+    scenario: Scenario,
+    ranks: int,
+    *,
+    share_gpu: bool,
+) -> tuple[str, tuple[str, ...]]:
+    """Return the backend, and what `auto` has to say about it."""
     dist = torch.distributed
     gpus = torch.cuda.device_count() if dist.is_nccl_available() else 0
-    return "nccl" if gpus >= world_size or (gpus and share_gpu) else "gloo"
+    able = gpus >= ranks or bool(gpus and share_gpu)
+    spelled = _spelled(scenario.backends or (), able=able)
+    if spelled is not None:
+        return spelled, ()
+    if able:
+        return "nccl", ()
+    return "gloo", (nccl.offer(ranks, gpus),) if gpus else ()
+
+
+def _spelled(meant: tuple[str, ...], *, able: bool) -> str | None:
+    """Return the long spelling that a scenario's own `backends` make, as far as there are GPUs."""
+    if not meant or not all(device for name in meant for device, _ in parts(name)):
+        return None
+    usable = [name for name in meant if able or device_type(name) == "cpu"]
+    return ",".join(usable) or None
 
 
 def _require_meant(backend: str, scenario: Scenario) -> None:
     meant = scenario.backends
-    if meant is not None and not set(names(backend)).intersection(meant):
+    if meant is None:
+        return
+    wanted = {part for name in meant for part in parts(name)}
+    # a kind of device that one side leaves open fits every kind
+    fits = any(
+        name == other and (not device or not kind or device == kind)
+        for device, name in parts(backend)
+        for kind, other in wanted
+    )
+    if not fits:
         message = f"it is meant for {', '.join(meant)}; this run is on {backend}"
         raise UnsupportedError(message)
 
 
-def _require_gpus(torch: ModuleType, world_size: int, *, share_gpu: bool) -> None:
-    if not torch.distributed.is_nccl_available():
+def _require_gpus(
+    torch: Any,  # noqa: ANN401 -- the module
+    backend: str,
+    ranks: int,
+    *,
+    share_gpu: bool,
+) -> None:
+    """Raise where a backend on GPUs has not what it needs here."""
+    if "nccl" in names(backend) and not torch.distributed.is_nccl_available():
         message = (
             f"the installed torch {torch.__version__} is built without NCCL. Install a CUDA build "
             "of torch, or run with --backend gloo."
@@ -58,14 +151,38 @@ def _require_gpus(torch: ModuleType, world_size: int, *, share_gpu: bool) -> Non
         raise LaunchError(message)
     gpus = torch.cuda.device_count()
     if gpus == 0:
-        message = "NCCL needs a GPU, and torch sees none here. Run with --backend gloo."
+        what = "NCCL" if "nccl" in names(backend) else f"the backend {backend}"
+        message = f"{what} needs a GPU, and torch sees none here. Run with --backend gloo."
         raise LaunchError(message)
-    if gpus < world_size and not share_gpu:
+    if gpus < ranks and not share_gpu:
         message = (
-            f"it has {world_size} ranks and this machine {gpus} GPU{'s'[: gpus != 1]}; NCCL takes "
-            "one rank a GPU. Run it with --backend gloo, or with --share-gpu where NCCL allows it."
+            f"it has {ranks} ranks and this machine {gpus} GPU{'s'[: gpus != 1]}; NCCL takes "
+            "one rank a GPU. Run it with --share-gpu, or with --backend gloo."
         )
         raise UnsupportedError(message)
+
+
+def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:  # noqa: ANN401 -- the module
+    """Return how the launch shares the GPUs. Raises UnsupportedError where the ranks cannot.
+
+    It is the same for every scenario of a launch: NCCL reads its environment once.
+    """
+    version, gpus = nccl.version_of(torch), torch.cuda.device_count()
+    shared = nccl.sharing(version, here, gpus)
+    if not isinstance(shared, str):
+        return shared
+    if ranks <= gpus:
+        return None
+    message = f"{shared}. Run it with --backend gloo."
+    raise UnsupportedError(message)
+
+
+def described(torch: Any, backend: str) -> dict[str, str]:  # noqa: ANN401 -- the module
+    """Return what the results keep of a machine with GPUs; CUDA need not be initialised."""
+    found = {"cuda": str(torch.version.cuda), "gpus": str(torch.cuda.device_count())}
+    if "nccl" in names(backend):
+        found["nccl"] = nccl.told(nccl.version_of(torch))
+    return found
 
 
 def require_known(torch: ModuleType, backend: str) -> None:

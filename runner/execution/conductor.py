@@ -6,6 +6,7 @@ gives orders through the store and judges, while the main thread of the same pro
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,19 +64,24 @@ class Conductor:
             raise LaunchError(message)
         if options.timeout_s is not None:
             plan = replaced_timeout(plan, options.timeout_s)
-        backend = resolve(self._torch, options.backend, plan.scenario, share_gpu=options.share_gpu)
+        choice = resolve(
+            self._torch,
+            options.backend,
+            plan.scenario,
+            share_gpu=options.share_gpu,
+            here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
+        )
         self._number += 1
         order = Order(
             number=self._number,
             plan=plan,
-            backend=backend,
+            backend=choice.backend,
             plugins=options.plugins,
             share_gpu=options.share_gpu,
+            sharing=choice.sharing,
         )
         findings = self._supervisor.run(order, watch_for(plan, predicted, confirm=options.confirm))
         if not findings.usable or not self._supervisor.settled():
             self._lost = plan.scenario.case
-        findings = replace(
-            findings, environment={"torch": str(self._torch.__version__), "backend": backend}
-        )
+        findings = replace(findings, environment=choice.environment, notes=choice.notes)
         return observed(plan, findings)

@@ -20,7 +20,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from runner.execution.backends import resolve
+from runner.execution.backends import device_type, resolve
 from runner.execution.launch import ADDRESS, START_S, Launch
 from runner.problems import LaunchError, UnsupportedError
 
@@ -112,17 +112,29 @@ class Host:
         import torch  # noqa: PLC0415 -- the main thread has imported it
 
         order = job.order
-        backend = resolve(torch, order.backend, order.plan.scenario, share_gpu=order.share_gpu)
-        order = replace(order, backend=backend)
+        choice = resolve(
+            torch,
+            order.backend,
+            order.plan.scenario,
+            share_gpu=order.share_gpu,
+            here=max(job.size, 0 if job.fresh or not self._launch else self._launch.size),
+        )
+        order = replace(order, backend=choice.backend, sharing=choice.sharing)
         launch = self._launch
-        if launch is not None and (job.fresh or launch.size < job.size or launch.deaths()):
+        if launch is not None and (
+            job.fresh
+            or launch.size < job.size
+            or launch.deaths()
+            or not launch.suits(choice.sharing)
+        ):
             self._give_up()
             launch = None
         if launch is None:
             launch = self._begin_at_last(job.size)
+        launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
         findings = launch.supervisor.run(order, job.watch)
         self._spoilt = not findings.usable
-        return replace(findings, environment={"torch": str(torch.__version__), "backend": backend})
+        return replace(findings, environment=choice.environment, notes=choice.notes)
 
     def _prepare(self, job: Job) -> None:
         """Make ready for the next scenario while the near side judges this one."""

@@ -16,6 +16,8 @@ from runner.execution.supervisor import Supervisor
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
+    from runner.execution.nccl import Sharing
+
 #: torch's own store would listen to the whole network; what travels through this one is pickled
 ADDRESS = "127.0.0.1"
 BACKLOG = 512
@@ -48,9 +50,23 @@ class Launch:
         self._server: Any = server
         self.gate = os.pipe()
         self._processes: dict[int, BaseProcess] = {}
+        self._sharing: Sharing | None = None
+        self._used_gpus = False
         self.ended = threading.Event()
         self.failure = ""
         self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths)
+
+    def suits(self, sharing: Sharing | None) -> bool:
+        """Return whether its workers' NCCL can still be told to share GPUs like this.
+
+        NCCL reads its environment once in a process's life.
+        """
+        return not self._used_gpus or sharing == self._sharing
+
+    def takes(self, sharing: Sharing | None, *, on_gpus: bool) -> None:
+        """Note that its workers use GPUs, and how they share them."""
+        if on_gpus:
+            self._used_gpus, self._sharing = True, sharing
 
     def meet(self) -> None:
         """Wait for the workers.

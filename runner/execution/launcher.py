@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from runner.execution import nccl
 from runner.execution.observation import observed
 from runner.execution.options import LaunchOptions
 from runner.execution.orders import Job, Order
@@ -39,6 +40,7 @@ ENVIRONMENT = {
     # asking whether there is a GPU must not initialise CUDA in the process that workers fork from
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
+    **nccl.ENVIRONMENT,
 }
 LOOPBACK = ("lo", "lo0")
 

@@ -28,7 +28,7 @@ def observed(plan: Plan, findings: Findings) -> Trace:
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
     ranks = _settled(plan, ranks)
     any_told = next(iter(findings.told.values()), None)
-    notes = [note for told in findings.told.values() for note in told.notes if note]
+    notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
     if findings.hung:
         notes.append("the backend's own timeout did not end it")
     return Trace(
@@ -36,7 +36,7 @@ def observed(plan: Plan, findings: Findings) -> Trace:
         outcome=outcome(ranks),
         ranks=tuple(ranks),
         duration_s=findings.duration_s,
-        notes=tuple(notes),
+        notes=tuple(filter(None, notes)),
         environment=dict(findings.environment),
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.execution.nccl import Sharing
     from runner.plan import Plan
     from runner.trace import RankTrace
 
@@ -23,13 +24,19 @@ STOP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One scenario for the workers. `number` tells it from all others of one launch."""
+    """One scenario for the workers. `number` tells it from all others of one launch.
+
+    `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
+    step is taken: a fresh world is made and used once, after a hang was broken in the last one.
+    """
 
     number: int
     plan: Plan
     backend: str
     plugins: tuple[str, ...] = ()
     share_gpu: bool = False
+    sharing: Sharing | None = None
+    proof: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +108,21 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """What a rank has to tell, once a scenario: everything that it saw."""
+    """What a rank has to tell, once a scenario: everything that it saw.
+
+    `spoilt`: its process can run no other scenario, because its device's context is lost.
+    """
 
     rank: int
     trace: RankTrace
     backend: str
     notes: tuple[str, ...] = ()
+    spoilt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
-    """A rank whose stuck call was broken is ready for the next scenario."""
+    """A rank is ready for the next scenario: its stuck call was broken, or its proof came out."""
 
     rank: int
 

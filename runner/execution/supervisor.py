@@ -8,9 +8,10 @@ verdict, long before any timeout, and has the stuck calls broken from inside.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from runner.execution.backends import device_type
 from runner.execution.mailbox import Inbox, fetch, opened, put
 from runner.execution.orders import (
     STOP,
@@ -43,8 +44,10 @@ QUIET_S = 1.5
 UNABLE_S = 1.0
 #: seconds that a rank gets to give its account once its call is broken; it may be a large one
 TELL_S = 10.0
-#: seconds that a broken call gets to come back
-FREE_S = 0.15
+#: seconds that a broken call gets to come back: on a CPU, and where communicators are aborted
+FREE_S, FREE_DEVICE_S = 0.15, 10.0
+#: seconds that a fresh world gets, after an abort, to be made and used once
+PROOF_S = 20.0
 #: seconds beyond a call's own timeout before a hang is called one
 GRACE_S = 5.0
 
@@ -69,6 +72,7 @@ class Findings:
     """What is known of one scenario in the end.
 
     `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds.
+    `environment` and `notes` are what the backend was chosen by.
     """
 
     told: Mapping[int, Told]
@@ -79,6 +83,7 @@ class Findings:
     hung: bool = False
     duration_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 class Supervisor:
@@ -89,7 +94,7 @@ class Supervisor:
         self._store = store
         self._deaths = deaths
         self._turns: dict[int, int] = {}
-        self._unsettled: tuple[Course, Inbox] | None = None
+        self._unsettled: tuple[Course, Inbox, Order] | None = None
 
     def close(self) -> None:
         """Let go of the store."""
@@ -129,11 +134,8 @@ class Supervisor:
     def run(self, order: Order, watch: Watch) -> Findings:
         """Run one scenario to its end, whatever that is."""
         name = f"scenario/{order.number}"
-        inbox = Inbox(self._store, f"{name}/mail")
         began_s = time.monotonic()
-        put(self._store, f"order/{order.number}", order)
-        for rank in range(watch.world_size):
-            self._turn(rank, order.number)
+        inbox = self._give(order)
         course = Course()
         while not self._over(course, watch):
             parts = inbox.take(LOOK_S)
@@ -149,9 +151,11 @@ class Supervisor:
         fetch(self._store, f"order/{order.number}")
         usable = not (course.died or course.leaving or course.unable)
         usable = usable and len(course.told) == watch.world_size
-        usable = usable and all(told.trace.ending != "died" for told in course.told.values())
+        usable = usable and not any(
+            told.spoilt or told.trace.ending == "died" for told in course.told.values()
+        )
         if usable and course.broken:
-            self._unsettled = (course, inbox)
+            self._unsettled = (course, inbox, order)
         return Findings(
             told=course.told,
             stuck=course.stuck,
@@ -161,6 +165,13 @@ class Supervisor:
             hung=course.hung,
             duration_s=time.monotonic() - began_s,
         )
+
+    def _give(self, order: Order) -> Inbox:
+        """Hand an order to the ranks of its world; returns where their mail will come."""
+        put(self._store, f"order/{order.number}", order)
+        for rank in range(order.plan.world_size):
+            self._turn(rank, order.number)
+        return Inbox(self._store, f"scenario/{order.number}/mail")
 
     def _over(self, course: Course, watch: Watch) -> bool:
         """Return whether nothing more is to be learnt."""
@@ -196,20 +207,34 @@ class Supervisor:
     def settled(self) -> bool:
         """Wait until every call that was broken came back; False where one did not.
 
-        To be called between two scenarios; the verdict need not wait for it.
+        Where communicators were aborted, a fresh world must prove that they can be made anew. To be
+        called between two scenarios; the verdict need not wait for it.
         """
         if self._unsettled is None:
             return True
-        (course, inbox), self._unsettled = self._unsettled, None
-        deadline_s = time.monotonic() + FREE_S
+        (course, inbox, order), self._unsettled = self._unsettled, None
+        on_device = device_type(order.backend) != "cpu"
         held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
-        while not held <= course.free:
+        came_back = self._come_free(course, inbox, held, FREE_DEVICE_S if on_device else FREE_S)
+        return came_back and (not on_device or self.proven(order))
+
+    def _come_free(self, course: Course, inbox: Inbox, ranks: set[int], within_s: float) -> bool:
+        deadline_s = time.monotonic() + within_s
+        while not ranks <= course.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
                 _note(course, opened(parts))
-            elif time.monotonic() > deadline_s or self._deaths():
+            elif time.monotonic() > deadline_s or course.unable or self._deaths():
                 return False
-        return True
+        return not course.unable
+
+    def proven(self, order: Order) -> bool:
+        """Let the ranks of an order make a fresh world of its kind and use it once."""
+        proof = replace(order, number=STOP - order.number, proof=True)
+        inbox = self._give(proof)
+        proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
+        fetch(self._store, f"order/{proof.number}")
+        return proves
 
 
 def _at_its_stop(course: Course, rank: int, watch: Watch) -> bool:

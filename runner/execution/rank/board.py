@@ -7,6 +7,7 @@ and become arrays when the account is given.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ class Record:
     #: on a device that only enqueues: the event behind the step, and when it happened
     event: Any = None
     complete_s: float | None = None
+    #: seconds that the backend itself would wait for the call
+    timeout_s: float | None = None
     writes: dict[str, Any] = field(default_factory=dict)
     observed: dict[str, Any] = field(default_factory=dict)
 
@@ -40,8 +43,17 @@ class Record:
 class Board:
     """The account of one rank in one scenario."""
 
-    def __init__(self, rank: int, convert: Callable[[Any], Any]) -> None:
-        """Begin; `convert` makes a value of a trace from a snapshot."""
+    def __init__(
+        self,
+        rank: int,
+        convert: Callable[[Any], Any],
+        happened_s: Callable[[Any], float] | None = None,
+    ) -> None:
+        """Begin; `convert` makes a value of a trace from a snapshot.
+
+        On a device that only enqueues, `happened_s` tells when an event happened, in seconds of the
+        device's clock; None where a call that has returned is done.
+        """
         self.rank = rank
         self.records: list[Record] = []
         self.initial: Mapping[str, Any] = {}
@@ -51,6 +63,12 @@ class Board:
         self.inside: Record | None = None
         self.begin_s = time.monotonic()
         self._convert = convert
+        self._happened_s = happened_s
+        #: how many records the device has done, from the first on
+        self._done = 0
+        self._device = threading.Lock()
+        #: what asking the device raised: its context is lost
+        self.fault: Exception | None = None
 
     def begin(self, initial: Mapping[str, Any]) -> None:
         """Start the scenario's clock on this rank."""
@@ -70,10 +88,47 @@ class Board:
         self.inside = None
         self.moves += 1
 
-    def stand_at(self, record: Record | None) -> None:
-        """Note that the device has come to a step that was enqueued before, or to the end."""
-        self.inside = record if record is not None and record.communicates else None
+    # ------------------------------------------------------------------ a device
+
+    def advance(self) -> Record | None:
+        """Note what the device has done since; return the record that it is at, None at the end.
+
+        Only asks, and never waits; called by the main thread and by the watching one. What the
+        device does is a move. A record that the host has not left yet ends the look.
+        """
+        if self._happened_s is None:
+            return None
+        with self._device:
+            while self._done < len(self.records):
+                record = self.records[self._done]
+                if record.event is None:
+                    return None
+                try:
+                    if not record.event.query():
+                        return record
+                    record.complete_s = self._happened_s(record.event)
+                except RuntimeError as error:
+                    self.fault = error
+                    return record
+                self._done += 1
+                self.moves += 1
+        return None
+
+    @property
+    def standing(self) -> Record | None:
+        """The communication call that holds the rank: on the device if there is one, else here."""
+        at = self.advance()
+        if at is None:
+            return self.inside
+        return at if at.communicates else None
+
+    def fail(self, record: Record, failure: Failure) -> None:
+        """Note that a call failed on the device after it had returned to the host."""
+        record.failure = failure
+        record.raised = True
         self.moves += 1
+
+    # ------------------------------------------------------------------ the account
 
     def account(self, ending: str, died: str | None = None) -> RankTrace:
         """Give the account so far. A step that has not ended is blocked, or running if local.
@@ -93,10 +148,12 @@ class Board:
 
     def _event(self, record: Record) -> Event:
         undone = record.event is not None and record.complete_s is None
-        if record.end_s is None or undone:
+        if record.raised:
+            state = "raised"
+        elif record.end_s is None or undone:
             state = "blocked" if record.communicates else "running"
         else:
-            state = "raised" if record.raised else "done"
+            state = "done"
         convert = self._convert
         return Event(
             index=record.position[0],

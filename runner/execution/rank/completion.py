@@ -1,7 +1,8 @@
 """When a step is done on the device: with its call on a CPU, with an event on a GPU.
 
 On a GPU a call only enqueues, and nothing may wait for it that the scenario does not let wait. So
-an event is recorded behind each step, and only after the last step are they waited for, in order.
+an event is recorded behind each step, and nothing but a question is ever put to it: by the watching
+thread while the host runs on, by the main thread after the last step.
 """
 
 from __future__ import annotations
@@ -24,9 +25,15 @@ class Completion(Protocol):
     def seconds(self, event: Any) -> float:  # noqa: ANN401 -- the device's own event
         """Return when an event that has happened did, in seconds of the device's clock."""
 
+    @property
+    def enqueues(self) -> bool:
+        """Whether a call that has returned may not have been done."""
+
 
 class WithTheCall:
     """A call that has returned is done: the CPU."""
+
+    enqueues = False
 
     def begin(self) -> None:
         """There is no other clock."""
@@ -41,6 +48,8 @@ class WithTheCall:
 
 class WithAnEvent:
     """A call that has returned is enqueued: a GPU."""
+
+    enqueues = True
 
     def __init__(self, torch: ModuleType) -> None:
         """Record events on the current stream of the current device."""

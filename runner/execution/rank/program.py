@@ -10,28 +10,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.errors import failure_of
-from runner.execution.rank import arguments
+from runner.execution.rank import arguments, polling
 from runner.execution.rank.board import Record
-from runner.execution.rank.completion import WithAnEvent, completion_on
 from runner.execution.rank.values import snapshot
 from runner.operations.base import GroupCreation, Local, Waiting
 from runner.operations.entries import Ending
 from runner.problems import ScenarioError
 from runner.program import Process
 from runner.scenario import PerRank, RaiseSpec
+from runner.trace import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.evaluation import Arrays
     from runner.execution.rank.board import Board
+    from runner.execution.rank.completion import Completion
     from runner.execution.rank.world import World
     from runner.plan import Creation, Plan
     from runner.program import Call
-    from runner.trace import Failure
-
-#: seconds between two looks at a device
-LOOK_S = 0.002
+#: seconds beyond a call's own timeout that a device gets; torch's watchdog looks ten times a second
+GRACE_S = 0.5
+#: seconds between two looks at what is not on the device: the supervisor's word, the backend's
+ASK_S = 0.01
 #: kinds of failure after which a group's connections are gone
 CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
 
@@ -46,13 +47,21 @@ class Pending:
 
     work: Any
     written: tuple[str, ...]
+    timeout_s: float | None = None
 
 
 class Program:
     """A rank of a plan, running."""
 
     def __init__(
-        self, plan: Plan, world: World, arrays: Arrays, *, board: Board, broken: Callable[[], bool]
+        self,
+        plan: Plan,
+        world: World,
+        arrays: Arrays,
+        *,
+        board: Board,
+        completion: Completion,
+        broken: Callable[[], bool],
     ) -> None:
         """Hold nothing yet. `broken` tells whether the supervisor broke a call."""
         self._world = world
@@ -64,15 +73,10 @@ class Program:
         #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
         self._creations = 0
-        self._completion = completion_on(world.torch, world.device)
+        self._completion = completion
         self._plan = plan
         self._arrays = arrays
         self.process: Process
-
-    @property
-    def on_device(self) -> bool:
-        """Whether steps are only enqueued when their calls return."""
-        return isinstance(self._completion, WithAnEvent)
 
     def _hold(self) -> None:
         """Evaluate what the rank holds before step 1, where the groups are known already."""
@@ -109,8 +113,7 @@ class Program:
             self._cannot_go_on(error)
             return "raised"
         ending = self._walk()
-        self._complete()
-        return ending
+        return self._complete() or ending
 
     def _walk(self) -> str:
         """Take every step, as far as the rank gets."""
@@ -148,6 +151,7 @@ class Program:
         self._board.enter(record)
         self._note(record, error)
         self._board.leave(record)
+        record.event = self._completion.mark()
 
     def _note(self, record: Record, error: BaseException) -> Failure:
         if record.communicates and self._broken():
@@ -179,27 +183,70 @@ class Program:
             goes_on = self._note(record, error).kinds[0] in self._expected(call)
             record.writes = self._snapshots(self._stores(call))
         board.leave(record)
-        record.event = self._completion.mark()
         if call.step.expect is not None:
             try:
                 record.observed = self._observed(call)
             except ScenarioError as error:
                 record.observed = {"": str(error)}
+        record.timeout_s = self._timeout_s(call) if communicates else None
+        # behind the snapshots: they may be read once it has happened
+        record.event = self._completion.mark()
         return goes_on
 
-    def _complete(self) -> None:
-        """Wait, after the last step, until the device has done each of them, in order."""
-        board = self._board
-        for record in board.records:
-            if record.event is None:
+    def _complete(self) -> str | None:
+        """Wait, after the last step, until the device has done each of them, in order.
+
+        Returns `raised` where the device did not come to the end: an error of the backend's that no
+        call could raise, its own timeout, a lost context. Raises Broken as a stuck call does.
+        """
+        while (record := self._board.advance()) is not None:
+            end = self._done_on_device(record)
+            if end == "happened":
                 continue
-            board.stand_at(record)
-            while not record.event.query():
-                if self._broken():
-                    raise Broken
-                time.sleep(LOOK_S)
-            record.complete_s = self._completion.seconds(record.event)
-        board.stand_at(None)
+            if end == "left" and self._broken():
+                raise Broken
+            self._board.fail(record, self._lost_on_device(record))
+            self.lost = True
+            return "raised"
+        return None
+
+    def _done_on_device(self, record: Record) -> polling.End:
+        """Wait until the device is past a step, for as long as the backend itself would."""
+        if self._board.fault is not None:
+            return "left"
+        return polling.wait(
+            lambda: self._board.advance() is not record,
+            deadline_s=time.monotonic() + self._allowed_s(record) + GRACE_S,
+            leave=polling.seldom(lambda: self._broken() or self._fault() is not None, ASK_S),
+        )
+
+    def _fault(self) -> Exception | None:
+        """Return what went wrong on the device, as far as anything there says so."""
+        return self._board.fault or self._world.error()
+
+    def _lost_on_device(self, record: Record) -> Failure:
+        """Return why the device is not done with a step."""
+        fault = self._fault()
+        if fault is not None:
+            return failure_of(fault)
+        allowed_s = self._allowed_s(record)
+        return Failure(
+            kinds=("timeout",),
+            message=f"the device had not done it after the {allowed_s:g} s that the group allows",
+        )
+
+    def _allowed_s(self, record: Record) -> float:
+        return record.timeout_s or self._plan.world.timeout_s
+
+    def _timeout_s(self, call: Call) -> float:
+        """Return how long the backend itself would wait for a call, or for the work it awaits."""
+        operation = call.operation
+        if isinstance(operation, Waiting):
+            awaited = (self._pending.get(name) for name in operation.handles(call.entry))
+            own = [work.timeout_s for work in awaited if work and work.timeout_s is not None]
+            return max(own, default=self._plan.world.timeout_s)
+        stated = call.entry.arguments.get("timeout")
+        return float(stated) if isinstance(stated, int | float) else call.entry.group.timeout_s
 
     def _observed(self, call: Call) -> dict[str, Any]:
         seen = self.process.observe(call.step)
@@ -254,7 +301,8 @@ class Program:
         self.works.append(work)
         handle = call.step.handle
         if handle is not None:
-            self._pending[handle] = Pending(work=work, written=call.written)
+            timeout_s = call.entry.group.timeout_s
+            self._pending[handle] = Pending(work=work, written=call.written, timeout_s=timeout_s)
             self.process.handles.add(handle)
         return ()
 

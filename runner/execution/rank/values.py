@@ -31,8 +31,32 @@ def snapshot(torch: ModuleType, value: Any) -> Any:  # noqa: ANN401 -- a held va
     return copy.deepcopy(value)
 
 
-def converter(torch: ModuleType) -> Callable[[Any], Any]:
-    """Return the function that makes NumPy arrays of tensors, wherever they stand in a value."""
+class FromDevice:
+    """Brings tensors to the host on a stream of its own.
+
+    The account of a rank is given while its stream hangs: what is copied there would wait for ever
+    behind the call that hangs, although the tensor itself has been ready for long.
+    """
+
+    def __init__(self, torch: ModuleType, device: Any) -> None:  # noqa: ANN401 -- torch.device
+        """Make the stream; nothing is copied yet."""
+        self._cuda: Any = torch.cuda
+        self._device = device
+        self._stream = self._cuda.Stream(device=device)
+
+    def __call__(self, tensor: Any) -> Any:  # noqa: ANN401 -- torch.Tensor
+        """Return a copy on the host; waits for the copy, and for nothing else on the device."""
+        with self._cuda.device(self._device), self._cuda.stream(self._stream):
+            return tensor.cpu()
+
+
+def converter(
+    torch: ModuleType, to_host: Callable[[Any], Any] | None = None
+) -> Callable[[Any], Any]:
+    """Return the function that makes NumPy arrays of tensors, wherever they stand in a value.
+
+    `to_host` brings a tensor to the host; it is there already if left out.
+    """
     table = {
         getattr(torch, name): (getattr(torch, carrier), np.dtype(extension))
         for name, (carrier, extension) in EXTENSIONS.items()
@@ -41,7 +65,7 @@ def converter(torch: ModuleType) -> Callable[[Any], Any]:
 
     def convert(value: Any) -> Any:  # noqa: ANN401 -- a held value has any type
         if isinstance(value, torch.Tensor):
-            tensor = value.detach().cpu()
+            tensor = value.detach() if to_host is None else to_host(value.detach())
             carried = table.get(tensor.dtype)
             if carried is None:
                 return tensor.resolve_conj().numpy()

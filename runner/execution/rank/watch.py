@@ -118,10 +118,13 @@ class Running:
         backend: str,
         poison: Callable[[], None],
         cut: Callable[[], None],
+        witness: Callable[[], tuple[str, ...]] = tuple,
+        leaves: bool = False,
     ) -> None:
         """Publish into the mailbox of the scenario `name`.
 
-        `poison` breaks what is stuck between ranks, `cut` what is stuck in the store.
+        `poison` breaks what is stuck between ranks, `cut` what is stuck in the store. `witness`
+        says what else is known of a hang. `leaves`: the main thread mostly comes back by itself.
         """
         self._name = name
         self.outbox = Outbox(store, self.key("mail"))
@@ -129,6 +132,8 @@ class Running:
         self._backend = backend
         self._poison = poison
         self._cut = cut
+        self._witness = witness
+        self._leaves = leaves
         self.told = False
         self._lock = threading.Lock()
         self._moves = -1
@@ -145,6 +150,7 @@ class Running:
     def look(self, store: Store) -> None:
         """Publish a position that has not changed for a while, and its change after that."""
         board = self._board
+        inside = board.standing
         now_s = time.monotonic()
         if board.moves != self._moves:
             self._moves, self._since_s = board.moves, now_s
@@ -156,7 +162,6 @@ class Running:
             if not self.broken and store.check([self.key("break")]):
                 self._break()
             return
-        inside = board.inside
         if inside is not None and now_s - self._since_s >= STILL_S:
             self._published = inside
             self.outbox.post(Stuck(rank=board.rank, position=inside.position))
@@ -164,6 +169,9 @@ class Running:
     def _break(self) -> None:
         self.broken = True
         self.tell("blocked")
+        # a main thread that only looks at a device leaves by itself, and aborts what hangs there
+        if self._leaves and self._back.wait(CUT_S):
+            return
         self._poison()
         if not self._back.wait(CUT_S):
             with self._lock:
@@ -192,8 +200,15 @@ class Running:
             if self.told:
                 return
             self.told = True
-        trace = self._board.account(ending, died)
-        message = Told(rank=self._board.rank, trace=trace, backend=self._backend, notes=notes)
+        if ending == "blocked":
+            notes = (*notes, *self._witness())
+        message = Told(
+            rank=self._board.rank,
+            trace=self._board.account(ending, died),
+            backend=self._backend,
+            notes=notes,
+            spoilt=self._board.fault is not None,
+        )
         (via or self.outbox).post(message)
 
     def free(self, outbox: Outbox) -> None:

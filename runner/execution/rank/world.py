@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from runner.execution import flight
+from runner.execution.rank import polling
 from runner.plan import WORLD
+from runner.problems import LaunchError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -21,6 +26,14 @@ if TYPE_CHECKING:
 
 #: a tag that no scenario uses: the largest that Gloo takes
 POISON_TAG = 2**31 - 1
+#: seconds that a fresh world gets to reduce one number
+PROOF_S = 10.0
+#: what a backend's error means, in words of which runner.execution.errors knows the kind
+ERRORS = {
+    "TIMEOUT": "Watchdog caught collective operation timeout",
+    "COMM_ERROR": "the communicator was aborted after an asynchronous error",
+    "REMOTE_ERROR": "ncclRemoteError: a peer's process group reported an error",
+}
 
 
 class World:
@@ -35,6 +48,7 @@ class World:
         self.device = device
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []
+        self._aborted = False
 
     # ------------------------------------------------------------------ making
 
@@ -148,37 +162,119 @@ class World:
         handle = self.handle(name)
         return [] if isinstance(handle, int) else list(self.dist.get_process_group_ranks(handle))
 
+    # ------------------------------------------------------------------ a device
+
+    def error(self) -> Exception | None:
+        """Return what a backend found wrong on the device, where it tells (NCCL does).
+
+        With `TORCH_NCCL_ASYNC_ERROR_HANDLING=0` torch's watchdog notes an error and goes on.
+        """
+        for handle in self._made:
+            found = self._error_of(handle)
+            if found is not None:
+                return RuntimeError(found)
+        return None
+
+    def _error_of(self, handle: Any) -> str | None:  # noqa: ANN401 -- a ProcessGroup
+        try:
+            error = handle._get_backend(self.device).get_error()  # noqa: SLF001 -- no public name
+        except (RuntimeError, AttributeError):
+            return None  # torch before 2.7, or a backend that does not tell
+        return ERRORS.get(str(error).rpartition(".")[2])
+
+    def witness(self) -> tuple[str, ...]:
+        """Return what torch's flight recorder holds of the calls that hang on a device."""
+        if self.device.type == "cpu":
+            return ()
+        try:
+            dump = flight.read(self.torch)
+        except RuntimeError as error:
+            return (f"flight recorder of rank {self.rank}: {error}",)
+        return (flight.note(self.rank, dump),)
+
+    def works(self) -> bool:
+        """Reduce a number over the world; whether it came out right, and in time."""
+        ones = self.torch.ones(1, device=self.device)
+        work = self.dist.all_reduce(ones, async_op=True)
+        if self.device.type == "cpu":
+            work.wait(timedelta(seconds=PROOF_S))
+        else:
+            deadline_s = time.monotonic() + PROOF_S
+            if polling.wait(work.is_completed, deadline_s=deadline_s) != "happened":
+                return False
+            work.wait()
+        return bool(ones.item() == self.plan.world_size)
+
     # ------------------------------------------------------------------ ending
 
     def poison(self) -> None:
-        """Break every operation that is stuck on a Gloo group of this rank, from another thread.
+        """Break every operation that is stuck on a group of this rank, from another thread.
 
-        A receive that times out closes all connections of its group at once, and whatever is
-        blocked on them raises. `abort` does nothing on Gloo, and `destroy` waits for the timeout.
+        On Gloo a receive that times out closes all connections of its group at once, and whatever
+        is blocked on them raises: `abort` does nothing there, and `destroy` waits for the timeout.
+        What hangs on a device is aborted.
         """
         for handle in self._made:
             try:
                 self._poison_one(handle)
             except (RuntimeError, ValueError, TypeError):
                 continue  # its connections are closed already, or it has none
+        if self.device.type != "cpu":
+            self._abort_each()
+
+    def _abort_each(self) -> None:
+        """Abort the groups without touching torch's own tables, which are the main thread's."""
+        self._aborted = True
+        for handle in reversed(self._made):
+            with suppress(RuntimeError):  # it did not end in time, or is no NCCL group
+                handle.abort()
 
     def _poison_one(self, handle: Any) -> None:  # noqa: ANN401 -- a ProcessGroup
         size, own = handle.size(), handle.rank()
-        if size < 2 or "gloo" not in str(handle.name()).lower():  # noqa: PLR2004 -- no peer
+        if size < 2 or not self._on_gloo(handle):  # noqa: PLR2004 -- no peer
             return
         peer = (own + 1) % size
         work = handle.recv([self.torch.zeros(1)], peer, POISON_TAG)
         work.wait(timedelta(milliseconds=1))
+
+    def _on_gloo(self, handle: Any) -> bool:  # noqa: ANN401 -- a ProcessGroup
+        """Return whether a group moves tensors of the CPU over Gloo, alone or beside another."""
+        if "gloo" in str(handle.name()).lower():
+            return True
+        try:
+            beside = handle._get_backend(self.torch.device("cpu"))  # noqa: SLF001 -- no public name
+        except RuntimeError:
+            return False
+        return "gloo" in str(beside.name()).lower()
 
     def drop(self, reaper: Reaper, works: list[Any], *, poison: bool) -> None:
         """Let go of the groups; the reaper pays for the end of their connections."""
         dist = self.dist
         kept = [*self._made, *dist.distributed_c10d._world.pg_map]  # noqa: SLF001 -- mesh groups too
         if dist.is_initialized():
-            dist.destroy_process_group()
-        if not poison:
+            self._end()
+        if not poison or self._aborted:
             self.forget()
-        reaper.take(self if poison else None, kept, works)
+        reaper.take(self if poison and not self._aborted else None, kept, works)
+
+    def _end(self) -> None:
+        """Let torch forget the groups. On a device that is an abort: see below.
+
+        `destroy_process_group` waits for every kernel of a communicator, for one that hangs for
+        ever, and also for a message that nobody receives and nobody waits for. By the time a world
+        is dropped every rank has told how it ended, so that an abort takes nothing from anybody.
+        """
+        c10d = self.dist.distributed_c10d
+        abort = getattr(c10d, "_abort_process_group", None)
+        if self.device.type == "cpu" or abort is None:
+            self.dist.destroy_process_group()
+            return
+        self._aborted = True
+        try:
+            abort()
+        except RuntimeError as error:
+            message = f"the communicators of the scenario before could not be aborted: {error}"
+            raise LaunchError(message) from error
 
     def forget(self) -> None:
         """Let go of every group."""
