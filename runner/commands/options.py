@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from runner.pipeline import Outcome, Selection
     from runner.report.formats import Format
     from runner.report.terminal import TerminalReport
+    from runner.results import Report
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -90,6 +92,12 @@ def reporting(command: F) -> F:
         )(command)
     for option in (
         click.option(
+            "--github/--no-github",
+            default=None,
+            help="Annotate the YAML lines in GitHub Actions, and write the job's summary "
+            "(by itself where GITHUB_ACTIONS=true).",
+        ),
+        click.option(
             "--durations",
             type=click.IntRange(min=0),
             default=0,
@@ -135,7 +143,7 @@ def reported(options: Mapping[str, Any], conduct: Callable[[Reports], Outcome]) 
         signal.signal(signal.SIGTERM, _interrupt)
     terminal = _terminal(options)
     try:
-        with Reports([terminal]).open(_wanted(options)) as reports:
+        with Reports(terminal, _beside(options, terminal)).open(_wanted(options)) as reports:
             outcome = conduct(reports)
             reports.end(outcome)
             failures = reports.failures
@@ -163,6 +171,18 @@ def _terminal(options: Mapping[str, Any]) -> TerminalReport:
     taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
     file = sys.stderr if taken else sys.stdout
     return TerminalReport(file, verbose=options["verbose"], durations=options["durations"])
+
+
+def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
+    """Return the reports that go where the one for people goes."""
+    wanted = options["github"]
+    if wanted is None:
+        wanted = os.environ.get("GITHUB_ACTIONS") == "true"
+    if not wanted:
+        return {}
+    from runner.report.github import GithubReport  # noqa: PLC0415 -- only in GitHub Actions
+
+    return {"--github": GithubReport(terminal.console.file, os.environ)}
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

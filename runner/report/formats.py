@@ -66,9 +66,26 @@ FORMATS: tuple[Format, ...] = (
         help="Write JUnit XML, for GitLab, Jenkins and GitHub.",
     ),
     Format(
+        name="tap",
+        made_by="runner.report.tap:TapReport",
+        help="Write TAP 14 as results come.",
+        streams=True,
+    ),
+    Format(
+        name="markdown",
+        made_by="runner.report.markdown:MarkdownReport",
+        help="Write a summary in Markdown: the counts, and what did not pass.",
+    ),
+    Format(
         name="trace",
         made_by="runner.report.trace_report:TraceReport",
         traces=True,
         help="Write a Chrome trace: a timeline of every case, for ui.perfetto.dev.",
+    ),
+    Format(
+        name="html",
+        made_by="runner.report.html:HtmlReport",
+        traces=True,
+        help="Write one self-contained page: every case as a picture, for any browser.",
     ),
 )

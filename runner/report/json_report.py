@@ -90,6 +90,13 @@ def environment(outcome: Outcome) -> dict[str, str]:
     return {}
 
 
+def place_of(result: Result) -> Mark | None:
+    """Return the place in a file where a result is best shown: that of its first fault."""
+    verdict = result.verdict
+    marks = [*(each.mark for each in verdict.problems), *(each.mark for each in verdict.findings)]
+    return next((mark for mark in marks if mark is not None), None)
+
+
 def _origin(kind: str) -> dict[str, Any]:
     try:
         release = version(TOOL)

@@ -1,6 +1,9 @@
-"""Results as JUnit XML, as CI servers read it: one suite, one test case a scenario case.
+"""Results as JUnit XML, as GitLab, Jenkins and GitHub viewers read it.
 
-FAILED and INVALID are failures, INCONCLUSIVE an error, UNSUPPORTED skipped.
+A suite is a file (at one world size), a test case a case. Backend, torch's version and world size
+are properties of the suite: a test case may have none in the schema that Jenkins validates with,
+and no attribute but its name, class and time. FAILED, FLAKY and INVALID are failures, INCONCLUSIVE
+is an error, UNSUPPORTED is skipped.
 """
 
 from __future__ import annotations
@@ -10,15 +13,18 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from runner.report.at_end import AtEnd
+from runner.report.json_report import environment
 from runner.report.prose import details
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from typing import TextIO
 
     from runner.results import Outcome, Result
 
 ELEMENTS = {
     "FAILED": "failure",
+    "FLAKY": "failure",
     "INVALID": "failure",
     "INCONCLUSIVE": "error",
     "UNSUPPORTED": "skipped",
@@ -42,24 +48,59 @@ class JunitReport(AtEnd):
 
 def text(outcome: Outcome) -> str:
     """Return the document as XML text."""
-    statuses = [result.verdict.status for result in outcome.results]
-    kinds = [ELEMENTS.get(status) for status in statuses]
-    suite = ET.Element(
-        "testsuite",
-        name="scenario",
-        tests=str(len(kinds)),
-        failures=str(kinds.count("failure")),
-        errors=str(kinds.count("error")),
-        skipped=str(kinds.count("skipped")),
-        time=f"{outcome.duration_s:.3f}",
+    counts = _counts(outcome.results)
+    del counts["skipped"]  # the schema has it on suites only
+    root = ET.Element(
+        "testsuites", {"name": "scenario", **counts, "time": f"{outcome.duration_s:.3f}"}
     )
-    for result in outcome.results:
-        suite.append(_case(result))
-    root = ET.Element("testsuites")
-    root.append(suite)
+    known = environment(outcome)
+    root.extend(_suite(name, results, known) for name, results in _suites(outcome).items())
     ET.indent(root)
     body = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{body}\n'
+
+
+def _suites(outcome: Outcome) -> dict[str, list[Result]]:
+    """Return the results of each file; of each world size where a file has cases of several."""
+    files: dict[str, dict[int | None, list[Result]]] = {}
+    for result in outcome.results:
+        files.setdefault(result.file, {}).setdefault(result.world_size, []).append(result)
+    return {
+        file if len(sizes) == 1 else f"{file} on {size} ranks": results
+        for file, sizes in files.items()
+        for size, results in sizes.items()
+    }
+
+
+def _suite(name: str, results: Sequence[Result], known: Mapping[str, str]) -> ET.Element:
+    took_s = sum(result.duration_s for result in results)
+    suite = ET.Element(
+        "testsuite",
+        {
+            "name": _clean(name),
+            **_counts(results),
+            "time": f"{took_s:.3f}",
+            "file": _clean(results[0].file),
+        },
+    )
+    size = results[0].world_size
+    facts = {**known, **({} if size is None else {"world_size": str(size)})}
+    if facts:
+        properties = ET.SubElement(suite, "properties")
+        for key, value in facts.items():
+            ET.SubElement(properties, "property", name=_clean(key), value=_clean(value))
+    suite.extend(_case(result) for result in results)
+    return suite
+
+
+def _counts(results: Sequence[Result]) -> dict[str, str]:
+    kinds = [ELEMENTS.get(result.verdict.status) for result in results]
+    return {
+        "tests": str(len(kinds)),
+        "failures": str(kinds.count("failure")),
+        "errors": str(kinds.count("error")),
+        "skipped": str(kinds.count("skipped")),
+    }
 
 
 def _case(result: Result) -> ET.Element:
@@ -67,12 +108,11 @@ def _case(result: Result) -> ET.Element:
         "testcase",
         classname=_clean(result.file),
         name=_clean(result.case),
-        file=_clean(result.file),
         time=f"{result.duration_s:.3f}",
     )
     kind = ELEMENTS.get(result.verdict.status)
     if kind is not None:
-        lines = [line.text for line in details(result)]
+        lines = [line.printable for line in details(result)]
         message = lines[0].strip() if lines else result.verdict.status
         child = ET.SubElement(case, kind, message=_clean(message), type=result.verdict.status)
         child.text = _clean("\n".join(lines))
@@ -80,4 +120,4 @@ def _case(result: Result) -> ET.Element:
 
 
 def _clean(words: str) -> str:
-    return _FORBIDDEN.sub("?", words)
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", words)

@@ -14,7 +14,7 @@ from runner.problems import Problem, ScenarioError
 from runner.report.target import STANDARD_OUTPUT, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from runner.report.formats import Format
     from runner.results import Outcome, Report, Result
@@ -32,14 +32,23 @@ class _Entry:
     report: Report
     target: Target | None = None
     failure: str | None = None
+    essential: bool = False
 
 
 class Reports:
     """A :class:`runner.results.Report` of many. As a context manager it leaves nothing behind."""
 
-    def __init__(self, others: Iterable[Report] = ()) -> None:
-        """Begin with reports that need no target: the terminal."""
-        self._entries = [_Entry(type(report).__name__, report) for report in others]
+    def __init__(
+        self, terminal: Report | None = None, others: Mapping[str, Report] | None = None
+    ) -> None:
+        """Begin with reports that need no target, each with the name by which it is told.
+
+        Without the one for people a run makes no sense: what goes wrong in it ends the run.
+        """
+        self._entries = [_Entry(name, report) for name, report in (others or {}).items()]
+        if terminal is not None:
+            self._entries.insert(0, _Entry("terminal", terminal, essential=True))
+        self._begun = False
         self.traces = False
 
     def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
@@ -73,6 +82,7 @@ class Reports:
 
     def begin(self, total: int) -> None:
         """Tell all."""
+        self._begun = True
         self._tell(lambda report: report.begin(total))
 
     def running(self, scenario: Scenario) -> None:
@@ -85,6 +95,8 @@ class Reports:
 
     def end(self, outcome: Outcome) -> None:
         """Tell all, and let every report appear in its place."""
+        if not self._begun:  # interrupted before anything was read
+            self.begin(len(outcome.results))
         self._tell(lambda report: report.end(outcome))
         for entry in self._entries:
             if entry.failure is None and entry.target is not None:
@@ -116,17 +128,16 @@ class Reports:
                 continue
             try:
                 say(entry.report)
-            except OSError as error:
-                if entry.target is None:
-                    raise  # the terminal is gone: whoever read it has seen enough
-                entry.failure = error.strerror or str(error)
             except Exception as error:
-                if entry.target is None:
+                if entry.essential:
                     raise
-                entry.failure = (
-                    f"{type(error).__name__}: {error}; this is a fault of scenario-runner, "
-                    "please report it"
-                )
+                entry.failure = _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{type(error).__name__}: {error}; this is a fault of scenario-runner, please report it"
 
 
 def _target(kind: Format, path: str, taken: dict[str, str]) -> Target:

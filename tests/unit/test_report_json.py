@@ -9,79 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 import pytest
-from judging import checked, hanging, raising, ran, writing
+from outcomes import every_kind
 
-from runner.problems import Mark, Problem, ScenarioError, Source
+from runner.problems import ScenarioError
 from runner.report.json_report import JsonLinesReport, document, text
 from runner.report.reading import results_of
-from runner.results import Outcome, Result, Shard
-from runner.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from runner.results import Outcome
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "schemas" / "result.schema.json").read_text(encoding="utf-8")
 )
 
-SUM = """\
-world_size: 3
-tensors: {x: "full(3, rank + 1)"}
-steps:
-  - name: sum of all
-    all_reduce: {tensor: x}
-    expect: {x: [6, 6, 6]}
-"""
-STUCK = """\
-world_size: 2
-tensors: {x: [1, 2], y: [0, 0]}
-steps:
-  - send: {tensor: x, dst: "1 - rank"}
-  - recv: {tensor: y, src: "1 - rank"}
-"""
-
 
 @pytest.fixture
 def outcome(tmp_path: Path) -> Outcome:
-    """Give one result of every kind."""
-    mark = Mark(source=Source(path="bad.yaml", text="step: 1\n"), line=1, column=1)
-    invalid = Problem(code="unknown_key", message="unknown key `step`", mark=mark, hint="steps")
-    verdicts = [
-        checked(SUM, tmp_path),
-        checked(SUM.replace("[6, 6, 6]", "[6, 7, 6]"), tmp_path),
-        checked(STUCK, tmp_path),
-        ran(SUM, tmp_path, writing(0, 2, "x", [3, 3, 3])),
-        ran(SUM, tmp_path, hanging(0, 1)),
-        ran(SUM, tmp_path, raising(0, 1, "timeout", "too late")),
-        Verdict(status="UNSUPPORTED", reason="no GPU"),
-        Verdict(status="INCONCLUSIVE", reason="no worker", notes=("a", "b")),
-        Verdict(status="FLAKY", reason="now and then"),
-    ]
-    results = [
-        Result(
-            file="some/sum.yaml",
-            case=f"sum[n={at}]",
-            verdict=verdict,
-            duration_s=0.25 * at,
-            description="Sums.",
-            tags=("a", "b"),
-            world_size=3,
-            attempts=("PASSED", "FAILED") if verdict.status == "FLAKY" else (),
-        )
-        for at, verdict in enumerate(verdicts)
-    ]
-    bad = Verdict(status="INVALID", problems=(invalid,))
-    results.append(Result(file="bad.yaml", case="bad.yaml", verdict=bad))
-    return Outcome(
-        results=tuple(results),
-        duration_s=3.5,
-        cases=10,
-        selected=19,
-        shard=Shard(number=2, of=2),
-        seed=7,
-        repeat=2,
-        notes=("in the order of --shuffle 7",),
-    )
+    return every_kind(tmp_path)
 
 
 def lines_of(outcome: Outcome, *, until: int | None = None) -> str:
@@ -150,7 +96,7 @@ def test_lines_stream_each_result_as_it_comes(outcome: Outcome) -> None:
 def test_every_line_is_as_the_schema_describes(outcome: Outcome) -> None:
     validator = jsonschema.Draft202012Validator({"$ref": "#/$defs/line", "$defs": SCHEMA["$defs"]})
     found = [json.loads(line) for line in lines_of(outcome).splitlines()]
-    assert [line["kind"] for line in found] == ["begin", *["result"] * 10, "end"]
+    assert [line["kind"] for line in found] == ["begin", *["result"] * 11, "end"]
     for line in found:
         validator.validate(line)
         assert not validator.is_valid({**line, "extra": 1})

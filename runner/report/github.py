@@ -1,0 +1,92 @@
+"""Annotations for GitHub Actions: an error on the YAML line, and the rest in the job's summary.
+
+GitHub shows at most ten errors of a step, so no more are written; the summary has all. Source lines
+that the report for people shows could look like workflow commands themselves: GitHub is told to
+read none while a run goes on, and to go on reading at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.report import markdown
+from runner.report.json_report import place_of
+from runner.report.prose import details
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import IO
+
+    from runner.results import Outcome, Result
+    from runner.scenario import Scenario
+
+MOST_ERRORS = 10
+MOST_CHARACTERS = 4000
+
+
+class GithubReport:
+    """Writes workflow commands to the log, and appends to the summary of the step."""
+
+    def __init__(self, log: IO[str], environ: Mapping[str, str]) -> None:
+        """Write to `log`; where the workspace and the summary are, `environ` says."""
+        self._log = log
+        self._environ = environ
+        self._token = ""
+
+    def begin(self, total: int) -> None:  # noqa: ARG002 -- the protocol's
+        """Keep GitHub from reading commands in what the run shows."""
+        self._token = secrets.token_hex(16)
+        self._write(f"::stop-commands::{self._token}")
+
+    def running(self, scenario: Scenario) -> None:
+        """Write nothing."""
+
+    def finish(self, result: Result) -> None:
+        """Write nothing: what is shown meanwhile is no command."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the errors and the summary."""
+        self._write(f"::{self._token}::")
+        wrong = [r for r in outcome.results if r.verdict.status not in {"PASSED", "UNSUPPORTED"}]
+        for result in wrong[:MOST_ERRORS]:
+            self._write(annotation(result, self._environ.get("GITHUB_WORKSPACE")))
+        path = self._environ.get("GITHUB_STEP_SUMMARY")
+        if path:
+            with Path(path).open("a", encoding="utf-8") as summary:
+                summary.write(markdown.text(outcome))
+
+    def _write(self, line: str) -> None:
+        self._log.write(f"{line}\n")
+        self._log.flush()
+
+
+def annotation(result: Result, workspace: str | None = None) -> str:
+    """Return the workflow command that puts a result on its line of the file."""
+    mark = place_of(result)
+    file = result.file if mark is None else mark.source.path
+    fields = {"file": _inside(file, workspace)}
+    if mark is not None:
+        fields |= {"line": str(mark.line), "col": str(mark.column)}
+    fields["title"] = f"{result.verdict.status} {result.name}"
+    properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+    lines = "\n".join(line.printable for line in details(result))
+    return f"::error {properties}::{_message(lines[:MOST_CHARACTERS] or result.verdict.status)}"
+
+
+def _inside(file: str, workspace: str | None) -> str:
+    """Return a path as GitHub wants it, from the root of the repository."""
+    if not workspace:
+        return file
+    relative = os.path.relpath(os.path.realpath(file), os.path.realpath(workspace))
+    return file if relative.startswith("..") else relative
+
+
+def _message(words: str) -> str:
+    return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(words: str) -> str:
+    return _message(words).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,105 @@
+"""Results as Markdown, for a job's summary or a comment: the counts, and what went wrong.
+
+What a file says is shown as it stands and never as Markdown or HTML of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from typing import TYPE_CHECKING
+
+from runner.report.at_end import AtEnd
+from runner.report.json_report import environment
+from runner.report.prose import details, milliseconds
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from runner.results import Outcome, Result
+
+#: cases that are shown unfolded
+OPEN = 10
+#: how long all cases may be together; GitHub takes 1 MiB of a step
+MOST_BYTES = 900_000
+
+
+class MarkdownReport(AtEnd):
+    """The whole of a run as one document."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`."""
+        self._file = file
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the document."""
+        self._file.write(text(outcome))
+
+
+def text(outcome: Outcome) -> str:
+    """Return the document: what it came to, then every case that did not pass."""
+    known = [f"{name} {value}" for name, value in sorted(environment(outcome).items())]
+    if outcome.shard is not None:
+        known.insert(0, f"shard {outcome.shard}")
+    known.append(milliseconds(outcome.duration_s))
+    parts = [f"## Scenarios: {_came_to(outcome)}", ", ".join(known)]
+    if any(outcome.counts.values()):
+        counts = "\n".join(f"| {s} | {n} |" for s, n in outcome.counts.items() if n)
+        parts.append(f"| verdict | cases |\n|---|---:|\n{counts}")
+    wrong = [r for r in outcome.results if r.verdict.status not in {"PASSED", "UNSUPPORTED"}]
+    parts += _sections(wrong)
+    parts += _unsupported(outcome)
+    return "\n\n".join(parts) + "\n"
+
+
+def _came_to(outcome: Outcome) -> str:
+    if outcome.interrupted:
+        return f"interrupted after {len(outcome.results)} of {outcome.cases}"
+    if not outcome.results:
+        return "nothing was selected"
+    wrong = [
+        f"{n} {s.lower()}"
+        for s, n in outcome.counts.items()
+        if n and s not in {"PASSED", "UNSUPPORTED"}
+    ]
+    return ", ".join(wrong) or "all passed"
+
+
+def _sections(results: list[Result]) -> list[str]:
+    parts: list[str] = []
+    size = 0
+    for at, result in enumerate(results):
+        section = _section(result, opened=at < OPEN)
+        size += len(section.encode())
+        if size > MOST_BYTES:
+            return [*parts, f"... and {len(results) - at} more, which the log shows."]
+        parts.append(section)
+    return parts
+
+
+def _section(result: Result, *, opened: bool) -> str:
+    lines = [line.printable for line in details(result)]
+    body = "\n".join(lines)
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
+    title = f"<b>{result.verdict.status}</b> <code>{escape(result.name)}</code>"
+    about = [escape(" ".join(result.description.split()))] if result.description.strip() else []
+    parts = [
+        f"<details{' open' if opened else ''}><summary>{title}</summary>",
+        *about,
+        f"{fence}text\n{body}\n{fence}",
+        "</details>",
+    ]
+    return "\n\n".join(parts)
+
+
+def _unsupported(outcome: Outcome) -> list[str]:
+    found = [result for result in outcome.results if result.verdict.status == "UNSUPPORTED"]
+    if not found:
+        return []
+    lines = "\n".join(
+        f"<li><code>{escape(result.name)}</code>: {escape(result.verdict.reason or '')}</li>"
+        for result in found[:100]
+    )
+    more = f"<li>... and {len(found) - 100} more</li>" if len(found) > 100 else ""  # noqa: PLR2004
+    title = f"<summary>{len(found)} not run, because they are unsupported here</summary>"
+    return [f"<details>{title}\n<ul>\n{lines}{more}\n</ul>\n</details>"]

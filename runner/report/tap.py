@@ -1,0 +1,97 @@
+"""Results as TAP 14 (testanything.org), a test point for each result as it comes.
+
+UNSUPPORTED is skipped; every other verdict but PASSED is `not ok`, with a YAML block that says why.
+Its values are written as JSON, which YAML reads: nothing in them can look like the block's end.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from runner.report.json_report import place_of
+from runner.report.prose import details
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+    from runner.results import Outcome, Result
+    from runner.scenario import Scenario
+
+
+class TapReport:
+    """Writes the plan first: a stream that ends early is seen to be cut short."""
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`."""
+        self._file = file
+        self._number = 0
+
+    def begin(self, total: int) -> None:
+        """Write the version and the plan."""
+        nothing = " # SKIP nothing was selected" if total == 0 else ""
+        self._write("TAP version 14", f"1..{total}{nothing}")
+
+    def running(self, scenario: Scenario) -> None:
+        """Write nothing."""
+
+    def finish(self, result: Result) -> None:
+        """Write the test point."""
+        self._number += 1
+        status = result.verdict.status
+        said = "ok" if status in {"PASSED", "UNSUPPORTED"} else "not ok"
+        skip = f" # SKIP {_line(result.verdict.reason or '')}" if status == "UNSUPPORTED" else ""
+        self._write(f"{said} {self._number} - {_line(result.name)}{skip}", *_block(_facts(result)))
+
+    def end(self, outcome: Outcome) -> None:
+        """Say why tests of the plan are missing."""
+        if outcome.interrupted:
+            self._write("Bail out! interrupted")
+        elif 0 < len(outcome.results) < outcome.cases and outcome.exit_code == 1:
+            self._write("Bail out! stopped at the first failure")
+
+    def _write(self, *lines: str) -> None:
+        self._file.write("".join(f"{line}\n" for line in lines))
+        self._file.flush()
+
+
+def _facts(result: Result) -> dict[str, Any]:
+    facts: dict[str, Any] = {"duration_ms": round(result.duration_s * 1000, 3)}
+    if result.verdict.status in {"PASSED", "UNSUPPORTED"}:
+        return facts
+    mark = place_of(result)
+    lines = [line.printable for line in details(result)]
+    return {
+        "message": lines[0].strip() if lines else result.verdict.status,
+        "severity": "fail",
+        "verdict": result.verdict.status,
+        "at": {
+            "file": result.file if mark is None else mark.source.path,
+            **({} if mark is None else {"line": mark.line, "column": mark.column}),
+        },
+        "codes": [
+            *(problem.code for problem in result.verdict.problems),
+            *(finding.code for finding in result.verdict.findings),
+        ],
+        "text": lines,
+        **facts,
+    }
+
+
+def _block(facts: dict[str, Any]) -> list[str]:
+    lines = ["  ---"]
+    for name, value in facts.items():
+        if isinstance(value, list) and value:
+            lines += [f"  {name}:", *(f"    - {_json(item)}" for item in value)]
+        else:
+            lines.append(f"  {name}: {_json(value)}")
+    return [*lines, "  ..."]
+
+
+def _json(value: Any) -> str:  # noqa: ANN401 -- plain data
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _line(words: str) -> str:
+    """Return words as a description may have them: `#` and a backslash are escaped."""
+    return " ".join(words.replace("\\", "\\\\").replace("#", "\\#").split())
