@@ -28,14 +28,22 @@ def load(
     all problems of the file and of the files that it uses, sorted by place.
     """
     path = Path(path)
+    return load_content(path, content(path, limits), sets=sets, limits=limits)
+
+
+def load_content(
+    path: Path, text: bytes, *, sets: Mapping[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
     try:
-        tree = read_tree(str(path), _content(path, limits), limits=limits)
+        tree = read_tree(str(path), text, limits=limits)
         return scenarios(tree, path, sets or {}, limits)
     except ScenarioError as error:
         raise ScenarioError(hinted(error.problems)) from None
 
 
-def _content(path: Path, limits: Limits) -> bytes:
+def content(path: Path, limits: Limits = DEFAULT) -> bytes:
+    """Return the bytes of a file, one more than is allowed at most; raises ScenarioError."""
     try:
         with path.open("rb") as file:
             return file.read(limits.max_file_bytes + 1)
