@@ -43,6 +43,7 @@ RAISE_KINDS = (
     "peer_lost",
     "not_member",
     "aborted",
+    "out_of_memory",
     "other",
 )
 

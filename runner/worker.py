@@ -171,6 +171,9 @@ class Worker:
     def _run(self, program: Program, running: Running, mail: Outbox) -> None:
         try:
             ending = program.run()
+            if running.broken:
+                # a host that waited for a device comes back without a word once that is aborted
+                raise Broken  # noqa: TRY301 -- it ended as if the call had raised
         except Ending as fault:
             running.tell("died", fault.how, via=mail)
             die(fault.how)

@@ -2,7 +2,8 @@
 
 torch raises plain RuntimeError for nearly everything that goes wrong in a transport, so the words
 decide; the type decides where the words say nothing. The first row that matches wins. Each row of
-Gloo's table is produced for real in tests/torch.
+Gloo's table is produced for real in tests/torch; NCCL's rows are held against messages as its and
+torch's sources compose them.
 """
 
 from __future__ import annotations
@@ -57,21 +58,41 @@ GLOO = (
     (r"Check failed: .*(Shape|size|numel)", "shape_mismatch"),
 )
 
+#: words of ProcessGroupNCCL.cpp, NCCLUtils.cpp (torch 2.6 to 2.13) and of NCCL's own last error.
+#: Asked before Gloo's rows: they name their origin, and quote other errors as their reason
 NCCL = (
-    (r"[Tt]imed out|[Tt]imeout|Watchdog caught collective operation timeout", "timeout"),
-    (r"aborted|ncclCommAbort|communicator was aborted", "aborted"),
-    (r"remote process exited|ncclRemoteError|Connection (reset|closed)", "peer_lost"),
+    (r"NCCL communicator was aborted|ncclCommAbort|communicator was aborted", "aborted"),
+    (r"Process [Gg]roup destroyed|ProcessGroup abort", "aborted"),
+    (r"Watchdog caught collective operation timeout|timed out in blocking wait", "timeout"),
+    (r"NCCL timeout in communicator initialization", "timeout"),
+    (r"ncclRemoteError|remote process exited or there was a network error", "peer_lost"),
+    (r"ncclSystemError.*(Connection (reset|closed|refused)|Broken pipe)", "peer_lost"),
     (r"ncclInvalidArgument|ncclInvalidUsage|Duplicate GPU", "invalid_argument"),
-    (r"not support|[Uu]nsupported|Unconvertible NCCL type", "unsupported"),
+    (r"Multiple Ranks are using the same GPU", "invalid_argument"),
+    (r"Unconvertible NCCL type|[Uu]nsupported Float8", "unsupported"),
+    (r"PreMulSum (Data type|requires)", "unsupported"),
+    (r"built with(out)? NCCL|doesn't have NCCL|No backend type associated", "unsupported"),
+    (r"must be equal to world_size times|same size as output size times", "shape_mismatch"),
+    (r"must have the same number of elements|have identical size", "shape_mismatch"),
+    (r"must (be|have) the same type (as|of)|have identical type", "dtype_mismatch"),
+    (r"must be (CUDA and dense|non-overlapping and dense)", "invalid_argument"),
+)
+
+#: of a device or of the machine: no property of the program
+MEMORY = (
+    (r"CUDA out of memory|CUDA error: out of memory", "out_of_memory"),
+    (r"[Cc]uda failure.{0,40}out of memory|[Cc]annot allocate memory", "out_of_memory"),
+    (r"can't allocate memory|std::bad_alloc", "out_of_memory"),
 )
 
 TABLE = tuple(
     (re.compile(pattern, re.DOTALL), kind)
-    for pattern, kind in (*DETAIL, *ARGUMENTS, *GLOO, *NCCL, *STORE, *TORCH)
+    for pattern, kind in (*DETAIL, *MEMORY, *NCCL, *ARGUMENTS, *GLOO, *STORE, *TORCH)
 )
 
 #: where the words say nothing
 TYPES: tuple[tuple[type[BaseException], str], ...] = (
+    (MemoryError, "out_of_memory"),
     (NotImplementedError, "unsupported"),
     (ValueError, "invalid_argument"),
     (TypeError, "invalid_argument"),

@@ -92,8 +92,8 @@ def parsed(dump: bytes | str) -> Record:
             str(group): int(each.get("last_completed_collective", -1))
             for group, each in status.items()
         }
-    except (AttributeError, TypeError, ValueError) as error:
-        message = f"an entry cannot be read: {error}"
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        message = f"an entry cannot be read: {error!r}"
         raise FlightError(message) from error
     library = str(document.get("comm_lib_version") or document.get("nccl_version") or "")
     return Record(version=version, library=library, flights=flights, completed=completed)

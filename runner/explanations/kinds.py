@@ -37,6 +37,12 @@ KINDS: tuple[Explanation, ...] = (
         "A watchdog or another thread ended it, mostly after a failure elsewhere.",
     ),
     _kind(
+        "out_of_memory",
+        "There was no memory left, on the device or on the host.",
+        "It says nothing about the program's communication: unless the scenario states it, such a "
+        "run is inconclusive.",
+    ),
+    _kind(
         "other",
         "An error of no other kind, such as `fault: {raise: message}`.",
         'State a part of its words with `raises: {other: "words"}`.',

@@ -131,10 +131,11 @@ def _silent(observed: Trace) -> bool:
     return observed.outcome == "completes" and not raised
 
 
-def _unexplained_timeout(observed: Trace | None, found: list[Finding]) -> bool:
-    """Return whether all that went wrong is that calls timed out which nothing should block.
+def _environments_fault(observed: Trace | None, found: list[Finding]) -> bool:
+    """Return whether all that went wrong is that time or memory ran out where neither need have.
 
-    The semantics let them pass and the author expects it: a machine too slow for the timeout.
+    The semantics let the calls pass and the author expects it: the machine is too slow for the
+    timeout, or too small.
     """
     if observed is None or observed.outcome != "error":
         return False
@@ -145,10 +146,10 @@ def _unexplained_timeout(observed: Trace | None, found: list[Finding]) -> bool:
         for event in rank.events[-1:]
         if event.failure is not None
     ]
-    timed_out = any("timeout" in kinds for kinds in raised)
-    only = all(kinds & {"timeout", "peer_lost"} for kinds in raised)
+    began = any(kinds & {"timeout", "out_of_memory"} for kinds in raised)
+    only = all(kinds & {"timeout", "peer_lost", "out_of_memory"} for kinds in raised)
     conduct = {"outcome_differs", "conduct_differs"}
-    return timed_out and only and all(finding.code in conduct for finding in found)
+    return began and only and all(finding.code in conduct for finding in found)
 
 
 def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -> str | None:
@@ -174,7 +175,7 @@ def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -
 def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> Status:
     if found and _inability(predicted, observed, found) is not None:
         return "UNSUPPORTED"
-    if found and not (_expects_to_pass(predicted) and _unexplained_timeout(observed, found)):
+    if found and not (_expects_to_pass(predicted) and _environments_fault(observed, found)):
         return "FAILED"
     return "INCONCLUSIVE" if found or predicted.limits else "PASSED"
 
@@ -190,8 +191,20 @@ def _reason(predicted: Trace, observed: Trace | None, found: list[Finding]) -> s
     if status != "INCONCLUSIVE":
         return None
     if found:
-        return "a timeout that nothing explains: " + "; ".join(item.prose for item in found)
+        return (
+            _what_ran_out(observed)
+            + " that nothing explains: "
+            + "; ".join(item.prose for item in found)
+        )
     return "; ".join(predicted.limits)
+
+
+def _what_ran_out(observed: Trace | None) -> str:
+    failures = (
+        [event.failure for rank in observed.ranks for event in rank.events[-1:]] if observed else []
+    )
+    out = any(failure and "out_of_memory" in failure.kinds for failure in failures)
+    return "a lack of memory" if out else "a timeout"
 
 
 def _merged(parts: list[Verdict]) -> Verdict:

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.execution.rank.board import Board, Record
 from runner.execution.rank.completion import WithAnEvent, WithTheCall, completion_on
+from runner.trace import Failure
 
 
 def taken(board: Board, index: int, *, communicates: bool = True) -> Record:
@@ -99,3 +100,85 @@ def test_a_gpu_completes_with_events_and_a_cpu_with_the_call() -> None:
     on_cpu = completion_on(torch, SimpleNamespace(type="cpu"))
     assert isinstance(on_cpu, WithTheCall)
     assert on_cpu.mark() is None  # type: ignore[func-returns-value]
+
+
+# ---------------------------------------------------------------------------- a device that lags
+
+
+@dataclass
+class Step:
+    """An event that happens when the test says so, or whose device is lost."""
+
+    happened: bool = False
+    lost: bool = False
+
+    def query(self) -> bool:  # noqa: D102 -- torch's own
+        if self.lost:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")  # noqa: EM101, TRY003 -- CUDA's words
+        return self.happened
+
+
+def enqueued(*kinds: str) -> tuple[Board, list[Step]]:
+    """Return a board on which the host has left every step and the device has done none."""
+    here = Board(0, lambda value: value, lambda _: 0.25)
+    steps = [Step() for _ in kinds]
+    for index, (kind, step) in enumerate(zip(kinds, steps, strict=True)):
+        record = taken(here, index, communicates=kind == "call")
+        here.leave(record)
+        record.event = step
+    return here, steps
+
+
+def test_a_rank_stands_where_its_device_does_while_the_host_has_run_on() -> None:
+    here, steps = enqueued("call", "call", "local")
+    stood = []
+    for step in steps:
+        stood.append(here.standing)
+        step.happened = True
+    # the last is a kernel of the program's own: busy, and waited for
+    assert stood == [here.records[0], here.records[1], None]
+    assert here.advance() is None
+
+
+def test_what_the_device_does_is_a_move_and_has_its_time() -> None:
+    here, steps = enqueued("call", "call")
+    before = here.moves
+    steps[0].happened = True
+    here.advance()
+    assert here.moves == before + 1
+    assert [record.complete_s for record in here.records] == [0.25, None]
+    assert here.advance() is here.records[1]
+    assert here.moves == before + 1
+
+
+def test_events_count_in_the_order_of_the_stream() -> None:
+    here, steps = enqueued("call", "call")
+    steps[1].happened = True
+    assert here.standing is here.records[0]
+    assert states(here.account("blocked")) == [(0, "blocked")]
+
+
+def test_the_host_that_is_inside_a_call_stands_there_once_the_device_is_idle() -> None:
+    here, steps = enqueued("call")
+    record = taken(here, 1)
+    assert here.standing is here.records[0]
+    steps[0].happened = True
+    assert here.standing is record
+
+
+def test_a_call_that_failed_on_the_device_has_raised_and_ends_the_account() -> None:
+    here, steps = enqueued("call", "call", "call")
+    steps[0].happened = True
+    standing = here.advance()
+    assert standing is not None
+    here.fail(standing, Failure(kinds=("timeout",), message="late"))
+    account = here.account("raised")
+    assert states(account) == [(0, "done"), (1, "raised")]
+    assert account.events[1].failure == Failure(kinds=("timeout",), message="late")
+
+
+def test_a_lost_device_is_a_fault_and_no_exception() -> None:
+    here, steps = enqueued("call")
+    steps[0].lost = True
+    assert here.advance() is here.records[0]
+    assert "illegal memory access" in str(here.fault)
