@@ -1,0 +1,117 @@
+"""Result -> what the page knows of it: a head for the list, and a body, read once it is opened."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from runner.report.prose import MOST_FINDINGS, details
+from runner.timeline import packed, timeline
+
+if TYPE_CHECKING:
+    from runner.problems import Mark, Problem
+    from runner.results import Result
+    from runner.verdict.finding import Finding, Verdict
+
+
+def head(result: Result) -> dict[str, Any]:
+    """Return what the list of cases shows: verdict, names, time, and the cause in a few words."""
+    return {
+        "verdict": result.verdict.status,
+        "file": result.file,
+        "case": result.case,
+        "took": round(result.duration_s * 1e6),
+        "cause": _cause(result.verdict),
+        "tags": list(result.scenario.tags) if result.scenario is not None else [],
+    }
+
+
+def body(result: Result) -> dict[str, Any]:
+    """Return everything else: what the terminal says, the file, the run as a picture."""
+    verdict = result.verdict
+    scenario = result.scenario
+    return {
+        "description": scenario.description if scenario is not None else "",
+        "lines": [[line.printable, line.style] for line in details(result)],
+        "places": _places(verdict),
+        "text": _text(result),
+        "diagnoses": _diagnoses(verdict),
+        "notes": list(verdict.notes),
+        "silent": verdict.silently_wrong,
+        **_timelines(result),
+    }
+
+
+def text(part: dict[str, Any]) -> str:
+    """Return plain data as one line of JSON."""
+    return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+
+
+def _cause(verdict: Verdict) -> str:
+    if verdict.problems:
+        more = len(verdict.problems) - 1
+        return verdict.problems[0].message + (f" (and {more} more)" if more else "")
+    if verdict.findings:
+        return verdict.findings[0].prose
+    return verdict.reason or ""
+
+
+def _places(verdict: Verdict) -> list[dict[str, Any]]:
+    """Return where in the file, and in the run, something is wrong."""
+    problems = [_problem(problem) for problem in verdict.problems]
+    return problems + [_finding(finding) for finding in verdict.findings[:MOST_FINDINGS]]
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {"says": problem.message, **_mark(problem.mark)}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "says": finding.prose,
+        **_mark(finding.mark),
+        "index": finding.index,
+        "iteration": list(finding.iteration),
+        "ranks": list(finding.ranks),
+        "name": finding.name,
+    }
+
+
+def _mark(mark: Mark | None) -> dict[str, Any]:
+    """Return the columns that are wrong, from 0; the end is exclusive, None at the line's end."""
+    if mark is None:
+        return {}
+    same = mark.end_line in {None, mark.line}
+    end = mark.end_column - 1 if same and mark.end_column is not None else None
+    return {"file": mark.source.path, "line": mark.line, "from": mark.column - 1, "to": end}
+
+
+def _text(result: Result) -> str:
+    """Return the text of the file; of an INVALID one what was read before it was refused."""
+    if result.scenario is not None:
+        return result.scenario.source.text
+    marks = [problem.mark for problem in result.verdict.problems if problem.mark is not None]
+    return next((mark.source.text for mark in marks if mark.source.path == result.file), "")
+
+
+def _diagnoses(verdict: Verdict) -> list[dict[str, Any]]:
+    if verdict.predicted is None:
+        return []
+    return [
+        {"name": each.name, "prose": each.prose, "ranks": list(each.ranks)}
+        for each in verdict.predicted.diagnoses
+    ]
+
+
+def _timelines(result: Result) -> dict[str, Any]:
+    """Return the run as a picture, twice; of what was observed only where it differs."""
+    scenario, predicted = result.scenario, result.verdict.predicted
+    if scenario is None or predicted is None:
+        return {}
+    first = packed(timeline(scenario, predicted, predicted))
+    observed = result.verdict.observed
+    if observed is None:
+        return {"predicted": first}
+    second = packed(timeline(scenario, observed, predicted))
+    changed = {key: value for key, value in second.items() if value != first[key]}
+    return {"predicted": first, "observed": changed}

@@ -1,0 +1,310 @@
+// Brings the parts together: which case, which witness, what is pointed at; keys, theme, print.
+
+const KEYS = [
+  ["j  k", "next and previous case"],
+  ["/", "filter; Esc clears it"],
+  ["o", "predicted or observed"],
+  ["d", "go to the diagram"],
+  ["← → ↑ ↓", "in the diagram: along a rank, to another rank; Home and End"],
+  ["Enter", "on a line of the file: go to its step"],
+  ["+  −  0", "larger, smaller, whole; Ctrl and the wheel, too"],
+  ["Esc", "let go of a step"],
+  ["t", "light or dark"],
+  ["?", "these keys"],
+];
+
+class Page {
+  constructor(run) {
+    this.run = run;
+    this.pinned = null;
+    this.hovered = null;
+    this.diagram = new Diagram({
+      hover: (at, event) => this.hover(at, event),
+      pin: (at) => this.pin(at),
+    });
+    this.source = new SourceView(byId("source"), {
+      hover: (line) => this.diagram.light({ line }),
+      choose: (line) => this.chooseLine(line),
+    });
+    this.values = new ValuesView(byId("held"), { pin: (at) => this.pin(at) });
+    this.cases = new CasesView(run, { open: (at) => this.open(at) });
+    byId("summary").textContent = run.summary;
+    byId("environment").textContent = environmentText(run);
+    this.theme();
+    this.help();
+    document.addEventListener("keydown", (event) => this.key(event));
+    window.addEventListener("resize", () => this.diagram.layout());
+    window.addEventListener("beforeprint", () => this.print(true));
+    window.addEventListener("afterprint", () => this.print(false));
+    window.addEventListener("hashchange", () => this.fromHash());
+    this.fromHash();
+  }
+
+  // ------------------------------------------------------------------ which case
+
+  fromHash() {
+    const wanted = decode(location.hash.slice(1));
+    const at = this.run.cases.findIndex((each) => nameOf(each) === wanted);
+    if (at >= 0 && at === this.cases.at) return;
+    if (this.run.cases.length) this.open(Math.max(0, at));
+    else byId("case").classList.add("nothing");
+  }
+
+  open(at) {
+    if (at === this.cases.at) return;
+    this.cases.choose(at);
+    this.opened = openCase(this.run.cases[at]);
+    history.replaceState(null, "", `#${encodeURIComponent(nameOf(this.run.cases[at]))}`);
+    const { timelines } = this.opened;
+    this.witness = timelines.observed ? "observed" : "predicted";
+    showTitle(byId("title"), this.opened);
+    showStory(byId("story"), this.opened, this.run);
+    this.source.show(this.opened);
+    byId("run").hidden = !timelines.predicted;
+    this.pinned = this.hovered = null;
+    byId("case").scrollTop = 0;
+    if (timelines.predicted) {
+      this.draw(false);
+      this.pin(this.first());
+      if (this.pinned) this.diagram.reveal(this.pinned);
+    } else this.markFirst();
+  }
+
+  /** Of a file that was not read: show the first line that is wrong. */
+  markFirst() {
+    const place = this.opened.places.find((each) => each.line && each.file === this.opened.file);
+    if (place) this.source.light(place.line, true);
+  }
+
+  draw(keep) {
+    const timeline = this.opened.timelines[this.witness];
+    this.diagram.show(this.opened, timeline, keep);
+    this.witnesses();
+    this.legend(timeline);
+  }
+
+  /** Return the span that a reader should see first: the first that is wrong, or stuck. */
+  first() {
+    const timeline = this.opened.timelines[this.witness];
+    let found = null;
+    timeline.lanes.forEach((lane, at) => {
+      for (let position = 0; position < lane.count; position += 1) {
+        const look = this.diagram.looks.of(at, position);
+        const worth = look.wrong ? 4 : look.died ? 3 : look.state === "b" ? 2 : look.raised ? 1 : 0;
+        if (!found || worth > found.worth) found = { lane: at, position, worth };
+      }
+    });
+    return found && { lane: found.lane, position: found.position };
+  }
+
+  // ------------------------------------------------------------------ which witness
+
+  witnesses() {
+    const { timelines } = this.opened;
+    const radios = ["predicted", "observed"].map((witness) => {
+      const radio = make("button", "", witness);
+      radio.type = "button";
+      radio.setAttribute("role", "radio");
+      radio.setAttribute("aria-checked", String(witness === this.witness));
+      radio.tabIndex = witness === this.witness ? 0 : -1;
+      radio.disabled = !timelines[witness];
+      if (radio.disabled) radio.title = "nothing ran";
+      radio.addEventListener("click", () => this.see(witness));
+      radio.addEventListener("keydown", (event) => {
+        if (!event.key.startsWith("Arrow")) return;
+        event.preventDefault();
+        this.switch();
+        byId("witness").querySelector("[aria-checked=true]").focus();
+      });
+      return radio;
+    });
+    byId("witness").replaceChildren(...radios);
+  }
+
+  switch() {
+    this.see(this.witness === "observed" ? "predicted" : "observed");
+  }
+
+  see(witness) {
+    const timeline = this.opened?.timelines[witness];
+    if (!timeline || witness === this.witness) return;
+    const before = this.pinned && spanAt(this.opened.timelines[this.witness], this.pinned.lane, this.pinned.position);
+    this.witness = witness;
+    this.draw(true);
+    let next = null;
+    if (before) {
+      const lane = timeline.laneOf.get(before.rank);
+      const position = lane === undefined ? -1 : positionOf(timeline, lane, before.index, before.iteration);
+      next = position >= 0 ? { lane, position } : this.first();
+    }
+    this.pin(next);
+  }
+
+  legend(timeline) {
+    const parts = [];
+    for (const [group, hue] of this.diagram.palette.hues) {
+      if (this.diagram.hues.length < 2) break;
+      const key = make("span", "key", group);
+      const dot = make("i");
+      dot.style.background = hue;
+      key.prepend(dot);
+      parts.push(key);
+    }
+    const outcome = make("span", `outcome ${timeline.outcome}`, timeline.outcome);
+    outcome.title = `the outcome, ${timeline.witness}`;
+    const by = this.witness === "observed" ? ` on ${timeline.backend}` : "";
+    byId("legend").replaceChildren(outcome, by, ...parts.slice(0, 8));
+    const words = `Space-time diagram, ${this.witness}: ${timeline.lanes.length} ranks, ${timeline.outcome}`;
+    byId("canvas").setAttribute("aria-label", words);
+  }
+
+  // ------------------------------------------------------------------ what is pointed at
+
+  pin(at) {
+    this.pinned = at;
+    this.diagram.light({ pinned: at });
+    if (at) byId("told").textContent = this.words(at);
+    this.update();
+  }
+
+  hover(at, event) {
+    this.hovered = at;
+    this.diagram.light({ hovered: at });
+    const tip = byId("tip");
+    tip.hidden = !at;
+    if (at) {
+      tip.textContent = this.words(at);
+      const { clientX: x, clientY: y } = event;
+      tip.style.left = `${Math.min(x + 14, window.innerWidth - tip.offsetWidth - 12)}px`;
+      tip.style.top = `${Math.min(y + 18, window.innerHeight - tip.offsetHeight - 12)}px`;
+    }
+    this.update();
+  }
+
+  /** Light the step's lines, and show what was held around it. */
+  update() {
+    if (!this.opened) return;
+    const at = this.hovered || this.pinned;
+    const timeline = this.opened.timelines[this.witness];
+    this.values.show(this.opened, this.witness, at);
+    if (at && timeline) this.source.light(spanAt(timeline, at.lane, at.position).line ?? null, true);
+    else if (timeline) this.source.light(null);
+  }
+
+  words(at) {
+    const timeline = this.opened.timelines[this.witness];
+    const span = spanAt(timeline, at.lane, at.position);
+    const lines = [`rank ${span.rank}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
+    if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
+    if (STUCK.includes(span.state)) {
+      const peers = timeline.edges.filter((edge) => edge.waiter === span.rank);
+      for (const edge of peers.slice(0, 6)) lines.push(`waits for rank ${edge.peer} ${edge.because}`);
+      if (peers.length > 6) lines.push(`… and for ${peers.length - 6} more ranks`);
+    }
+    if (span.raised) lines.push(span.raised);
+    if (isWrong(this.opened, span)) {
+      for (const place of this.opened.places) {
+        if (place.index === span.index && place.ranks?.includes(span.rank)) lines.push(place.says);
+      }
+    }
+    if (span.took > 0) lines.push(`took ${duration(span.took)}`);
+    return lines.join("\n");
+  }
+
+  chooseLine(line) {
+    const timeline = this.opened.timelines[this.witness];
+    for (let lane = 0; lane < timeline.lanes.length; lane += 1) {
+      const row = timeline.lanes[lane];
+      const position = row.step.findIndex((step) => timeline.steps[step][5] === line);
+      if (position < 0) continue;
+      this.pin({ lane, position });
+      this.diagram.reveal({ lane, position });
+      return;
+    }
+  }
+
+  // ------------------------------------------------------------------ keys, theme, print
+
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
+    if (event.target.matches("input")) return;
+    const acts = {
+      "/": () => byId("filter").focus(),
+      j: () => this.cases.move(1),
+      k: () => this.cases.move(-1),
+      o: () => this.switch(),
+      d: () => byId("canvas").focus(),
+      t: () => byId("theme").click(),
+      "?": () => byId("keys").click(),
+      "+": () => this.opened?.timelines.predicted && this.diagram.zoom(1.35),
+      "=": () => this.opened?.timelines.predicted && this.diagram.zoom(1.35),
+      "-": () => this.opened?.timelines.predicted && this.diagram.zoom(1 / 1.35),
+      0: () => this.opened?.timelines.predicted && this.diagram.fit(),
+      Escape: () => this.pin(null),
+    };
+    const act = acts[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  theme() {
+    const dark = window.matchMedia("(prefers-color-scheme: dark)");
+    dark.addEventListener("change", () => this.diagram.recolor());
+    byId("theme").addEventListener("click", () => {
+      const root = document.documentElement;
+      const now = root.dataset.theme || (dark.matches ? "dark" : "light");
+      root.dataset.theme = now === "dark" ? "light" : "dark";
+      this.diagram.recolor();
+      if (this.opened?.timelines.predicted) this.legend(this.opened.timelines[this.witness]);
+    });
+  }
+
+  help() {
+    const dialog = byId("help");
+    const list = make("dl");
+    for (const [keys, what] of KEYS) {
+      const term = make("dt");
+      for (const key of keys.split(/\s+/)) term.append(make("kbd", "", key), " ");
+      list.append(term, make("dd", "", what));
+    }
+    const close = make("button", "", "Close");
+    close.type = "button";
+    close.addEventListener("click", () => dialog.close());
+    dialog.append(make("h2", "", "Keys"), list, close);
+    byId("keys").addEventListener("click", () => dialog.showModal());
+  }
+
+  /** Paper is light, has no scroll bars, and shows the whole diagram in its width. */
+  print(on) {
+    document.documentElement.classList.toggle("printed", on);
+    this.diagram.print(on);
+  }
+}
+
+function nameOf(each) {
+  return each.case === each.file ? each.file : `${each.file}::${each.case}`;
+}
+
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
+}
+
+function environmentText(run) {
+  const parts = [`scenario-runner ${run.version}`];
+  const { torch, backend } = run.environment;
+  if (torch) parts.push(`torch ${torch}`);
+  if (backend) parts.push(backend);
+  return parts.join(" · ");
+}
+
+readRun().then(
+  (run) => { window.page = new Page(run); },
+  (error) => {
+    byId("title").replaceChildren(make("h2", "", "This report cannot be shown"), make("p", "facts", String(error)));
+  },
+);

@@ -1,0 +1,61 @@
+"""Markup, style, program and data -> one page that needs nothing else.
+
+The data are compressed and in base64: no text of a scenario is ever part of the markup, but the
+title, which is escaped. The page's own security policy allows its one style sheet and its one
+program, by their hashes, and no connection: even a mistake in the program could not run what a
+scenario says.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from functools import cache
+from importlib import resources
+from string import Template
+
+#: the program, in the order in which its parts build on each other
+PROGRAM = (
+    "model.js",
+    "source.js",
+    "palette.js",
+    "geometry.js",
+    "paint.js",
+    "diagram.js",
+    "values.js",
+    "story.js",
+    "cases.js",
+    "main.js",
+)
+
+
+def page(title: str, data: bytes) -> str:
+    """Return the whole file. `data` is a zlib stream of lines of JSON."""
+    style, program = _read("report.css"), _program()
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(program)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return Template(_read("report.html")).substitute(
+        title=html.escape(title),
+        policy=policy,
+        style=style,
+        program=program,
+        data=base64.b64encode(data).decode(),
+    )
+
+
+@cache
+def _program() -> str:
+    parts = "\n".join(_read(name) for name in PROGRAM)
+    return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
+
+
+@cache
+def _read(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(part: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}"

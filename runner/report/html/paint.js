@@ -1,0 +1,485 @@
+// Draws the visible part of a diagram. Thousands of spans a frame: what has one colour is drawn as
+// one path, and text only where there is room to read it.
+
+const READABLE = 40; // a column this wide holds a word
+const TWO_LINES = 36; // a lane this high holds what was written, too
+
+class Painter {
+  constructor(context) {
+    this.context = context;
+    this.words = new Map();
+  }
+
+  /** Paint one frame. `view` is what is visible, `lit` what is pointed at. */
+  paint(geometry, looks, palette, view, lit) {
+    Object.assign(this, { geometry, looks, palette, view, lit, timeline: geometry.timeline });
+    this.font = "";
+    const { context, timeline } = this;
+    if (this.column !== geometry.column) this.words.clear();
+    this.column = geometry.column;
+    context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
+    context.clearRect(0, 0, view.width, view.height);
+    context.translate(-view.left, -view.top);
+    this.columns = [
+      clamp(Math.floor((view.left - LABELS) / this.column) - 1, 0, timeline.columns),
+      clamp(Math.ceil((view.left + view.width - LABELS) / this.column) + 1, 0, timeline.columns),
+    ];
+    this.rows = [
+      clamp(Math.floor((view.top - HEAD) / geometry.lane), 0, geometry.lanes),
+      clamp(Math.ceil((view.top + view.height - HEAD) / geometry.lane), 0, geometry.lanes),
+    ];
+    this.lines();
+    this.joins();
+    this.spans();
+    this.messages();
+    this.ends();
+    this.graph();
+    this.marks();
+    this.names();
+  }
+
+  /** The lanes themselves: a thin line each. */
+  lines() {
+    const { context, geometry, palette } = this;
+    context.strokeStyle = palette.rule;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+      const y = Math.round(geometry.middle(lane)) + 0.5;
+      context.moveTo(LABELS, y);
+      context.lineTo(geometry.end + 20, y);
+    }
+    context.stroke();
+  }
+
+  /** Collectives: a bar through all who take part; dashed where one is missing. */
+  joins() {
+    const { context, geometry, palette, timeline } = this;
+    const [from, to] = this.rows;
+    const inner = 2 * geometry.pad;
+    context.lineWidth = clamp(geometry.column / 30, 0.6, 3);
+    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
+      if (meeting.kind === "message" || meeting.bottom < from || meeting.top > to) return;
+      const { spans } = meeting;
+      const [, , kind, , group] = timeline.steps[timeline.lanes[spans[0]].step[spans[1]]];
+      const left = geometry.x(meeting.column) + geometry.gap;
+      const x = geometry.bar(meeting, left);
+      context.strokeStyle = context.fillStyle = meeting.complete ? palette.hue(kind, group || "world") : palette.bad;
+      if (meeting.complete && geometry.column > 10) {
+        context.globalAlpha = 0.13;
+        for (let at = 2; at < spans.length; at += 2) {
+          if (spans[at] !== spans[at - 2] + 1 || spans[at] < from || spans[at] > to) continue;
+          context.fillRect(left, geometry.y(spans[at]) - geometry.pad, geometry.column - 2 * geometry.gap, inner);
+        }
+        context.globalAlpha = 1;
+      }
+      if (!meeting.complete) context.setLineDash([4, 3]);
+      context.beginPath();
+      context.moveTo(x, geometry.y(meeting.top) + geometry.pad);
+      context.lineTo(x, geometry.y(meeting.bottom + 1) - geometry.pad);
+      context.stroke();
+      context.setLineDash([]);
+    });
+  }
+
+  /** Where a collective's bar meets a span that takes part in it. */
+  accents() {
+    const { context, geometry, palette, timeline } = this;
+    const wide = clamp(geometry.column / 30, 0.6, 3);
+    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
+      if (meeting.kind === "message" || meeting.top === meeting.bottom) return;
+      const { spans } = meeting;
+      const [, , kind, , group] = timeline.steps[timeline.lanes[spans[0]].step[spans[1]]];
+      context.fillStyle = meeting.complete ? palette.hue(kind, group || "world") : palette.bad;
+      for (let at = 0; at < spans.length; at += 2) {
+        if (spans[at] < this.rows[0] || spans[at] > this.rows[1]) continue;
+        const left = geometry.x(timeline.lanes[spans[at]].column[spans[at + 1]]) + geometry.gap;
+        context.fillRect(geometry.bar(meeting, left) - wide / 2, geometry.y(spans[at]) + geometry.pad, wide, geometry.lane - 2 * geometry.pad);
+      }
+    });
+  }
+
+  // ------------------------------------------------------------------ spans
+
+  /** Every visible span, gathered by what it looks like, then drawn look by look. */
+  spans() {
+    const { geometry, looks, timeline } = this;
+    const boxes = looks.table.map(() => []);
+    const shown = [];
+    const waits = [];
+    const small = this.column < READABLE;
+    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+      const row = timeline.lanes[lane];
+      const numbers = looks.lanes[lane];
+      let at = geometry.first(lane, this.columns[0]);
+      if (at > 0 && STUCK.includes(row.state[at - 1])) at -= 1;
+      for (; at < row.count; at += 1) {
+        const from = at ? row.column[at - 1] + 1 : 0;
+        if (from > this.columns[1]) break;
+        const box = geometry.box(lane, at);
+        boxes[numbers[at]].push(box);
+        if (from < row.column[at] && at) waits.push([from, lane, box, looks.table[numbers[at]]]);
+        if (!small) shown.push([lane, at, box, looks.table[numbers[at]]]);
+      }
+    }
+    this.waits(waits);
+    boxes.forEach((found, number) => {
+      if (found.length) (small ? this.blocks : this.boxes).call(this, looks.table[number], found);
+    });
+    if (this.column > 12) this.accents();
+    for (const each of shown) this.text(...each);
+  }
+
+  /** Spans too small for words: plain blocks of color. */
+  blocks(look, boxes) {
+    const { context } = this;
+    context.globalAlpha = look.quiet ? 0.4 : 0.75;
+    context.fillStyle = look.color;
+    for (const box of boxes) context.fillRect(box.x, box.y, box.w, box.h);
+    context.globalAlpha = 1;
+  }
+
+  boxes(look, boxes) {
+    const { context, palette } = this;
+    const round = clamp(this.column / 20, 0, 5);
+    const path = new Path2D();
+    for (const box of boxes) path.roundRect(box.x, box.y, box.w, box.h, round);
+    context.fillStyle = palette.bg;
+    context.fill(path);
+    context.globalAlpha = look.quiet ? 0.1 : 0.17;
+    context.fillStyle = look.color;
+    context.fill(path);
+    context.globalAlpha = look.quiet ? 0.45 : 0.75;
+    context.strokeStyle = look.color;
+    context.lineWidth = look.bad ? 1.8 : 1;
+    if (look.state === "p" || look.kind === "wait") context.setLineDash([4, 3]);
+    context.stroke(path);
+    context.setLineDash([]);
+    context.globalAlpha = 1;
+    if ("bp".includes(look.state)) this.hatch(look, path, boxes);
+  }
+
+  /** What never returned is hatched behind its words. */
+  hatch(look, path, boxes) {
+    const { context, view } = this;
+    context.save();
+    context.clip(path);
+    context.globalAlpha = 0.22;
+    context.strokeStyle = look.color;
+    context.lineWidth = 2;
+    context.beginPath();
+    for (const box of boxes) {
+      const from = Math.max(box.x, view.left) - box.h;
+      const to = Math.min(box.x + box.w, view.left + view.width);
+      for (let x = from - ((from - box.x) % 9); x < to; x += 9) {
+        context.moveTo(x, box.y + box.h);
+        context.lineTo(x + box.h, box.y);
+      }
+    }
+    context.stroke();
+    context.restore();
+  }
+
+  /** The time in which a rank stands in a call before the others come: a thin tail. */
+  waits(waits) {
+    const { context, geometry } = this;
+    for (const [from, lane, box, look] of waits) {
+      const left = geometry.x(from) + geometry.gap;
+      const high = Math.max(1.5, Math.min(6, box.h / 4));
+      context.globalAlpha = 0.28;
+      context.fillStyle = look.color;
+      context.fillRect(left, geometry.middle(lane) - high / 2, box.x - left, high);
+    }
+    context.globalAlpha = 1;
+  }
+
+  text(lane, at, box, look) {
+    const { context, palette, timeline, view, geometry } = this;
+    const row = timeline.lanes[lane];
+    const label = timeline.steps[row.step[at]][1];
+    const visible = Math.max(box.x, view.left + LABELS);
+    const slots = look.kind === "collective" || look.kind === "creation" ? 5 : 0;
+    const inset = clamp(this.column / 14, 3, 8) + slots;
+    const room = Math.min(box.x + box.w, view.left + view.width) - visible - inset - 3;
+    if (room < 18) return;
+    const second = geometry.lane >= TWO_LINES ? this.second(row, at, look) : "";
+    const middle = geometry.middle(lane);
+        context.textBaseline = "middle";
+    context.textAlign = "left";
+    const badge = look.wrong && look.state !== "b" ? "≠ " : "";
+    const size = clamp(geometry.lane * 0.46, 8, 12.5);
+    this.word(badge + label, `600 ${size}px ${palette.ui}`, look.bad ? palette.bad : palette.fg, visible + inset, middle - (second ? 7.5 : 0), room);
+    if (second) {
+      const told = look.state !== "d";
+      this.word(second, `11px ${told ? palette.ui : palette.mono}`, told ? look.color : palette.dim, visible + inset, middle + 8.5, room);
+    }
+  }
+
+  /** The second line of a span: why it stands, what it raised, or what it wrote. */
+  second(row, at, look) {
+    if (look.state === "b" || look.state === "p") {
+      const edge = this.timeline.edges.find((each) => each.waiter === row.rank && each.cycle)
+        || this.timeline.edges.find((each) => each.waiter === row.rank);
+      return edge ? `waits for rank ${edge.peer} ${edge.because}` : STATES[look.state];
+    }
+    if (row.raised[at] !== null) return row.raised[at];
+    if (!row.values[at]) return "";
+    const [name, text] = pairs(this.timeline, row.values[at])[0];
+    return `${name} = ${text}`;
+  }
+
+  word(text, font, color, x, y, room) {
+    const { context } = this;
+    if (this.font !== font) context.font = this.font = font;
+    context.fillStyle = color;
+    const key = `${font}|${Math.round(room)}|${text}`;
+    let shown = this.words.get(key);
+    if (shown === undefined) {
+      shown = shortened(context, text, room);
+      if (this.words.size > 20000) this.words.clear();
+      this.words.set(key, shown);
+    }
+    if (shown) context.fillText(shown, x, y);
+  }
+
+  // ------------------------------------------------------------------ messages
+
+  messages() {
+    const { context, geometry, palette } = this;
+    if (this.column < 3) return;
+    const thin = clamp(this.column / 60, 0.5, 1.6);
+    const fine = new Path2D();
+    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
+      if (meeting.kind !== "message" || meeting.bottom < this.rows[0] - 1 || meeting.top > this.rows[1]) return;
+      if (this.column < 24) return void (meeting.spans.length > 2 && this.fine(fine, meeting));
+      context.strokeStyle = context.fillStyle = meeting.complete ? palette.message : palette.bad;
+      context.lineWidth = thin;
+      if (meeting.spans.length < 4) this.lost(meeting);
+      else this.arrow(...this.ways(meeting), meeting.complete);
+    });
+    context.strokeStyle = palette.message;
+    context.lineWidth = thin;
+    context.globalAlpha = 0.6;
+    context.stroke(fine);
+    context.globalAlpha = 1;
+  }
+
+  /** A message where there is no room for an arrow: one line among others of the same path. */
+  fine(path, meeting) {
+    const [start, , , end] = this.ways(meeting);
+    path.moveTo(...start);
+    path.lineTo(...end);
+  }
+
+  /** Return the four points of the curve from the sender to the receiver. */
+  ways({ spans, completed }) {
+    const { geometry } = this;
+    const { lanes } = this.timeline;
+    const [a, b] = [geometry.box(spans[0], spans[1]), geometry.box(completed[2], completed[3])];
+    const down = completed[2] > spans[0];
+    const [from, to] = [lanes[spans[0]].column[spans[1]], lanes[completed[2]].column[completed[3]]];
+    if (from >= to) {
+      const part = geometry.column * (down ? 0.72 : 0.84);
+      return [[geometry.x(from) + part, down ? a.y + a.h : a.y], null, null, [geometry.x(to) + part, down ? b.y : b.y + b.h]];
+    }
+    const start = [geometry.x(from + 1) - geometry.gap, a.y + a.h / 2];
+    const end = [b.x, b.y + b.h / 2];
+    const bend = Math.min(geometry.column * 0.5, (end[0] - start[0]) / 2 + 14);
+    return [start, [start[0] + bend, start[1]], [end[0] - bend, end[1]], end];
+  }
+
+  arrow(start, one, two, end, complete) {
+    const { context, palette } = this;
+    const head = clamp(this.column / 14, 1.5, 7);
+    const angle = one ? 0 : Math.atan2(end[1] - start[1], end[0] - start[0]);
+    const tip = [end[0] - head * 0.8 * Math.cos(angle), end[1] - head * 0.8 * Math.sin(angle)];
+    const path = new Path2D();
+    path.moveTo(...start);
+    if (one) path.bezierCurveTo(...one, ...two, ...tip);
+    else path.lineTo(...tip);
+    if (this.column > 60) {
+      const [color, width] = [context.strokeStyle, context.lineWidth];
+      context.strokeStyle = palette.bg;
+      context.lineWidth = width + 2.5;
+      context.stroke(path);
+      context.strokeStyle = color;
+      context.lineWidth = width;
+    }
+    if (!complete) context.setLineDash([4, 3]);
+    context.stroke(path);
+    context.setLineDash([]);
+    if (head > 2) this.tip(end, angle, head);
+  }
+
+  tip(end, angle, head) {
+    const { context } = this;
+    context.beginPath();
+    context.moveTo(...end);
+    for (const side of [-0.42, 0.42]) {
+      context.lineTo(end[0] - head * Math.cos(angle + side), end[1] - head * Math.sin(angle + side));
+    }
+    context.fill();
+  }
+
+  /** A message that nobody receives, or that nobody sends; where a rank is stuck the graph tells. */
+  lost(meeting) {
+    const { context, geometry, timeline } = this;
+    const [lane, position] = meeting.spans;
+    if (STUCK.includes(timeline.lanes[lane].state[position])) return;
+    const box = geometry.box(lane, position);
+    const peer = timeline.laneOf.get(meeting.missing[0]);
+    const down = peer === undefined || peer > lane;
+    const x = geometry.x(meeting.column) + geometry.column * (down ? 0.72 : 0.84);
+    const from = down ? box.y + box.h : box.y;
+    const to = from + (down ? 1 : -1) * (geometry.pad * 2 + 5);
+    context.setLineDash([3, 3]);
+    context.beginPath();
+    context.moveTo(x, from);
+    context.lineTo(x, to);
+    context.stroke();
+    context.setLineDash([]);
+    context.font = `700 11px ${this.palette.ui}`;
+    context.textBaseline = "middle";
+    context.fillText("✕", x + 4, to);
+  }
+
+  // ------------------------------------------------------------------ how it ended
+
+  /** Ranks that died: how, after their last span. */
+  ends() {
+    const { context, geometry, palette, timeline } = this;
+    if (geometry.lane < 12) return;
+    context.textBaseline = "middle";
+    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+      const row = timeline.lanes[lane];
+      if (row.ending !== "died") continue;
+      const column = row.count ? row.column[row.count - 1] + 1 : 0;
+      const x = geometry.x(column) + 6;
+      const text = `✝ ${row.died || "died"}`;
+      context.font = `600 12px ${palette.ui}`;
+      const wide = context.measureText(text).width;
+      context.fillStyle = palette.bg;
+      context.fillRect(x - 4, geometry.middle(lane) - 9, wide + 8, 18);
+      context.fillStyle = palette.bad;
+      context.fillText(text, x, geometry.middle(lane));
+    }
+  }
+
+  /** The wait-for graph, right of the lanes: who waits for whom, the cycle strong. */
+  graph() {
+    const { context, geometry, palette, timeline } = this;
+    if (!timeline.edges.length) return;
+    const many = timeline.edges.length > 24;
+    const sorted = [...timeline.edges].sort((a, b) => a.cycle - b.cycle);
+    for (const edge of sorted) {
+      const [from, to] = [timeline.laneOf.get(edge.waiter), timeline.laneOf.get(edge.peer)];
+      if (from === undefined || to === undefined) continue;
+      context.strokeStyle = context.fillStyle = edge.cycle ? palette.bad : palette.dim;
+      context.globalAlpha = edge.cycle ? 1 : many ? 0.35 : 0.7;
+      context.lineWidth = clamp(geometry.lane / 14, 0.7, edge.cycle ? 2.2 : 1.2);
+      this.arc(from, to, edge.cycle);
+    }
+    context.globalAlpha = 1;
+  }
+
+  arc(from, to, cycle) {
+    const { context, geometry } = this;
+    const down = to > from; // the two directions bulge differently, so that a pair is two arcs
+    const shift = Math.min(6, geometry.lane / 7) * (down ? 1 : -1);
+    const dot = clamp(geometry.lane / 11, 1, cycle ? 4.5 : 3.5);
+    const head = clamp(geometry.lane / 5, 2.5, cycle ? 8 : 6);
+    const start = [geometry.end + 14, geometry.middle(from) + shift * 0.4];
+    const end = [geometry.end + 15 + dot, geometry.middle(to) - shift];
+    const near = clamp(geometry.lane * 0.62, 10, 30);
+    const bulge = Math.min(near * (1 + (Math.abs(to - from) - 1) * 0.55 + (down ? 0 : 0.5)), 96);
+    context.beginPath();
+    context.moveTo(...start);
+    context.bezierCurveTo(start[0] + bulge, start[1] + shift, end[0] + bulge, end[1] - shift, end[0] + head * 0.8, end[1]);
+    context.stroke();
+    this.tip(end, Math.PI, head);
+    context.beginPath();
+    context.arc(start[0], geometry.middle(from), dot, 0, 7);
+    context.fill();
+  }
+
+  // ------------------------------------------------------------------ what is pointed at
+
+  marks() {
+    const { context, palette, lit, timeline } = this;
+    context.lineJoin = "round";
+    if (lit.line !== null) {
+      context.lineWidth = 2;
+      context.strokeStyle = palette.focus;
+      context.fillStyle = palette.focus;
+      const path = new Path2D();
+      for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+        const row = timeline.lanes[lane];
+        const start = this.geometry.first(lane, this.columns[0]);
+        for (let at = Math.max(0, start - 1); at < row.count; at += 1) {
+          if (row.column[at] > this.columns[1]) break;
+          if (timeline.steps[row.step[at]][5] !== lit.line) continue;
+          const box = this.geometry.box(lane, at);
+          path.roundRect(box.x - 1, box.y - 1, box.w + 2, box.h + 2, clamp(this.column / 20, 0, 6));
+        }
+      }
+      context.globalAlpha = 0.12;
+      context.fill(path);
+      context.globalAlpha = 0.75;
+      context.stroke(path);
+      context.globalAlpha = 1;
+    }
+    if (lit.pinned) this.ring(lit.pinned, 3);
+    if (lit.hovered) this.ring(lit.hovered, 2);
+  }
+
+  ring(at, width) {
+    const { context, palette, geometry } = this;
+    const box = geometry.box(at.lane, at.position);
+    context.strokeStyle = palette.bg;
+    context.lineWidth = width + 2.5;
+    const path = new Path2D();
+    path.roundRect(box.x - 1.5, box.y - 1.5, box.w + 3, box.h + 3, clamp(this.column / 18, 0, 6));
+    context.stroke(path);
+    context.strokeStyle = palette.focus;
+    context.lineWidth = width;
+    context.stroke(path);
+  }
+
+  /** The names of the ranks, which stay at the left. */
+  names() {
+    const { context, geometry, palette, timeline, view } = this;
+    const left = view.left;
+    context.fillStyle = palette.bg;
+    context.fillRect(left, view.top, LABELS - 4, view.height);
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    const size = clamp(geometry.lane * 0.6, 7, 12.5);
+    const every = Math.ceil(9 / geometry.lane);
+    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+      if (lane % every) continue;
+      const row = timeline.lanes[lane];
+      const bad = row.ending === "blocked" || row.ending === "died" || row.ending === "raised";
+      context.font = `${bad ? 700 : 500} ${size}px ${palette.ui}`;
+      context.fillStyle = bad ? palette.bad : row.ending === "possibly_blocked" ? palette.maybe : palette.dim;
+      const name = geometry.lane < 12 ? `${row.rank}` : `rank ${row.rank}`;
+      const low = geometry.lane >= TWO_LINES && row.ending !== "finished" ? 7 : 0;
+      context.fillText(name, left + LABELS - 14, geometry.middle(lane) - low);
+      if (low) {
+        context.font = `11px ${palette.ui}`;
+        context.fillText(row.ending === "blocked" ? "stuck" : row.ending.replace("_", " "), left + LABELS - 14, geometry.middle(lane) + 8);
+      }
+    }
+    context.textAlign = "left";
+  }
+}
+
+function shortened(context, text, room) {
+  if (context.measureText(text).width <= room) return text;
+  let [low, high] = [0, Math.min(text.length, 200)];
+  while (low < high) {
+    const half = (low + high + 1) >> 1;
+    if (context.measureText(`${text.slice(0, half)}…`).width <= room) low = half;
+    else high = half - 1;
+  }
+  return low > 0 ? `${text.slice(0, low)}…` : "";
+}

@@ -1,0 +1,65 @@
+// What came of a case, in words: the verdict, what the terminal tells, what the diagnosis means.
+
+function showTitle(root, opened) {
+  const verdict = make("span", `verdict ${opened.verdict}`);
+  const glyph = make("span", "glyph", GLYPHS[opened.verdict]);
+  glyph.setAttribute("aria-hidden", "true");
+  verdict.append(glyph, opened.verdict);
+  const whole = opened.case === opened.file;
+  const heading = make("h2", "", whole ? opened.file.split("/").at(-1) : opened.case);
+  const facts = [opened.file];
+  if (opened.took) facts.push(duration(opened.took));
+  facts.push(...opened.tags.map((tag) => `#${tag}`));
+  const line = make("p", "facts", facts.join("  ·  "));
+  root.replaceChildren(verdict, heading, line);
+  const description = opened.description.trim();
+  if (description) root.append(make("p", "description", description));
+}
+
+function showStory(root, opened, run) {
+  const parts = [];
+  if (opened.lines.length) parts.push(terminalBox(opened));
+  if (opened.silent) {
+    parts.push(make("p", "note warn", "The program is wrong, and the backend let it finish as if nothing were the matter."));
+  }
+  const told = opened.lines.map(([text]) => text.trim()).join(" ");
+  for (const each of opened.diagnoses) parts.push(diagnosisBox(each, told, run.explanations[each.name]));
+  for (const note of opened.notes) parts.push(make("p", "note", note));
+  root.replaceChildren(...parts);
+  root.hidden = !parts.length;
+}
+
+/** The words of the terminal, line by line. */
+function terminalBox(opened) {
+  const margin = Math.min(...opened.lines.map(([text]) => (text.trim() ? text.search(/\S/) : 99)));
+  const box = make("pre", `told ${opened.verdict}`);
+  box.tabIndex = 0;
+  opened.lines.forEach(([text, style], at) => {
+    if (at) box.append("\n");
+    box.append(make("span", style, text.slice(margin)));
+  });
+  return box;
+}
+
+/** A diagnosis: what such a fault is; who waits for whom, unless that was just told. */
+function diagnosisBox({ name, prose }, told, explanation) {
+  const box = make("div", "diagnosis");
+  const more = make("details");
+  const heading = make("summary");
+  heading.append(make("strong", "", name), explanation ? explanation.what : "");
+  more.append(heading);
+  if (explanation) {
+    for (const part of explanation.why.split("\n\n")) {
+      more.append(make("p", part.startsWith("    ") ? "why tabular" : "why", part));
+    }
+    more.append(make("p", "why", `Fix: ${explanation.fix}`));
+  }
+  box.append(more);
+  const clauses = prose.split("; ");
+  if (!clauses.every((clause) => told.includes(clause))) {
+    const list = make("ul");
+    clauses.forEach((clause) => list.append(make("li", "", clause)));
+    box.append(list);
+  }
+  return box;
+}
