@@ -112,7 +112,7 @@ MESSAGES = [
     (
         (
             "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate "
-            "memory: you tried to allocate 4398046511104 bytes. Error code 12 (Cannot allocate memory)"
+            "memory: you tried to allocate 439804651 bytes. Error code 12 (Cannot allocate memory)"
         ),
         "out_of_memory",
     ),
