@@ -20,6 +20,7 @@ COMMANDS = {
     "ops": ("ops", "Show the operations that a step may be, or one of them whole."),
     "schema": ("schema", "Print the JSON Schema of scenario files (or of --json)."),
     "new": ("new", "Write a commented scenario that passes, to start from."),
+    "bless": ("bless", "Fill in expected values, where reference and run agree on them."),
     "fmt": ("fmt", "Lay out scenario files; what they say never changes."),
     "explain": ("explain", "Explain a problem code or a diagnosis: why, an example, the fix."),
     "completion": ("completion", "Print the completion script of a shell."),

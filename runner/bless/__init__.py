@@ -1,0 +1,18 @@
+"""Bless: fill in what a file expects, from the reference where the run agrees with it.
+
+    text -> Draft (open places filled with stand-ins) -> answers of the reference -> edits
+         -> Proposal (the new text, proved without a run) -> confirmed by runs -> written
+
+Only values are blessed, never how a program ends: `outcome`, `blocked`, `diagnosis`, `dies` and
+`raises` are for the author to state. A program that hangs, crashes or raises without saying so is
+refused; one that says so, and does, keeps what holds until then.
+"""
+
+from __future__ import annotations
+
+from runner.bless.confirming import confirm
+from runner.bless.proposing import Proposal, propose
+from runner.bless.refusal import CODES, Refusal, RefusedError
+from runner.bless.writing import write
+
+__all__ = ["CODES", "Proposal", "Refusal", "RefusedError", "confirm", "propose", "write"]

@@ -1,0 +1,239 @@
+"""What bless restores is worth what was there: on the corpus, the same mutations are caught.
+
+Of every corpus file the values that it expects are taken away, and blessed again. Then the file
+must catch what it caught before: a run in which one rank holds something else after one step (the
+prediction stands in for the run, and the reference's own opinion is switched off, so that the
+expectations alone can notice), and a wrong number in an expectation.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from judging import at_step
+
+from runner.bless import RefusedError, confirm, propose
+from runner.bless.places import places, values_of
+from runner.execution import Launcher, LaunchOptions
+from runner.language.loading import load_content
+from runner.language.splice import Edit, Span, spans, splice
+from runner.pipeline import analyse
+from runner.plan import plan
+from runner.reference import simulate
+from runner.verdict import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runner.scenario import Scenario
+    from runner.trace import Event, Trace
+
+CORPUS = Path(__file__).parents[1] / "scenarios"
+FILES = sorted(path.relative_to(CORPUS) for path in CORPUS.rglob("*.yaml"))
+#: runs that went wrong in one value, for each file
+CORRUPTED = 6
+WRONG_NUMBERS = 150
+RUN = 8
+
+#: files whose one text serves cases with different values; that takes an expression, and an author
+FOR_AN_AUTHOR = {
+    Path("collectives/all_reduce_any_world.yaml"): "cases_differ",
+    Path("language/parameters.yaml"): "cases_differ",
+}
+
+
+def stripped(text: str) -> str:
+    """Take away every value that the file expects, of which only the name remains."""
+    edits = []
+    for place in places(spans(text)):
+        for key, value in values_of(place):
+            start = text.index(":", key.end) + 1
+            assert place.expect is not None
+            room = " " if place.expect.flow else ""
+            edits.append(Edit(start=start, end=max(start, value.end), text=room))
+    return splice(text, edits)
+
+
+def names(text: str) -> list[list[str]]:
+    return [[key.text for key, _ in values_of(place)] for place in places(spans(text))]
+
+
+STRIPPED = {
+    path: text
+    for path in FILES
+    if (text := stripped(whole := (CORPUS / path).read_text(encoding="utf-8"))) != whole
+}
+RESTORED = [path for path in STRIPPED if path not in FOR_AN_AUTHOR]
+
+
+@cache
+def blessed(path: Path) -> str:
+    proposal = propose(CORPUS / path, STRIPPED[path].encode())
+    assert proposal is not None
+    return proposal.after
+
+
+def cases(path: Path, text: str) -> tuple[Scenario, ...]:
+    return load_content(CORPUS / path, text.encode())
+
+
+def test_the_corpus_expects_much() -> None:
+    assert len(STRIPPED) > 200
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_a_right_file_is_left_as_it_is(path: Path) -> None:
+    content = (CORPUS / path).read_bytes()
+    proposal = propose(CORPUS / path, content)
+    assert proposal is None or proposal.after.encode() == content
+
+
+@pytest.mark.parametrize(("path", "code"), FOR_AN_AUTHOR.items(), ids=str)
+def test_what_takes_an_expression_is_refused(path: Path, code: str) -> None:
+    with pytest.raises(RefusedError) as caught:
+        propose(CORPUS / path, STRIPPED[path].encode())
+    assert [refusal.code for refusal in caught.value.refusals] == [code]
+
+
+@pytest.mark.parametrize("path", RESTORED, ids=str)
+def test_blessing_restores_every_expectation_and_nothing_else(path: Path) -> None:
+    after = blessed(path)
+    assert names(after) == names((CORPUS / path).read_text(encoding="utf-8"))
+    assert stripped(after) == STRIPPED[path]
+    again = propose(CORPUS / path, after.encode())
+    assert again is not None
+    assert not again.changes
+
+
+# ---------------------------------------------------------------------------- a run goes wrong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spot:
+    """One value that one rank holds after one step."""
+
+    rank: int
+    event: Event
+    name: str
+
+    def corrupt(self, run: Trace) -> Trace:
+        """Return the run with another value there."""
+        value = other(self.event.writes[self.name])
+        return at_step(self.event.index, self.rank, lambda event: self._changed(event, value))(run)
+
+    def _changed(self, event: Event, value: Any) -> Event:  # noqa: ANN401
+        if event.iteration != self.event.iteration or self.name not in event.writes:
+            return event
+        return replace(event, writes={**event.writes, self.name: value})
+
+
+def other(value: Any) -> Any:  # noqa: ANN401 -- an array, or a list of arrays
+    if isinstance(value, list):
+        return [other(item) for item in value]
+    array = np.asarray(value)
+    return ~array if array.dtype == bool else (array + array.dtype.type(1)) * array.dtype.type(2)
+
+
+def is_numbers(value: Any) -> bool:  # noqa: ANN401
+    if isinstance(value, list):
+        return bool(value) and all(is_numbers(item) for item in value)
+    return isinstance(value, np.ndarray) and value.size > 0
+
+
+def spots(predicted: Trace) -> Iterator[Spot]:
+    for rank in predicted.ranks:
+        for event in rank.events:
+            for name, value in event.writes.items():
+                if is_numbers(value):
+                    yield Spot(rank=rank.rank, event=event, name=name)
+
+
+def catches(scenario: Scenario, run: Trace) -> bool:
+    """Whether the author's expectations alone notice something."""
+    predicted = simulate(plan(scenario))
+    return judge(scenario, predicted, run, "stand_in", reference=False).status == "FAILED"
+
+
+@pytest.mark.parametrize("path", RESTORED, ids=str)
+def test_blessed_expectations_catch_the_same_runs(path: Path) -> None:
+    chance = random.Random(str(path))  # noqa: S311 -- a sample, no secret
+    written = cases(path, (CORPUS / path).read_text(encoding="utf-8"))
+    for mine, theirs in zip(written, cases(path, blessed(path)), strict=True):
+        predicted = simulate(plan(mine))
+        run = replace(predicted, backend="stand_in", diagnoses=(), waits=(), open=())
+        if catches(mine, run):
+            continue  # a backend deviates from it, which the prediction does not
+        assert not catches(theirs, run)
+        found = list(spots(predicted))
+        for spot in chance.sample(found, min(CORRUPTED, len(found))):
+            corrupted = spot.corrupt(run)
+            if catches(mine, corrupted):
+                assert catches(theirs, corrupted), f"{spot.name} on rank {spot.rank}"
+
+
+def test_the_expectations_of_the_corpus_catch_much() -> None:
+    caught = tried = 0
+    for path in RESTORED[::5]:
+        (scenario, *_) = cases(path, blessed(path))
+        predicted = simulate(plan(scenario))
+        run = replace(predicted, backend="stand_in", diagnoses=(), waits=(), open=())
+        for spot in list(spots(predicted))[:3]:
+            tried += 1
+            caught += catches(scenario, spot.corrupt(run))
+    assert caught > tried / 2 > 20
+
+
+# ---------------------------------------------------------------------------- a number is wrong
+
+
+def numbers(span: Span) -> Iterator[Span]:
+    if span.kind == "scalar" and span.plain and span.text.lstrip("-").isdigit():
+        yield span
+    for child in span.children():
+        yield from numbers(child)
+
+
+def stated_numbers(path: Path) -> list[tuple[Path, Span, str]]:
+    text = blessed(path)
+    return [
+        (path, number, key.text)
+        for place in places(spans(text))
+        for key, value in values_of(place)
+        for number in numbers(value)
+    ]
+
+
+def wrong(number: str) -> str:
+    """Return another number, which no dtype rounds to the same; 0 and 1 change places."""
+    value = int(number)
+    return str(1 - value) if value in {0, 1} else str(3 * value + 1)
+
+
+def test_a_wrong_number_in_a_blessed_file_is_caught() -> None:
+    everything = [found for path in RESTORED for found in stated_numbers(path)]
+    assert len(everything) > 5 * WRONG_NUMBERS
+    chance = random.Random(4)  # noqa: S311 -- a sample, no secret
+    for path, number, name in chance.sample(everything, WRONG_NUMBERS):
+        edit = Edit(start=number.start, end=number.end, text=wrong(number.text))
+        text = splice(blessed(path), [edit])
+        statuses = {analyse(scenario).verdict.status for scenario in cases(path, text)}
+        assert "FAILED" in statuses, f"{path}:{number.line} {name}"
+
+
+# ---------------------------------------------------------------------------- real processes
+
+
+@pytest.mark.torch
+def test_gloo_confirms_what_is_blessed() -> None:
+    chance = random.Random(6)  # noqa: S311 -- a sample, no secret
+    with Launcher(LaunchOptions(backend="gloo")) as launcher:
+        for path in chance.sample(RESTORED, RUN):
+            proposal = propose(CORPUS / path, STRIPPED[path].encode())
+            assert proposal is not None
+            confirm(proposal, launcher)
