@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.execution import Launcher, LaunchOptions
+from runner.language import load
+from runner.pipeline import analyse, execute
 from runner.problems import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -30,6 +34,14 @@ def make(store, rank, size, timeout):
 
 dist.Backend.register_backend("borrowed", make, devices=["cpu"])
 """
+
+
+def skip_with_a_gpu() -> None:
+    """Skip what is about machines without CUDA."""
+    import torch  # noqa: PLC0415 -- only to know whether this machine has what is refused
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
 
 
 @pytest.fixture
@@ -66,10 +78,7 @@ def test_a_plugin_that_cannot_be_imported_is_named(analysed: Callable[[str], Ana
 
 
 def test_nccl_without_a_gpu_is_refused(analysed: Callable[[str], Analysed]) -> None:
-    import torch  # noqa: PLC0415 -- only to know whether this machine has what is refused
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
+    skip_with_a_gpu()
     with (
         Launcher(LaunchOptions(backend="nccl")) as launcher,
         pytest.raises(LaunchError, match="--backend gloo"),
@@ -90,3 +99,63 @@ def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], Analysed]
         pytest.raises(LaunchError, match="--max-ranks"),
     ):
         analysed(SUM).run_on(launcher)
+
+
+def test_torchs_long_spelling_runs_and_takes_the_section_of_its_backend(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    with Launcher(LaunchOptions(backend="cpu:gloo")) as launcher:
+        trace = analysed(SUM).run_on(launcher)
+    assert trace.backend == "gloo"
+    assert trace.environment["backend"] == "cpu:gloo"
+    assert trace.ranks[1].events[0].writes["x"].tolist() == [2]
+
+
+def test_a_scenario_for_mixed_backends_runs_on_the_part_that_the_machine_has(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    skip_with_a_gpu()
+    with Launcher(LaunchOptions(backend="auto")) as launcher:
+        trace = analysed("backends: [cpu:gloo,cuda:nccl]\n" + SUM).run_on(launcher)
+    assert trace.environment["backend"] == "cpu:gloo"
+    assert trace.outcome == "completes"
+
+
+def test_a_group_has_a_backend_of_its_own(analysed: Callable[[str], Analysed]) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+groups: {pair: {ranks: [0, 1], backend: "cpu:gloo"}}
+steps: [{all_reduce: {tensor: x, group: pair}}]
+"""
+    with Launcher(LaunchOptions(backend="cpu:gloo")) as launcher:
+        trace = analysed(text).run_on(launcher)
+    assert trace.ranks[0].events[0].writes["x"].tolist() == [2]
+
+
+def test_a_group_on_nccl_is_unsupported_where_torch_has_none(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    skip_with_a_gpu()
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        "world_size: 2\ntensors: {x: [1]}\ngroups: {pair: {ranks: [0, 1], backend: nccl}}\n"
+        "steps: [{all_reduce: {tensor: x, group: pair}}]\n",
+        encoding="utf-8",
+    )
+    (scenario,) = load(path)
+    verdict = execute(analyse(scenario), launcher).verdict
+    assert verdict.status == "UNSUPPORTED"
+    assert "NCCL" in str(verdict.reason)
+
+
+def test_the_command_line_says_one_paragraph_where_there_is_no_gpu(tmp_path: Path) -> None:
+    skip_with_a_gpu()
+    path = tmp_path / "sum.yaml"
+    path.write_text(SUM, encoding="utf-8")
+    command = [sys.executable, "-m", "runner.cli", "run", "--backend", "nccl", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    said = done.stdout + done.stderr
+    assert said.count("Install a CUDA build of torch, or run with --backend gloo.") == 1
+    assert "Traceback" not in said
