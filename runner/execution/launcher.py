@@ -112,6 +112,16 @@ class Launcher:
             os.close(self._lifeline)
         os.close(self._stderr)
 
+    def abandon(self) -> None:
+        """End what runs now, from another thread: its `run` raises LaunchError.
+
+        The next run gets processes anew.
+        """
+        host = self._host
+        if host is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(host.pid, signal.SIGKILL)
+
     def _said(self) -> str:
         size = os.fstat(self._stderr).st_size
         tail = os.pread(self._stderr, 2000, max(0, size - 2000)).decode(errors="replace")

@@ -1,0 +1,56 @@
+"""`scenario run --watch`: the same scenarios, run again whenever a file of theirs is saved."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from runner.commands.options import selection_of
+from runner.report.formats import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from runner.execution import Launcher
+
+INTERRUPTED = 130
+
+#: options of `run` that mean a run that ends: parameter -> how it is written
+_ENDING = {kind.parameter: kind.option for kind in FORMATS} | {
+    "shard": "--shard",
+    "seed": "--shuffle",
+    "last_failed": "--last-failed",
+    "failed_first": "--failed-first",
+    "repeat": "--repeat",
+    "durations": "--durations",
+    "github": "--github",
+}
+
+
+def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoReturn:
+    """Watch what the options select until Ctrl-C; leaves with exit code 130."""
+    for name, option in _ENDING.items():
+        context = click.get_current_context()
+        given = context.get_parameter_source(name)
+        if given is not None and given is not click.core.ParameterSource.DEFAULT:
+            message = f"{option} is for a run that ends; it cannot be given with --watch"
+            raise click.UsageError(message, context)
+    from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- rich costs 60 ms
+    from runner.watching.loop import Watch  # noqa: PLC0415 -- only where it is asked for
+    from runner.watching.screen import Screen  # noqa: PLC0415 -- the same
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    screen = Screen(TerminalReport(sys.stdout, verbose=options["verbose"]))
+    started = nullcontext() if options["dry_run"] else launch()
+    try:
+        with started as launcher:
+            Watch(
+                selection_of(options), screen, launcher, stop_at_failure=options["exitfirst"]
+            ).run()
+    except KeyboardInterrupt:
+        screen.stopped()
+    sys.exit(INTERRUPTED)
