@@ -121,6 +121,7 @@ class Outcome:
 
     `cases` is how many were to be judged: with fewer results it was interrupted, or stopped at the
     first failure. `selected` counts the cases of all shards together; `notes` are for a person.
+    `release` is the version of this program where the outcome was read back from a file.
     """
 
     results: tuple[Result, ...]
@@ -132,6 +133,7 @@ class Outcome:
     seed: int | None = None
     repeat: int = 1
     notes: tuple[str, ...] = ()
+    release: str = ""
 
     @property
     def exit_code(self) -> int:

@@ -45,8 +45,8 @@ def arranged(
         notes.append(f"in the order of --shuffle {selection.seed}")
         kept = shuffled(kept, selection.seed)
     if selection.only_failed or selection.failed_first:
-        failed = [scenario for scenario in kept if key_of(scenario) in selection.failed]
-        others = [scenario for scenario in kept if key_of(scenario) not in selection.failed]
+        failed = [scenario for scenario in kept if _failed(scenario, selection)]
+        others = [scenario for scenario in kept if not _failed(scenario, selection)]
         if not failed:
             notes.append(_no_failures(selection))
         elif selection.only_failed:
@@ -61,6 +61,12 @@ def _no_failures(selection: Selection) -> str:
         return "nothing is known to have failed: all are run"
     count = len(selection.failed)
     return f"the last failures ({count}) are none of the selected cases: all of these are run"
+
+
+def _failed(scenario: Scenario, selection: Selection) -> bool:
+    """Return whether a case failed, or its whole file was invalid."""
+    path, case = key_of(scenario)
+    return not {(path, case), (path, "")}.isdisjoint(selection.failed)
 
 
 def key_of(scenario: Scenario) -> Key:

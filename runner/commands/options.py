@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from runner.commands.grouping import BOUNDS, REPORTS, WHICH, option
 from runner.language.limits import Limits
 from runner.problems import LaunchError, ScenarioError
 from runner.report.formats import FORMATS
@@ -19,7 +20,7 @@ from runner.report.several import Reports
 from runner.report.target import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import FrameType
 
     from runner.pipeline import Outcome, Selection
@@ -31,6 +32,9 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 INVALID_EXIT = 2
 INCONCLUSIVE_EXIT = 3
+
+#: the report that shows the values at the lines that the command line names
+STEP_VALUES = "the values at a line"
 
 _NAME = re.compile(r"[^\W\d]\w*")
 
@@ -52,67 +56,94 @@ def selecting(command: F) -> F:
     for bound in reversed(fields(Limits)):
         flag = str(bound.metadata["flag"])
         counts = str(bound.metadata["counts"])
-        command = click.option(
+        command = option(
+            BOUNDS,
             flag,
             type=click.IntRange(min=1),
             default=bound.default,
             show_default=True,
             metavar="N",
-            help=f"Bound: {counts}.",
+            help=f"{counts[:1].upper()}{counts[1:]}.",
         )(command)
-    command = click.option(
-        "--set",
-        "sets",
-        multiple=True,
-        callback=_pairs,
-        metavar="K=V",
-        help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
-    )(command)
-    command = click.option(
-        "--tag", "tags", multiple=True, metavar="TAG", help="Only cases with this tag. Repeatable."
-    )(command)
-    command = click.option(
-        "-k",
-        "keyword",
-        metavar="EXPR",
-        help="Only cases whose path or name holds these words; `and`, `or`, `not` as in pytest.",
-    )(command)
+    for add in (
+        option(
+            WHICH,
+            "--set",
+            "sets",
+            multiple=True,
+            callback=_pairs,
+            metavar="K=V",
+            help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "--tag",
+            "tags",
+            multiple=True,
+            metavar="TAG",
+            help="Only cases with this tag. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "-k",
+            "keyword",
+            metavar="EXPR",
+            help="Only cases whose path or name holds these words; `and`, `or`, `not` as in "
+            "pytest.",
+        ),
+    ):
+        command = add(command)
     return click.argument("paths", nargs=-1, required=True, type=click.Path())(command)
 
 
 def reporting(command: F) -> F:
     """Add the options that choose reports."""
-    for kind in reversed(FORMATS):
-        command = click.option(
-            kind.option,
-            kind.parameter,
-            type=click.Path(dir_okay=False, allow_dash=True),
-            metavar="FILE",
-            help=kind.help,
-        )(command)
-    for option in (
-        click.option(
-            "--github/--no-github",
-            default=None,
-            help="Annotate the YAML lines in GitHub Actions, and write the job's summary "
-            "(by itself where GITHUB_ACTIONS=true).",
-        ),
-        click.option(
-            "--durations",
-            type=click.IntRange(min=0),
-            default=0,
-            metavar="N",
-            help="Show the N slowest cases.",
-        ),
-        click.option(
-            "-v",
-            "--verbose",
-            is_flag=True,
-            help="Show every case, with prediction, observation and explanation.",
-        ),
-    ):
-        command = option(command)
-    return command
+    return reporting_as(FORMATS)(command)
+
+
+def reporting_as(kinds: Sequence[Format]) -> Callable[[F], F]:
+    """Return what adds the options of some kinds of reports."""
+
+    def added(command: F) -> F:
+        for add in (
+            option(
+                REPORTS,
+                "--github/--no-github",
+                default=None,
+                help="Annotate YAML lines in GitHub Actions and write the job's summary; by "
+                "itself where GITHUB_ACTIONS=true.",
+            ),
+            *(
+                option(
+                    REPORTS,
+                    kind.option,
+                    kind.parameter,
+                    type=click.Path(dir_okay=False, allow_dash=True),
+                    metavar="FILE",
+                    help=kind.help,
+                )
+                for kind in reversed(kinds)
+            ),
+            option(
+                REPORTS,
+                "--durations",
+                type=click.IntRange(min=0),
+                default=0,
+                metavar="N",
+                help="Show the N slowest cases.",
+            ),
+            option(
+                REPORTS,
+                "-v",
+                "--verbose",
+                is_flag=True,
+                help="Show every case, with prediction, observation and explanation.",
+            ),
+        ):
+            command = add(command)
+        return command
+
+    return added
 
 
 def selection_of(options: Mapping[str, Any]) -> Selection:
@@ -125,6 +156,11 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         tags=tuple(options["tags"]),
         sets=options["sets"],
         limits=limits_of(options),
+        seed=options.get("seed"),
+        shard=options.get("shard"),
+        failed=options.get("failed", frozenset()),
+        only_failed=options.get("last_failed", False),
+        failed_first=options.get("failed_first", False),
     )
 
 
@@ -133,20 +169,29 @@ def limits_of(options: Mapping[str, Any]) -> Limits:
     return Limits(**{each.name: options[each.name] for each in fields(Limits)})
 
 
-def reported(options: Mapping[str, Any], conduct: Callable[[Reports], Outcome]) -> NoReturn:
+def reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None = None,
+    quiet: bool = False,
+) -> NoReturn:
     """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
 
     A report that cannot be written is told before anything runs; what ends the run early (a command
-    line that makes no sense, an environment that starts nothing) leaves no report behind.
+    line that makes no sense, an environment that starts nothing) leaves no report behind. `keepers`
+    are told as well and write no report; `quiet` leaves passes out of what people read.
     """
     if threading.current_thread() is threading.main_thread():  # under torchrun it is not
         signal.signal(signal.SIGTERM, _interrupt)
-    terminal = _terminal(options)
+    terminal = _terminal(options, quiet=quiet)
+    others = {**_beside(options, terminal), **(keepers or {})}
     try:
-        with Reports(terminal, _beside(options, terminal)).open(_wanted(options)) as reports:
+        with Reports(terminal, others).open(_wanted(options)) as reports:
+            reports.traces = reports.traces or STEP_VALUES in others
             outcome = conduct(reports)
             reports.end(outcome)
-            failures = reports.failures
+            failures, lost = reports.failures, reports.lost
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
@@ -157,32 +202,46 @@ def reported(options: Mapping[str, Any], conduct: Callable[[Reports], Outcome]) 
         terminal.close()
     for failure in failures:
         click.echo(failure, err=True)
-    sys.exit(max(outcome.exit_code, INVALID_EXIT) if failures else outcome.exit_code)
+    sys.exit(max(outcome.exit_code, INVALID_EXIT) if lost else outcome.exit_code)
 
 
 def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
-    return [(kind, options[kind.parameter]) for kind in FORMATS if options[kind.parameter]]
+    chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
+    return [(kind, path) for kind, path in chosen if path]
 
 
-def _terminal(options: Mapping[str, Any]) -> TerminalReport:
+def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
     """Return the report for people: on standard output, unless another one goes there."""
     from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- rich costs 60 ms
 
     taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
     file = sys.stderr if taken else sys.stdout
-    return TerminalReport(file, verbose=options["verbose"], durations=options["durations"])
+    return TerminalReport(
+        file, verbose=options["verbose"], durations=options["durations"], quiet=quiet
+    )
 
 
 def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
     """Return the reports that go where the one for people goes."""
+    from runner.places import place_of  # noqa: PLC0415 -- imports the language
+
+    found: dict[str, Report] = {}
+    lines: dict[str, list[int]] = {}
+    for place in map(place_of, options.get("paths", ())):
+        if place.line is not None:
+            lines.setdefault(place.path, []).append(place.line)
+    if lines:
+        from runner.report.step_values import StepValues  # noqa: PLC0415 -- where a line is named
+
+        found[STEP_VALUES] = StepValues(terminal.print, lines)
     wanted = options["github"]
     if wanted is None:
         wanted = os.environ.get("GITHUB_ACTIONS") == "true"
-    if not wanted:
-        return {}
-    from runner.report.github import GithubReport  # noqa: PLC0415 -- only in GitHub Actions
+    if wanted:
+        from runner.report.github import GithubReport  # noqa: PLC0415 -- only in GitHub Actions
 
-    return {"--github": GithubReport(terminal.console.file, os.environ)}
+        found["--github"] = GithubReport(terminal.console.file, os.environ)
+    return found
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from runner.commands.arranging import arranging, remembered, remembering
+from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import reported, reporting, selecting, selection_of
 
 if TYPE_CHECKING:
@@ -19,11 +21,15 @@ if TYPE_CHECKING:
 
 def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
     """Add the options that choose how scenarios are executed."""
-    for option in (
-        click.option(
-            "--share-gpu", is_flag=True, help="Let several NCCL ranks share one GPU (NCCL 2.30)."
+    for add in (
+        option(
+            HOW,
+            "--share-gpu",
+            is_flag=True,
+            help="Let several NCCL ranks share one GPU (NCCL 2.30).",
         ),
-        click.option(
+        option(
+            HOW,
             "--confirm",
             type=click.Choice(["prediction", "timeout"]),
             default="prediction",
@@ -31,46 +37,66 @@ def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are un
             help="How a predicted deadlock is confirmed: at once, when every rank stands where it "
             "must, or by the backend's own timeout.",
         ),
-        click.option(
-            "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
+        option(
+            HOW,
+            "--isolate",
+            is_flag=True,
+            help="Give each scenario fresh processes of its own.",
         ),
-        click.option(
+        option(
+            HOW,
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),
-        click.option(
+        option(
+            HOW,
             "--plugin",
             "plugins",
             multiple=True,
             metavar="MODULE",
             help="Import this module in every worker first; it may register a backend. Repeatable.",
         ),
-        click.option(
+        option(
+            HOW,
             "--backend",
             default="auto",
             show_default=True,
             metavar="NAME",
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),
-        click.option("-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
-        click.option("--dry-run", is_flag=True, help="Analyse only; start no process."),
+        option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
+        option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
     ):
-        command = option(command)
+        command = add(command)
     return command
 
 
-@click.command("run")
+@click.command("run", cls=GroupedCommand)
+@option(HOW, "--watch", is_flag=True, help="Stay, and run again what a save changes; Ctrl-C ends.")
 @selecting
+@remembering
+@arranging
 @launching
 @reporting
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
     """Check scenarios, run them on a real backend, and judge every rank.
 
-    PATHS are scenario files, or folders that hold some. With an invalid file nothing runs.
+    PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
+    (sum.yaml:42: the step there, whose values are shown). With an invalid file nothing runs.
     """
-    reported(options, lambda reports: conducted(options, reports, lambda: _launcher(options)))
+    if options["watch"]:
+        from runner.commands.watching import watch  # noqa: PLC0415 -- only where it is asked for
+
+        watch({**options, "failed": frozenset()}, lambda: _launcher(options))
+    failed, keepers = remembered(options)
+    options["failed"] = failed
+    reported(
+        options,
+        lambda reports: conducted(options, reports, lambda: _launcher(options)),
+        keepers=keepers,
+    )
 
 
 def conducted(
@@ -84,7 +110,13 @@ def conducted(
     selection = selection_of(options)
     if options["dry_run"]:
         return pipeline.check(selection, reports, traces=reports.traces)
-    return pipeline.run(selection, launch, reports, stop_at_failure=options["exitfirst"])
+    return pipeline.run(
+        selection,
+        launch,
+        reports,
+        stop_at_failure=options["exitfirst"],
+        repeat=options["repeat"],
+    )
 
 
 def _launcher(options: dict[str, Any]) -> Any:  # noqa: ANN401 -- runner.execution.Launcher

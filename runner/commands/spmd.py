@@ -6,12 +6,15 @@ from typing import Any
 
 import click
 
+from runner.commands.arranging import arranging
+from runner.commands.grouping import GroupedCommand
 from runner.commands.options import reported, reporting, selecting
 from runner.commands.run import conducted, launch_options, launching
 
 
-@click.command("runner.worker")
+@click.command("runner.worker", cls=GroupedCommand)
 @selecting
+@arranging
 @launching
 @reporting
 @click.pass_obj

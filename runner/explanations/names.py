@@ -246,6 +246,13 @@ NAMES: tuple[Explanation, ...] = (
         "install the version of scenario-runner that wrote it, or a newer one.",
     ),
     _problem(
+        "not_mergeable",
+        "Files of results do not belong together.",
+        "A case may be told of once, by one version on one backend, and no shard may be missing: a "
+        "whole that lacks a part must not pass.",
+        "give `scenario merge` the results of all shards of one run, or of runs of other files.",
+    ),
+    _problem(
         "report_unwritable",
         "A report cannot be written where the command line says.",
         "Every path is tried before anything runs, so that no result is lost at the end.",

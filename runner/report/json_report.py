@@ -70,7 +70,7 @@ class JsonLinesReport:
 def document(outcome: Outcome) -> dict[str, Any]:
     """Return the whole of the results as plain data."""
     return {
-        **_origin(DOCUMENT),
+        **_origin(DOCUMENT, outcome.release),
         **_summary(outcome),
         "results": [entry(result) for result in outcome.results],
     }
@@ -97,12 +97,16 @@ def place_of(result: Result) -> Mark | None:
     return next((mark for mark in marks if mark is not None), None)
 
 
-def _origin(kind: str) -> dict[str, Any]:
+def _origin(kind: str, release: str = "") -> dict[str, Any]:
+    tool = {"name": TOOL, "version": release or _release()}
+    return {"format": kind, "version": VERSION, "tool": tool}
+
+
+def _release() -> str:
     try:
-        release = version(TOOL)
+        return version(TOOL)
     except PackageNotFoundError:  # run from a folder, not installed
-        release = "unknown"
-    return {"format": kind, "version": VERSION, "tool": {"name": TOOL, "version": release}}
+        return "unknown"
 
 
 def _summary(outcome: Outcome) -> dict[str, Any]:

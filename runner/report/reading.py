@@ -113,6 +113,7 @@ def _outcome(document: Json) -> Outcome:
         seed=selection["seed"],
         repeat=selection["repeat"],
         notes=tuple(document["notes"]),
+        release=document["tool"]["version"],
     )
 
 

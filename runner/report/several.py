@@ -116,6 +116,11 @@ class Reports:
             if entry.failure is not None
         ]
 
+    @property
+    def lost(self) -> bool:
+        """Whether a report is missing that was asked for."""
+        return any(entry.failure and entry.target is not None for entry in self._entries)
+
     def close(self) -> None:
         """Discard what no end was reached for."""
         for entry in self._entries:

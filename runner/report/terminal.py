@@ -51,11 +51,17 @@ WORDS: dict[Status, str] = {
 class TerminalReport:
     """Listens to the pipeline and prints. Also a context manager: it ends the progress bar."""
 
-    def __init__(self, file: TextIO, *, verbose: bool = False, durations: int = 0) -> None:
-        """Print to `file`; `durations` is how many of the slowest cases the summary shows."""
+    def __init__(
+        self, file: TextIO, *, verbose: bool = False, durations: int = 0, quiet: bool = False
+    ) -> None:
+        """Print to `file`; `durations` is how many of the slowest cases the summary shows.
+
+        `quiet` leaves out what passed, as a terminal does.
+        """
         self.console = Console(file=file, highlight=False, soft_wrap=True, markup=False)
         self.verbose = verbose
         self.durations = durations
+        self.quiet = quiet
         self._progress: Progress | None = None
         self._task: TaskID | None = None
 
@@ -81,7 +87,7 @@ class TerminalReport:
 
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
-        quiet = self._progress is not None and not self.verbose
+        quiet = (self.quiet or self._progress is not None) and not self.verbose
         if not (quiet and result.verdict.status == "PASSED"):
             self.print([headline(result), *details(result)])
         if self.verbose:

@@ -189,6 +189,90 @@ def test_every_command_has_help(command: str) -> None:
     assert result.output.startswith("Usage:")
 
 
+MANY = "matrix: {n: [1, 2, 3, 4, 5, 6]}\n" + GOOD.replace("width, rank", "n, rank").replace(
+    "width, 3", "n, 3"
+)
+
+
+@pytest.fixture
+def many(folder: Path) -> None:
+    (folder / "many.yaml").write_text(MANY.replace("parameters: {width: 2}\n", ""), "utf-8")
+
+
+def cases(*arguments: str) -> list[str]:
+    """Return the cases that a dry run goes through, in order."""
+    result = called("run", "--dry-run", "--json", "-", *arguments)
+    assert result.exit_code == 0, result.output
+    return [entry["case"] for entry in json.loads(result.stdout)["results"]]
+
+
+@pytest.mark.usefixtures("many")
+def test_a_case_or_a_line_may_be_named() -> None:
+    assert cases("many.yaml::many[n=3]") == ["many[n=3]"]
+    assert len(cases("many.yaml:5")) == 6
+    result = called("check", "many.yaml::many[n=7]")
+    assert result.exit_code == 2
+    assert "did you mean many.yaml::many[n=" in result.output
+
+
+def test_the_values_at_a_line_are_shown() -> None:
+    for line in (5, 6):
+        output = called("check", f"good.yaml:{line}").output
+        assert "after good.yaml:5 each rank must hold, by the analysis:" in output
+        assert "rank 0: x = [3, 3]\n      rank 1: x = [3, 3]" in output
+    assert "good.yaml:1 is in no step" in called("check", "good.yaml:1").output
+
+
+@pytest.mark.usefixtures("many")
+def test_shards_are_disjoint_and_an_empty_one_passes() -> None:
+    found = [cases("many.yaml", "--shard", f"{number}/4") for number in (1, 2, 3, 4)]
+    assert sorted(case for part in found for case in part) == [f"many[n={n}]" for n in range(1, 7)]
+    result = called("run", "--dry-run", "good.yaml", "--shard", "2/2")
+    assert result.exit_code == 0
+    assert "shard 2/2 of 1 cases is empty" in result.output
+    assert called("run", "--dry-run", "good.yaml", "-k", "x and y", "--shard", "2/2").exit_code == 5
+
+
+@pytest.mark.usefixtures("many")
+def test_a_seed_is_printed_and_gives_the_same_order_again() -> None:
+    result = called("run", "--dry-run", "many.yaml", "--shuffle", "random", "--json", "r.json")
+    seed = json.loads(Path("r.json").read_text(encoding="utf-8"))["selection"]["seed"]
+    assert f"note: in the order of --shuffle {seed}" in result.output
+    order = cases("many.yaml", "--shuffle", str(seed))
+    assert order == cases("many.yaml", "--shuffle", str(seed))
+    orders = {tuple(cases("many.yaml", "--shuffle", str(seed))) for seed in range(4)}
+    assert len(orders) > 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--shard", "0/2"),
+        ("--shard", "3/2"),
+        ("--shard", "1"),
+        ("--shuffle", "x"),
+        ("--repeat", "0"),
+        ("--lf", "--no-cache"),
+    ],
+)
+def test_a_part_or_an_order_that_makes_no_sense_exits_2(arguments: tuple[str, ...]) -> None:
+    result = called("run", "--dry-run", "good.yaml", *arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+def test_help_stands_in_groups() -> None:
+    output = called("run", "--help").output
+    titles = [line for line in output.splitlines() if line.endswith(":") and line[0] != " "]
+    assert [title.split(" ")[0] for title in titles] == [
+        "Which",
+        "How",
+        "Reports",
+        "Bounds",
+        "Other:",
+    ]
+
+
 def imported(*arguments: str) -> set[str]:
     """Return the modules that a fresh process imports for a command line."""
     code = (

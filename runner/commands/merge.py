@@ -1,0 +1,53 @@
+"""`scenario merge`: the results of shards, or of several runs, as one; its exit code is theirs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.commands.grouping import GroupedCommand
+from runner.commands.options import reported, reporting_as
+from runner.problems import Problem, ScenarioError
+from runner.report.formats import FORMATS
+
+if TYPE_CHECKING:
+    from runner.report.several import Reports
+    from runner.results import Outcome
+
+
+@click.command("merge", cls=GroupedCommand)
+@click.argument("results", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@reporting_as([kind for kind in FORMATS if not kind.traces])
+def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
+    """Join the results of several runs: the shards of one, or runs of different files.
+
+    RESULTS are files that `scenario run` wrote with --json or --jsonl. A case that is in two of
+    them, results of different versions or backends, and a shard that is missing are errors. What
+    did not pass is shown once more; the exit code is what the whole run's would have been.
+    """
+    reported(options, lambda reports: _joined(options["results"], reports), quiet=True)
+
+
+def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:
+    from runner.merging import merged  # noqa: PLC0415 -- after the command line is parsed
+    from runner.report.reading import results_of  # noqa: PLC0415 -- the same
+
+    problems: list[Problem] = []
+    outcomes: dict[str, Outcome] = {}
+    for path in paths:
+        if path in outcomes:
+            message = f"{path} is named twice"
+            problems.append(Problem(code="not_mergeable", message=message))
+            continue
+        try:
+            outcomes[path] = results_of(path)
+        except ScenarioError as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioError(problems)
+    outcome = merged(outcomes)
+    reports.begin(len(outcome.results))
+    for result in outcome.results:
+        reports.finish(result)
+    return outcome
