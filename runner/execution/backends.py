@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from runner.execution import nccl
 from runner.problems import LaunchError, UnsupportedError
+from runner.traits import traits_of
 
 if TYPE_CHECKING:
     from types import ModuleType
 
     from runner.execution.nccl import Sharing
     from runner.scenario import Scenario
-
-#: backends whose tensors live on a GPU where nothing else is said
-ON_CUDA = frozenset({"nccl"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +47,8 @@ def names(backend: str) -> tuple[str, ...]:
 def device_type(backend: str) -> str:
     """Return where the tensors of a scenario live: `cuda` if any part serves a GPU, else `cpu`."""
     split = parts(backend)
-    on_cuda = any(device == "cuda" or (not device and name in ON_CUDA) for device, name in split)
-    return "cuda" if on_cuda else "cpu"
+    devices = {device or traits_of(name).device for device, name in split}
+    return "cuda" if "cuda" in devices else "cpu"
 
 
 def carrier(backend: str) -> str:

@@ -1,0 +1,25 @@
+"""What backends make of what the semantics leave open."""
+
+from __future__ import annotations
+
+from runner.scenario import DIAGNOSES
+from runner.traits import GLOO, NCCL, TRAITS, traits_of
+
+
+def test_a_rendezvous_holds_every_message_and_a_buffer_the_large_ones() -> None:
+    assert not GLOO.may_leave_early(1)
+    assert NCCL.may_leave_early(NCCL.early_bytes)
+    assert NCCL.may_leave_early(4 << 20)
+    assert not NCCL.may_leave_early(NCCL.held_bytes + 1)
+
+
+def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:
+    assert all(traits.early_bytes <= traits.held_bytes for traits in TRAITS.values())
+
+
+def test_a_backend_that_nobody_described_is_taken_for_one_that_buffers_nothing() -> None:
+    assert traits_of("borrowed") is GLOO
+
+
+def test_what_a_buffer_opens_are_diagnoses() -> None:
+    assert NCCL.opened_by_buffering <= {*DIAGNOSES}
