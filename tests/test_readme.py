@@ -2,81 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pages import Block, blocks, noted, scenario, timeless, write_files
 
 import runner
 
 README = Path(__file__).parents[1] / "README.md"
 PACKAGE = Path(runner.__file__).parent
-BLOCK = re.compile(
-    r"(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<kind>\w+)\n(?P<body>.*?)```\n", re.DOTALL
-)
-SECONDS = re.compile(r"\d+(?:\.\d+)? (?:ms|s)\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
-    """One fenced block: its language, the comment above it, its text."""
-
-    kind: str
-    note: str
-    body: str
-
-
-BLOCKS = [
-    Block(kind=found["kind"], note=found["note"] or "", body=found["body"])
-    for found in BLOCK.finditer(README.read_text(encoding="utf-8"))
-]
+BLOCKS = blocks(README)
 SESSIONS = [block for block in BLOCKS if block.kind == "console"]
-
-
-def noted(prefix: str) -> dict[str, Block]:
-    """Return the blocks whose comment begins so, by the rest of the comment."""
-    notes = {block.note: block for block in BLOCKS if block.note.startswith(prefix)}
-    return {note.removeprefix(prefix).strip(): block for note, block in notes.items()}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, block in noted("file:").items():
-        (tmp_path / name).write_text(block.body, encoding="utf-8")
+    write_files(README, tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def timeless(text: str) -> str:
-    """Replace every duration, which no two runs share, and the blanks at line ends."""
-    lines = SECONDS.sub("N s", text).strip().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def scenario(
-    *arguments: str, folder: Path, path: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in `folder`; `path` holds another copy of the package."""
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "CI": "true"}
-    if path is not None:
-        environment["PYTHONPATH"] = str(path)
-    return subprocess.run(
-        [sys.executable, "-m", "runner.cli", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.torch
-@pytest.mark.parametrize("session", SESSIONS, ids=lambda block: block.body.splitlines()[0])
+@pytest.mark.parametrize("session", SESSIONS, ids=lambda block: block.about)
 def test_shown_output_is_real(session: Block, folder: Path) -> None:
     command, _, shown = session.body.partition("\n")
     assert command.startswith("$ scenario ")
@@ -84,10 +33,10 @@ def test_shown_output_is_real(session: Block, folder: Path) -> None:
     assert timeless(done.stdout + done.stderr) == timeless(shown)
 
 
-@pytest.mark.parametrize("name", sorted(noted("file:")))
+@pytest.mark.parametrize("name", sorted(noted(README, "file:")))
 def test_shown_scenarios_are_scenarios(name: str, folder: Path) -> None:
-    for scenario in runner.load(folder / name):
-        runner.simulate(runner.plan(scenario))
+    for case in runner.load(folder / name):
+        runner.simulate(runner.plan(case))
 
 
 @pytest.mark.usefixtures("folder")
@@ -101,7 +50,7 @@ def test_shown_python_prints_what_is_shown(capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.torch
 def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     """A copy of the package with the shown file and the shown line runs it on real Gloo."""
-    ((name, block),) = noted("operation:").items()
+    ((name, block),) = noted(README, "operation:").items()
     (change,) = (each.body for each in BLOCKS if each.note == "line")
     line = "".join(f"{each[1:]}\n" for each in change.splitlines() if each.startswith("+"))
     package = shutil.copytree(PACKAGE, tmp_path / "runner", ignore=shutil.ignore_patterns("*.pyc"))

@@ -1,0 +1,78 @@
+"""What a page of the documentation shows: its blocks, the files among them, the sessions to try."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_BLOCK = re.compile(
+    r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<kind>[{}\w]+)[^\n]*\n(?P<body>.*?)^```\n",
+    re.DOTALL | re.MULTILINE,
+)
+_SECONDS = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One fenced block: its language, the comment above it, its text."""
+
+    kind: str
+    note: str
+    body: str
+
+    @property
+    def about(self) -> str:
+        """The first line, short enough to name a test."""
+        return self.body.partition("\n")[0][:60]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page, in order."""
+    return [
+        Block(kind=found["kind"], note=found["note"] or "", body=found["body"])
+        for found in _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    ]
+
+
+def noted(page: Path, prefix: str) -> dict[str, Block]:
+    """Return the blocks whose comment begins so, by the rest of the comment."""
+    found = {block.note: block for block in blocks(page) if block.note.startswith(prefix)}
+    return {note.removeprefix(prefix).strip(): block for note, block in found.items()}
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """Write the files that a page shows into a folder."""
+    for name, block in noted(page, "file:").items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(block.body, encoding="utf-8")
+
+
+def timeless(text: str) -> str:
+    """Replace every duration, which no two runs share, and the blanks at line ends."""
+    lines = _SECONDS.sub("N s", text).strip().splitlines()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def scenario(
+    *arguments: str, folder: Path, path: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in `folder`; `path` holds another copy of the package."""
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "CI": "true"}
+    environment.pop("GITHUB_ACTIONS", None)
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    return subprocess.run(
+        [sys.executable, "-m", "runner.cli", *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,171 @@
+"""What the documentation shows is true: its scenarios, its output, its commands, its reference."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+import yaml
+from pages import Block, blocks, noted, scenario, timeless, write_files
+
+import runner
+from runner.cli import COMMANDS, cli
+from runner.explanations import EXPLANATIONS
+from runner.language.signatures import SIGNATURES
+from runner.operations import OPERATIONS
+from runner.scenario import DIAGNOSES, DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+pytest_plugins = ["pytester"]
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted(
+    page
+    for page in DOCS.rglob("*.md")
+    if page.parent.name != "decisions" and page.name not in {"nccl.md", "scoreboard.md"}
+)
+#: what a block of data must have above it: its use
+NOTES = re.compile(r"file: \S+|config|python|sketch")
+BLOCKS = [(page, block) for page in PAGES for block in blocks(page)]
+
+
+def name(value: object) -> str:
+    if isinstance(value, Path):
+        return value.stem
+    return value.about if isinstance(value, Block) else str(value)
+
+
+def of_kind(*kinds: str) -> list[tuple[Path, Block]]:
+    return [(page, block) for page, block in BLOCKS if block.kind in kinds]
+
+
+@pytest.fixture(scope="module")
+def filled() -> Callable[[str], str]:
+    """Return a page with what the code writes into it."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        import reference_pages  # noqa: PLC0415 -- it lies beside the pages
+    finally:
+        sys.path.remove(str(DOCS))
+    return lambda page: str(reference_pages.filled(page, (DOCS / page).read_text(encoding="utf-8")))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("page", "session"), of_kind("console"), ids=name)
+def test_shown_output_is_real(page: Path, session: Block, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    command, _, shown = session.body.partition("\n")
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    assert program == "scenario"
+    done = scenario(*arguments, folder=tmp_path)
+    assert timeless(done.stdout + done.stderr) == timeless(shown)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_shown_scenarios_are_scenarios_and_formatted(page: Path, tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    for file in noted(page, "file:"):
+        if file.endswith(".yaml"):
+            for case in runner.load(tmp_path / file):
+                runner.simulate(runner.plan(case))
+            done = scenario("fmt", "--check", file, folder=tmp_path)
+            assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(("page", "block"), of_kind("yaml", "json", "toml", "python"), ids=name)
+def test_every_block_of_code_says_what_it_is_and_can_be_read(page: Path, block: Block) -> None:
+    assert NOTES.fullmatch(block.note), f"{page.name} has a block that nobody tests"
+    match block.kind:
+        case "yaml":
+            assert yaml.safe_load(block.body)
+        case "json":
+            assert json.loads(block.body)
+        case "toml":
+            assert tomllib.loads(block.body)
+        case _:
+            compile(block.body, page.name, "exec")
+
+
+def test_shown_python_prints_what_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = DOCS / "reference" / "python.md"
+    write_files(page, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (python,) = (block for block in blocks(page) if block.note == "python")
+    (text,) = (block for block in blocks(page) if block.kind == "text")
+    exec(compile(python.body, page.name, "exec"), {})  # noqa: S102 -- the page's own words
+    assert capsys.readouterr().out.strip() == text.body.strip()
+
+
+@pytest.mark.torch
+def test_shown_tests_pass(pytester: pytest.Pytester) -> None:
+    write_files(DOCS / "how-to" / "pytest.md", pytester.path)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("page", "block"),
+    [each for each in BLOCKS if each[1].kind == "sh" or each[1].note == "config"],
+    ids=name,
+)
+def test_commands_and_options_that_are_named_exist(page: Path, block: Block) -> None:
+    for command, rest in re.findall(r"\bscenario ([a-z]+)\b(.*)", block.body):
+        found = cli.get_command(click.Context(cli), command)
+        assert found is not None, f"{page.name} names `scenario {command}`"
+        known = {option for param in found.params for option in param.opts}
+        assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= known, f"{page.name}: {rest}"
+
+
+def test_inline_commands_exist() -> None:
+    for page in PAGES:
+        prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        named = set(re.findall(r"`scenario ([a-z]+)\b", prose))
+        assert named <= set(COMMANDS), page.name
+
+
+def test_the_reference_has_every_operation_with_its_example(filled: Callable[[str], str]) -> None:
+    page = filled("reference/operations.md")
+    for operation in OPERATIONS:
+        assert f"(op-{operation.name})=" in page
+        assert operation.example.rstrip() in page
+        assert all(f"`{param.name}`" in page for param in operation.params)
+
+
+def test_the_reference_has_every_code(filled: Callable[[str], str]) -> None:
+    page = filled("reference/codes.md")
+    assert set(re.findall(r"^\(code-(\w+)\)=$", page, re.MULTILINE)) == set(EXPLANATIONS)
+
+
+def test_the_reference_has_every_command_and_option(filled: Callable[[str], str]) -> None:
+    page = filled("reference/cli.md")
+    for each in COMMANDS:
+        found = cli.get_command(click.Context(cli), each)
+        assert found is not None
+        assert f"(command-{each})=" in page
+        options = [param for param in found.params if isinstance(param, click.Option)]
+        assert all(param.opts[-1] in page for param in options if not param.hidden)
+
+
+def test_the_reference_of_the_language_has_every_word(filled: Callable[[str], str]) -> None:
+    page = filled("reference/language.md")
+    words = [*(f"code-{each}" for each in DIAGNOSES), *(f"`{each}`" for each in DTYPES)]
+    words += [each.usage for each in SIGNATURES.values()]
+    schema = json.loads((DOCS.parent / "schemas" / "scenario.schema.json").read_text("utf-8"))
+    words += [f"| `{key}` |" for key in schema["properties"]]
+    words += [f"| `{key}` |" for key in schema["$defs"]["final"]["properties"]]
+    assert [word for word in words if word not in page] == []
+
+
+def test_pages_name_a_part_that_exists(filled: Callable[[str], str]) -> None:
+    for page in PAGES:
+        assert "<!-- generated:" not in filled(str(page.relative_to(DOCS)))
