@@ -17,6 +17,7 @@ COMMANDS = {
     "run": ("run", "Check scenarios, run them on a real backend, and judge them."),
     "check": ("check", "Check scenarios and prove their expectations; start no process."),
     "merge": ("merge", "Join the results of shards, or of several runs."),
+    "show": ("show", "Draw a case as a space-time diagram, predicted or run."),
     "list": ("listing", "List the cases that a command line selects."),
     "ops": ("ops", "Show the operations that a step may be, or one of them whole."),
     "schema": ("schema", "Print the JSON Schema of scenario files (or of --json)."),

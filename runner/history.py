@@ -30,7 +30,7 @@ _WHOLE = ""
 _BAD = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
 
 #: what listens to every run to remember something of it: `module:Class`, made with the folder
-KEEPERS: tuple[str, ...] = ("runner.history:LastRun",)
+KEEPERS: tuple[str, ...] = ("runner.history:LastRun", "runner.report.latest:LatestRun")
 
 
 def folder_of(start: Path) -> Path:

@@ -6,6 +6,7 @@ no torch and no NumPy types, and can be written to JSON and read back.
 """
 
 from runner.timeline.build import timeline
+from runner.timeline.meetings import ends_of
 from runner.timeline.model import STUCK, At, Edge, Fault, Kind, Lane, Meeting, Span, Timeline
 from runner.timeline.stored import VERSION, TimelineError, from_json, packed, to_json, unpacked
 
@@ -21,6 +22,7 @@ __all__ = [
     "Span",
     "Timeline",
     "TimelineError",
+    "ends_of",
     "from_json",
     "packed",
     "timeline",

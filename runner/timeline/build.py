@@ -12,7 +12,7 @@ from runner.scenario import steps_of
 from runner.timeline.columns import columns_of
 from runner.timeline.handles import Handles
 from runner.timeline.meetings import Draft, group_of, settled
-from runner.timeline.model import Edge, Fault, Lane, Span, Timeline
+from runner.timeline.model import STUCK, Edge, Fault, Lane, Span, Timeline
 from runner.timeline.texts import Texts, shortened
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
         outcome=trace.outcome,
         lanes=lanes,
         meetings=tuple(meetings),
-        edges=tuple(_edges(lanes, predicted)),
+        edges=tuple(_edges(trace, predicted)),
         faults=tuple(_faults(predicted, places)),
         columns=max((own[-1] + 1 for own in columns if own), default=0),
         duration_s=round(trace.duration_s, 6),
@@ -189,6 +189,7 @@ def _meetings(
                 draft.spans.append((lane, position))
                 draft.labels[row.labels[position] or event.label] = None
                 draft.operations.add(place.operation)
+                draft.stuck = draft.stuck or event.state in STUCK
     order = {name: nth for nth, name in enumerate(drafts)}
     for row in rows:
         row.links = [tuple(sorted(links, key=order.__getitem__)) for links in row.links]
@@ -276,20 +277,19 @@ def _raised(failure: Failure | None) -> str | None:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def _edges(lanes: tuple[Lane, ...], predicted: Trace | None) -> Iterator[Edge]:
+def _edges(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
     """Yield who waits for whom, of the ranks that stand where the reference saw them stand."""
     if predicted is None:
         return
-    stands = {
-        lane.rank: lane.spans[-1].index for lane in lanes if lane.spans and lane.spans[-1].stuck
-    }
+    foreseen = {rank.rank: _stands(rank) for rank in predicted.ranks}
+    standing = {r.rank for r in trace.ranks if _stands(r) and _stands(r) == foreseen.get(r.rank)}
     told = {
         (wait.waiter, wait.peer, wait.index)
         for diagnosis in predicted.diagnoses
         for wait in diagnosis.waits
     }
     for wait in predicted.waits:
-        if stands.get(wait.waiter) == wait.index:
+        if wait.waiter in standing:
             yield Edge(
                 waiter=wait.waiter,
                 peer=wait.peer,
@@ -297,6 +297,12 @@ def _edges(lanes: tuple[Lane, ...], predicted: Trace | None) -> Iterator[Edge]:
                 cycle=(wait.waiter, wait.peer, wait.index) in told,
                 sure=wait.sure,
             )
+
+
+def _stands(rank: RankTrace) -> tuple[int, tuple[int, ...]] | None:
+    """Return the step in which a rank is left standing, if it is."""
+    last = rank.events[-1] if rank.events else None
+    return (last.index, last.iteration) if last is not None and last.state in STUCK else None
 
 
 def _faults(predicted: Trace | None, places: _Places) -> Iterator[Fault]:

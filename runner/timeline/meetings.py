@@ -21,7 +21,7 @@ _MESSAGE = re.compile(r"(?P<group>.*):(?P<from>\d+|any)>(?P<to>\d+)#(?P<tag>\d+)
 class Draft:
     """A meeting while its spans are collected, in order of lanes.
 
-    `labels` are those of the calls, `operations` theirs.
+    `labels` are those of the calls, `operations` theirs; `stuck` tells that one never returned.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Draft:
     spans: list[At] = field(default_factory=list)
     labels: dict[str, None] = field(default_factory=dict)
     operations: set[str | None] = field(default_factory=set)
+    stuck: bool = False
 
 
 def group_of(link: str) -> str | None:
@@ -38,6 +39,14 @@ def group_of(link: str) -> str | None:
         return found["group"]
     group, _, _ = link.rpartition(":")
     return None if group == "new_group" else group
+
+
+def ends_of(name: str) -> tuple[int | None, int] | None:
+    """Return sender (None: anyone) and receiver of the message of that name; None for others."""
+    found = _MESSAGE.fullmatch(name)
+    if found is None:
+        return None
+    return None if found["from"] == "any" else int(found["from"]), int(found["to"])
 
 
 def settled(
@@ -63,7 +72,8 @@ def settled(
     else:
         wanted = members.get(draft.name.rpartition(":")[0], ())
         missing = tuple(rank for rank in wanted if rank not in set(came))
-        both = len(draft.operations) == 1
+        # who creates groups with different members all come, and wait for ever
+        both = len(draft.operations) == 1 and not (draft.kind == "creation" and draft.stuck)
     return Meeting(
         name=draft.name,
         kind=draft.kind,

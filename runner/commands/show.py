@@ -1,0 +1,227 @@
+"""`scenario show`: a case as a space-time diagram in the terminal."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.commands.bounds import bounding, executing, launch_options
+from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
+from runner.problems import LaunchError, Problem, ScenarioError
+from runner.report.spacetime import Piece, Printer, View, picture
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from runner.report.spacetime import Line
+    from runner.results import Result
+    from runner.scenario import Scenario
+    from runner.timeline import Timeline
+
+NOTHING_EXIT = 5
+
+#: further cases that are named
+MOST_NAMES = 8
+
+
+def _ranks(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Read `0,3,8-11`."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            message = f"{text!r} names no ranks; ranks are written like 0,3,8-11"
+            raise click.BadParameter(message, ctx=ctx, param=param)
+        found += range(int(first), int(last if dash else first) + 1)
+    return tuple(found)
+
+
+def _steps(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[int | None, int | None] | None:
+    """Read `10:30`, `10:`, `:30` or `10`."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    ends = [part.strip() for part in (first, last if colon else first)]
+    if not any(ends) or not all(part.isdecimal() or not part for part in ends):
+        message = f"{text!r} names no steps; they are written like 10:30, 10: or :30"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return (int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None)
+
+
+@click.command("show")
+@click.argument("target", required=False, metavar="FILE[::CASE]")
+@click.option("--run", "runs", is_flag=True, help="Run it, and draw what was observed.")
+@click.option(
+    "--last",
+    is_flag=True,
+    help="Draw the latest run, what failed first; FILE[::CASE] then chooses by a part of the name.",
+)
+@click.option("--predicted", is_flag=True, help="With --last: draw the prediction of that run.")
+@click.option("--values", is_flag=True, help="Show what each step left in its tensors.")
+@click.option(
+    "--steps", callback=_steps, metavar="A:B", help="Draw only these steps, counted from 1."
+)
+@click.option("--ranks", callback=_ranks, metavar="LIST", help="Draw only these ranks: 0,3,8-11.")
+@click.option(
+    "--set", "sets", multiple=True, metavar="K=V", callback=_pairs, help="Replace a parameter."
+)
+@executing
+@bounding
+def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
+    """Draw a case as a space-time diagram: a lane a rank, time downwards, a row a step.
+
+    Without --run nothing runs: drawn is what the reference semantics predict. Of a file with
+    several cases the first is drawn, unless FILE::CASE names one.
+
+    \b
+      line  rank 0    rank 1    rank 2
+         4  ●━━━━━━━━━●━━━━━━━━━●  all_reduce     a collective, over its members
+         6  ●────────▶●         │  send / recv    a message; rank 2 takes no part
+         8  │         ✗╌╌╌╌╌╌╌╌▷?  send to 2      stuck: rank 2 never receives
+
+    Left stand lines of the file. What is wrong is explained below, and who waits for whom.
+
+    \b
+    Exit codes: 0 it is drawn, whatever the verdict; 2 a file or the command line is invalid; 3 the
+    environment could not run it; 5 there is no such case.
+    """  # noqa: D301 -- click wants the character itself
+    if options["last"] and options["runs"]:
+        message = "--last draws the latest run; --run makes a new one"
+        raise click.UsageError(message)
+    if options["target"] is None and not options["last"]:
+        message = "name a FILE to draw, or --last for the latest run"
+        raise click.UsageError(message)
+    printer = Printer(sys.stdout)
+    view = View(
+        width=printer.width,
+        values=options["values"],
+        ranks=options["ranks"],
+        steps=options["steps"],
+    )
+    try:
+        lines = _latest(options, view) if options["last"] else _drawn(options, view)
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(str(error), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    printer.print(lines)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Let SIGTERM end a run as Ctrl-C does: workers are ended."""
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _drawn(options: dict[str, Any], view: View) -> list[Line]:
+    """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
+    from runner.timeline import timeline  # noqa: PLC0415 -- NumPy only now
+
+    scenario, others = _chosen(options)
+    result = _result(options, scenario)
+    verdict = result.verdict
+    trace = verdict.observed or verdict.predicted
+    if trace is None:
+        if verdict.problems:
+            raise ScenarioError(verdict.problems)
+        raise LaunchError(verdict.reason or verdict.status)
+    lines = _pictured(timeline(scenario, trace, verdict.predicted), view)
+    if options["runs"] or verdict.status != "PASSED":
+        lines += [[], *_said(result)]
+    return lines + _also([f"{each.source.path}::{each.case}" for each in others])
+
+
+def _chosen(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
+    """Return the first case that is meant, and the others."""
+    from runner.pipeline import Selection, load_all  # noqa: PLC0415 -- imports the language
+
+    selection = Selection(
+        paths=(options["target"],), sets=options["sets"], limits=limits_of(options)
+    )
+    loaded = load_all(selection)
+    problems = [problem for result in loaded.invalid for problem in result.verdict.problems]
+    if problems:
+        raise ScenarioError(problems)
+    if not loaded.scenarios:
+        click.echo("nothing was selected", err=True)
+        sys.exit(NOTHING_EXIT)
+    first, *others = loaded.scenarios
+    return first, others
+
+
+def _result(options: dict[str, Any], scenario: Scenario) -> Result:
+    """Return what comes of a case, analysed or run, with its traces."""
+    from runner.pipeline import analyse, execute, result_of  # noqa: PLC0415 -- as above
+
+    analysis = analyse(scenario, limits_of(options))
+    if not options["runs"]:
+        return result_of(analysis)
+    from runner.execution import Launcher  # noqa: PLC0415 -- only where it runs
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, _interrupt)
+    with Launcher(launch_options(options)) as executor:
+        return execute(analysis, executor)
+
+
+def _latest(options: dict[str, Any], view: View) -> list[Line]:
+    """Return the picture of a case of the latest run. Raises ScenarioError."""
+    from runner.history import folder_of  # noqa: PLC0415 -- after the command line is parsed
+    from runner.report.latest import latest  # noqa: PLC0415 -- the same
+
+    kept, names = latest(folder_of(Path.cwd()), options["target"] or "")
+    if kept is None:
+        click.echo(f"of the latest run no case {options['target']} is kept", err=True)
+        also = _also([f"{status:<12} {name}" for name, status in names.items()])
+        Printer(sys.stderr).print(also[1:])
+        sys.exit(NOTHING_EXIT)
+    found = kept.predicted if options["predicted"] else kept.observed or kept.predicted
+    if found is None:
+        click.echo(f"{kept.name} is {kept.status}: it was not analysed", err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    said = [Piece(f"{kept.status} in the latest run", "dim")]
+    others = [f"{status:<12} {name}" for name, status in names.items() if name != kept.name]
+    return [*_pictured(found, view), [], said, *_also([] if options["target"] else others)]
+
+
+# ---------------------------------------------------------------------------- lines
+
+
+def _pictured(timeline: Timeline, view: View) -> list[Line]:
+    """Return the picture. Raises ScenarioError for ranks that are not there."""
+    world = [lane.rank for lane in timeline.lanes]
+    strange = [rank for rank in view.ranks or () if rank not in world]
+    if strange:
+        message = f"--ranks: there is no rank {strange[0]}, the world has ranks 0 to {world[-1]}"
+        raise ScenarioError([Problem(code="bad_option", message=message)])
+    return picture(timeline, view)
+
+
+def _said(result: Result) -> list[Line]:
+    """Return the verdict, and in short what speaks against it."""
+    from runner.report.prose import headline  # noqa: PLC0415 -- only where it is said
+
+    verdict = result.verdict
+    lines = [[Piece(headline(result).text, "strong")]]
+    lines += [[Piece(f"  {found.headline}: {found.prose}")] for found in verdict.findings]
+    return lines + ([[Piece(f"  {verdict.reason}")]] if verdict.reason else [])
+
+
+def _also(names: Sequence[str]) -> list[Line]:
+    """Return the names of further cases, a few of them."""
+    if not names:
+        return []
+    more = [f"  and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    told = [*(f"  {name}" for name in names[:MOST_NAMES]), *more]
+    return [[], [Piece("also there:", "dim")], *([Piece(text, "dim")] for text in told)]

@@ -1,0 +1,18 @@
+"""Timeline -> a space-time diagram in text: a lane a rank, time downwards, a row a step.
+
+        rank 0    1    2
+      4     ●━━━━━●━━━━●   all_reduce         a collective, over its members
+      6     ●────▶●    │   send / recv        a message; rank 2 takes no part
+      8     │     ✗╌╌╌▷│   send to 2          stuck: rank 2 never receives
+
+Left stand lines of the file. What is wrong is explained below, and who waits for whom. Lines are
+pieces of text with a style; a terminal gives them colours.
+"""
+
+from runner.report.spacetime.drawing import Line
+from runner.report.spacetime.glyphs import Piece
+from runner.report.spacetime.picture import picture
+from runner.report.spacetime.printing import Printer
+from runner.report.spacetime.view import View
+
+__all__ = ["Line", "Piece", "Printer", "View", "picture"]

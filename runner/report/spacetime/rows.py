@@ -1,0 +1,173 @@
+"""Which nodes and lines share a row of the picture, so that nothing is drawn over anything else.
+
+A row has *nodes* (a rank takes a step), *bars* (a collective, over its members) and *arrows* (a
+message). A line may pass a rank that takes no step in that row, never one that does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from runner.timeline import ends_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from runner.timeline import At, Meeting, Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
+
+    lanes: tuple[int, ...]
+    missing: tuple[int, ...]
+    complete: bool
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The outermost lanes."""
+        return min((*self.lanes, *self.missing)), max((*self.lanes, *self.missing))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrow:
+    """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
+
+    name: str
+    source: int
+    target: int
+    missing: int | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether both ends came."""
+        return self.missing is None
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The outer lanes."""
+        return min(self.source, self.target), max(self.source, self.target)
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One line of the picture."""
+
+    nodes: dict[int, At] = field(default_factory=dict)
+    bars: list[Bar] = field(default_factory=list)
+    arrows: list[Arrow] = field(default_factory=list)
+
+    def takes_bar(self, bar: Bar) -> bool:
+        """Return whether a bar fits: nothing else is drawn between its ends."""
+        low, high = bar.extent
+        return not any(low <= lane <= high for lane in self.nodes) and all(
+            high < left or right < low for left, right in self._extents()
+        )
+
+    def takes_node(self, lane: int) -> bool:
+        """Return whether a node fits: no line passes or touches its lane."""
+        return not any(low <= lane <= high for low, high in self._extents())
+
+    def takes_arrow(self, arrow: Arrow) -> bool:
+        """Return whether an arrow fits: it passes no node, and shares its way with no other line.
+
+        Only the opposite arrow may share it: the line then has two heads.
+        """
+        low, high = arrow.extent
+        if any(low < lane < high for lane in self.nodes):
+            return False
+        over = [other for other in self.arrows if other.extent == arrow.extent]
+        if over:
+            return [(a.target, a.complete) for a in over] == [(arrow.source, arrow.complete)]
+        return all(high <= left or right <= low for left, right in self._extents())
+
+    def _extents(self) -> Iterator[tuple[int, int]]:
+        yield from (bar.extent for bar in self.bars)
+        yield from (arrow.extent for arrow in self.arrows)
+
+
+class Packing:
+    """Makes the rows of one group of spans after the other, of some lanes of a timeline."""
+
+    def __init__(self, timeline: Timeline, lanes: Sequence[int]) -> None:
+        """Know every meeting by the spans that begin and complete it."""
+        self._lanes = set(lanes)
+        self._lane_of = {timeline.lanes[lane].rank: lane for lane in lanes}
+        self._placed: set[At] = set()
+        self._meetings: dict[At, dict[str, Meeting]] = {}
+        for meeting in timeline.meetings:
+            for at in (*meeting.spans, *meeting.completed):
+                self._meetings.setdefault(at, {})[meeting.name] = meeting
+
+    def skip(self, group: Iterable[At]) -> None:
+        """Let a group of spans count as drawn."""
+        self._placed.update(group)
+
+    def rows(self, group: Sequence[At]) -> list[Row]:
+        """Return the rows of a group: bars first, then arrows, then those who stand alone."""
+        self.skip(group)
+        nodes = {lane: (lane, position) for lane, position in group}
+        met = {name: m for at in group for name, m in self._meetings.get(at, {}).items()}
+        bars, arrows = list(self._bars(met.values(), group)), self._arrows(met.values(), group)
+        rows = [Row()]
+        for bar in sorted(bars, key=lambda bar: bar.extent):
+            row = _row(rows, [row for row in rows if row.takes_bar(bar)])
+            row.bars.append(bar)
+            row.nodes |= {lane: nodes.pop(lane) for lane in bar.lanes if lane in nodes}
+        for arrow in sorted(arrows, key=_length):
+            row = _row(rows, [row for row in rows if row.takes_arrow(arrow)], arrow)
+            row.arrows.append(arrow)
+            row.nodes |= {lane: nodes.pop(lane) for lane in arrow.extent if lane in nodes}
+        for lane, at in nodes.items():
+            _row(rows, [row for row in rows if row.takes_node(lane)]).nodes[lane] = at
+        return rows
+
+    def _bars(self, met: Iterable[Meeting], group: Sequence[At]) -> Iterator[Bar]:
+        """Yield the bars of the collectives whose last member is in the group."""
+        for meeting in met:
+            spans = [at for at in meeting.spans if at[0] in self._lanes]
+            if meeting.kind == "message" or not self._ends(spans, group):
+                continue
+            missing = (self._lane_of.get(rank) for rank in meeting.missing)
+            bar = Bar(
+                lanes=tuple(lane for lane, _ in spans),
+                missing=tuple(lane for lane in missing if lane is not None),
+                complete=meeting.complete,
+            )
+            if len(bar.lanes) + len(bar.missing) > 1:
+                yield bar
+
+    def _arrows(self, met: Iterable[Meeting], group: Sequence[At]) -> Iterator[Arrow]:
+        """Yield the messages whose last end is in the group, and those that never have one."""
+        for meeting in met:
+            ends = ends_of(meeting.name)
+            if ends is None or ends[0] not in self._lane_of or ends[1] not in self._lane_of:
+                continue
+            last = [meeting.spans[0], *meeting.completed[1:]]
+            if self._ends(last, group):
+                yield Arrow(
+                    name=meeting.name,
+                    source=self._lane_of[ends[0]],
+                    target=self._lane_of[ends[1]],
+                    missing=self._lane_of[meeting.missing[0]] if meeting.missing else None,
+                )
+
+    def _ends(self, spans: Sequence[At], group: Sequence[At]) -> bool:
+        """Return whether all of the spans are drawn once the group is, and not before."""
+        return self._placed.issuperset(spans) and not set(spans).isdisjoint(group)
+
+
+def _length(arrow: Arrow) -> tuple[int, int, int]:
+    low, high = arrow.extent
+    return high - low, low, arrow.source
+
+
+def _row(rows: list[Row], fitting: list[Row], arrow: Arrow | None = None) -> Row:
+    """Return the first row that fits, best one where an arrow ends at a node; a new one if none."""
+    ends = set(arrow.extent) if arrow else set()
+    if not fitting:
+        rows.append(Row())
+        return rows[-1]
+    return max(fitting, key=lambda row: len(ends & row.nodes.keys()))
