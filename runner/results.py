@@ -149,6 +149,12 @@ class Outcome:
         return next((code for status, code in _CODES.items() if status in found), PASSED)
 
     @property
+    def not_run(self) -> int:
+        """How many cases were selected and not judged: an interrupt, a failure, an invalid file."""
+        judged = sum(result.case != result.file for result in self.results)
+        return max(0, self.cases - judged)
+
+    @property
     def counts(self) -> dict[Status, int]:
         """How many results have each verdict."""
         found = [result.verdict.status for result in self.results]

@@ -54,7 +54,7 @@ def text(outcome: Outcome) -> str:
 
 def _came_to(outcome: Outcome) -> str:
     if outcome.interrupted:
-        return f"interrupted after {len(outcome.results)} of {outcome.cases}"
+        return f"interrupted, {outcome.not_run} of {outcome.cases} not run"
     if not outcome.results:
         return "nothing was selected"
     wrong = [
@@ -62,6 +62,8 @@ def _came_to(outcome: Outcome) -> str:
         for s, n in outcome.counts.items()
         if n and s not in {"PASSED", "UNSUPPORTED"}
     ]
+    if outcome.not_run:
+        wrong.append(f"{outcome.not_run} not run")
     return ", ".join(wrong) or "all passed"
 
 

@@ -47,7 +47,9 @@ class TapReport:
         """Say why tests of the plan are missing."""
         if outcome.interrupted:
             self._write("Bail out! interrupted")
-        elif 0 < len(outcome.results) < outcome.cases and outcome.exit_code == 1:
+        elif outcome.not_run and outcome.counts["INVALID"]:
+            self._write("Bail out! with an invalid file nothing runs")
+        elif outcome.not_run:
             self._write("Bail out! stopped at the first failure")
 
     def _write(self, *lines: str) -> None:

@@ -143,6 +143,8 @@ def summary_lines(outcome: Outcome) -> list[Line]:
             return [Line(f"shard {outcome.shard} of {outcome.selected} cases is empty", "PASSED")]
         return [Line("nothing was selected", "INCONCLUSIVE")]
     parts = [f"{count} {WORDS[status]}" for status, count in outcome.counts.items() if count]
+    if outcome.not_run:
+        parts.append(f"{outcome.not_run} not run")
     text = ", ".join(parts) or "no result"
     if outcome.interrupted:
         text = f"interrupted: {text}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,12 @@ from runner.report import json_report
 from runner.report.grid import grid_lines
 from runner.report.operations import overview, page
 from runner.report.prose import details, headline
-from runner.report.terminal import TerminalReport
+from runner.report.terminal import TerminalReport, summary_lines
 from runner.verdict import Verdict
 from runner.verdict.comparison import Wanted, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
 
 WRONG = """\
 world_size: 3
@@ -167,6 +166,18 @@ def test_a_files_own_words_cannot_steer_the_terminal() -> None:
 def test_nothing_selected_is_said() -> None:
     assert printed().strip() == "nothing was selected"
     assert outcome().exit_code == 5
+
+
+def test_what_was_not_run_is_counted_in_the_summary() -> None:
+    def shown(found: Outcome) -> str:
+        return summary_lines(found)[0].text
+
+    cut = replace(outcome(Verdict(status="PASSED"), interrupted=True), cases=4)
+    assert shown(cut) == "interrupted: 1 passed, 3 not run in 1.50 s"
+    bad = Result(file="a.yaml", case="a.yaml", verdict=Verdict(status="INVALID"))
+    assert shown(replace(cut, results=(bad,), interrupted=False)) == (
+        "1 invalid, 4 not run in 1.50 s"
+    )
 
 
 def test_exit_codes_follow_the_worst_verdict() -> None:

@@ -167,6 +167,8 @@ def test_tap_bails_out_where_results_are_missing(outcome: Outcome) -> None:
     assert "Bail out! interrupted" in written(TapReport, replace(outcome, interrupted=True))
     stopped = replace(outcome, results=outcome.results[:3])
     assert "Bail out! stopped at the first failure" in written(TapReport, stopped)
+    refused = replace(alone(invalid(), case="a.yaml"), cases=9)
+    assert "Bail out! with an invalid file nothing runs" in written(TapReport, refused)
     assert "Bail out!" not in written(TapReport, outcome)
     assert "1..0 # SKIP" in written(TapReport, Outcome(results=()))
 
@@ -258,7 +260,7 @@ def test_markdown_of_a_pass_an_interrupt_and_nothing() -> None:
     assert markdown.text(alone(Verdict(status="PASSED"))).startswith("## Scenarios: all passed\n")
     assert "nothing was selected" in markdown.text(Outcome(results=()))
     cut = replace(alone(Verdict(status="PASSED")), interrupted=True, cases=3)
-    assert "## Scenarios: interrupted after 1 of 3" in markdown.text(cut)
+    assert "## Scenarios: interrupted, 2 of 3 not run" in markdown.text(cut)
 
 
 def test_markdown_stays_within_what_github_takes() -> None:
