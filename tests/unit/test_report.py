@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from runner.verdict.comparison import Wanted, differences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 WRONG = """\
 world_size: 3
