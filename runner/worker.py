@@ -132,7 +132,7 @@ class Worker:
     def _prepared(self, order: Order, world: World, name: str) -> tuple[Program, Running]:
         """Return a rank's program, and the watch over it, which has begun."""
         completion = completion_on(torch, world.device)
-        on_device = completion.enqueues
+        world.on_device = on_device = completion.enqueues
         board = Board(
             self.rank,
             converter(torch, FromDevice(torch, world.device) if on_device else None),
@@ -143,10 +143,8 @@ class Worker:
             name,
             board,
             backend=carrier(order.backend),
-            poison=world.poison,
+            world=world,
             cut=self._line.cut,
-            witness=world.witness,
-            leaves=on_device,
         )
         self._running = running
         program = Program(

@@ -37,8 +37,14 @@ def observed(plan: Plan, findings: Findings) -> Trace:
         ranks=tuple(ranks),
         duration_s=findings.duration_s,
         notes=tuple(filter(None, notes)),
-        environment=dict(findings.environment),
+        environment=_environment(findings),
     )
+
+
+def _environment(findings: Findings) -> dict[str, str]:
+    """Return what the run was on; `world_s` is the seconds that its world took to be made."""
+    made_s = max((told.world_s for told in findings.told.values()), default=0.0)
+    return {**findings.environment, **({"world_s": f"{made_s:.4f}"} if made_s else {})}
 
 
 def unable(findings: Findings) -> Exception:

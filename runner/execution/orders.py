@@ -110,6 +110,7 @@ class Moved:
 class Told:
     """What a rank has to tell, once a scenario: everything that it saw.
 
+    `world_s` is how long it took to make the world, in seconds, before the scenario began;
     `spoilt`: its process can run no other scenario, because its device's context is lost.
     """
 
@@ -117,6 +118,7 @@ class Told:
     trace: RankTrace
     backend: str
     notes: tuple[str, ...] = ()
+    world_s: float = 0.0
     spoilt: bool = False
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from runner.execution.mailbox import Store
     from runner.execution.rank.board import Board, Record
+    from runner.execution.rank.world import World
 
 #: seconds without a move after which a rank counts as stuck
 STILL_S = 0.03
@@ -116,24 +117,19 @@ class Running:
         board: Board,
         *,
         backend: str,
-        poison: Callable[[], None],
+        world: World,
         cut: Callable[[], None],
-        witness: Callable[[], tuple[str, ...]] = tuple,
-        leaves: bool = False,
     ) -> None:
         """Publish into the mailbox of the scenario `name`.
 
-        `poison` breaks what is stuck between ranks, `cut` what is stuck in the store. `witness`
-        says what else is known of a hang. `leaves`: the main thread mostly comes back by itself.
+        Poisoning the world breaks what is stuck between ranks, `cut` what is stuck in the store.
         """
         self._name = name
         self.outbox = Outbox(store, self.key("mail"))
         self._board = board
         self._backend = backend
-        self._poison = poison
+        self._world = world
         self._cut = cut
-        self._witness = witness
-        self._leaves = leaves
         self.told = False
         self._lock = threading.Lock()
         self._moves = -1
@@ -170,9 +166,9 @@ class Running:
         self.broken = True
         self.tell("blocked")
         # a main thread that only looks at a device leaves by itself, and aborts what hangs there
-        if self._leaves and self._back.wait(CUT_S):
+        if self._world.on_device and self._back.wait(CUT_S):
             return
-        self._poison()
+        self._world.poison()
         if not self._back.wait(CUT_S):
             with self._lock:
                 if not self._back.is_set():
@@ -201,12 +197,13 @@ class Running:
                 return
             self.told = True
         if ending == "blocked":
-            notes = (*notes, *self._witness())
+            notes = (*notes, *self._world.witness())
         message = Told(
             rank=self._board.rank,
             trace=self._board.account(ending, died),
             backend=self._backend,
             notes=notes,
+            world_s=self._world.made_s,
             spoilt=self._board.fault is not None,
         )
         (via or self.outbox).post(message)

@@ -49,6 +49,10 @@ class World:
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []
         self._aborted = False
+        #: seconds that it took to make the world's own group
+        self.made_s = 0.0
+        #: whether its calls return before they are done
+        self.on_device = False
 
     # ------------------------------------------------------------------ making
 
@@ -58,6 +62,7 @@ class World:
         dist.set_debug_level(getattr(dist.DebugLevel, self.plan.scenario.debug.upper()))
         # on a GPU the communicator is made here, and not in the first call that happens to need it
         more = {"device_id": self.device} if self.device.type == "cuda" else {}
+        began_s = time.monotonic()
         dist.init_process_group(
             backend,
             store=store,
@@ -66,6 +71,7 @@ class World:
             timeout=timedelta(seconds=self.plan.world.timeout_s),
             **more,
         )
+        self.made_s = time.monotonic() - began_s
         self._keep(WORLD, dist.group.WORLD)
 
     def create(self, creation: Creation) -> None:
