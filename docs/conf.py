@@ -28,6 +28,7 @@ nitpicky = True
 html_theme = "furo"
 html_title = f"scenario-runner {release}"
 html_copy_source = False
+html_show_copyright = False
 
 
 def fill(_app: Sphinx, name: str, source: list[str]) -> None:
@@ -35,7 +36,17 @@ def fill(_app: Sphinx, name: str, source: list[str]) -> None:
     source[0] = reference_pages.filled(name, source[0])
 
 
+def written_by_code(app: Sphinx, *_: object) -> list[str]:
+    """Name the pages that must be read again although their own text is as it was."""
+    return [
+        name
+        for name in app.env.found_docs
+        if "<!-- generated: " in Path(app.env.doc2path(name)).read_text(encoding="utf-8")
+    ]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the generator of reference pages."""
     app.connect("source-read", fill)
+    app.connect("env-get-outdated", written_by_code)
     return {"parallel_read_safe": True}

@@ -15,7 +15,7 @@ import click
 
 from runner.cli import COMMANDS, cli
 from runner.explanations import EXPLANATIONS
-from runner.language.limits import DEFAULT, Limits
+from runner.language.limits import DEFAULT, FLAGS, Limits
 from runner.language.signatures import SIGNATURES
 from runner.operations import OPERATIONS
 from runner.operations.base import Collective
@@ -102,8 +102,11 @@ def operation_section(operation: Operation) -> str:
     if operation.params:
         if operation.bare is not None:
             parts.append(f"The value of `{operation.name}:` is the argument itself.")
-        rows = ((_name(param), _meaning(param), _facts(param)) for param in operation.params)
-        parts.append(table(("argument", "meaning", ""), rows))
+        rows = (
+            (_name(param), _meaning(param), KINDS[param.kind], _facts(param))
+            for param in operation.params
+        )
+        parts.append(table(("argument", "meaning", "value", ""), rows))
     if isinstance(operation, Collective) and operation.agree:
         agreed = ", ".join(f"`{name}`" for name in operation.agree)
         parts.append(f"All members must agree on: {agreed}.")
@@ -117,7 +120,7 @@ def _name(param: Param) -> str:
 
 def _meaning(param: Param) -> str:
     words = f" One of {', '.join(f'`{word}`' for word in param.words)}." if param.words else ""
-    return f"{param.description}{words} ({KINDS[param.kind]})"
+    return f"{param.description}{words}"
 
 
 def _facts(param: Param) -> str:
@@ -184,7 +187,7 @@ def command_section(name: str, command: click.Command) -> str:
         for param in command.get_params(context)
         if isinstance(param, click.Option) and (record := param.get_help_record(context))
     ]
-    bounds = [record for record in records if record[1].startswith("Bound: ")]
+    bounds = [record for record in records if record[0].split()[0] in FLAGS.values()]
     plain = [record for record in records if record not in bounds]
     parts.append(table(("option", ""), ((f"`{option}`", _words(help_)) for option, help_ in plain)))
     if bounds:
