@@ -7,11 +7,13 @@ the scenario began on that rank. Who reads a trace cannot tell, and need not kno
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 #: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
 Value: TypeAlias = Any
@@ -55,6 +57,43 @@ class Event:
     observed: Mapping[str, Value] = field(default_factory=dict)
 
 
+class Recorded(Sequence[Event]):
+    """The events of one rank, made when they are looked at: a large program has millions.
+
+    A sequence like any other. Who needs a few of many asks by the methods below, which make no
+    event that is not wanted.
+    """
+
+    @property
+    @abstractmethod
+    def stores(self) -> bool:
+        """Whether some step, on this rank or another, may have stored into something."""
+
+    @abstractmethod
+    def final(self) -> dict[str, Value]:
+        """Return what the rank holds in the end."""
+
+    @abstractmethod
+    def program(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the index and the iteration of every step that any rank took, in program order.
+
+        The same for all ranks of a trace.
+        """
+
+    @abstractmethod
+    def beside(
+        self, indexes: frozenset[int]
+    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
+        """Yield the events at these steps with what the rank held before and after each.
+
+        Something must be expected beside the steps: of others that is not kept.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the events themselves."""
+        return tuple, (list(self),)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
     """One rank: what it held before step 1, its events in program order, and how it ended.
@@ -72,7 +111,7 @@ class RankTrace:
 
     rank: int
     initial: Mapping[str, Value] = field(default_factory=dict)
-    events: tuple[Event, ...] = ()
+    events: Sequence[Event] = ()
     ending: str = "finished"
     died: str | None = None
     may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()

@@ -23,15 +23,19 @@ class Ledger:
         self._bytes = 0
         self._steps = 0
 
-    def step(self, mark: Mark | None) -> None:
-        """Count one step of one rank; ScenarioError beyond `max_steps`."""
-        self._steps += 1
+    def step(self, mark: Mark | None, count: int = 1) -> None:
+        """Count steps of ranks; ScenarioError beyond `max_steps`."""
+        self._steps += count
         if self._steps > self._limits.max_steps:
             raise ScenarioError([self._problem("too_many_steps", "max_steps", mark)])
 
     def keep(self, values: Any, mark: Mark | None) -> None:  # noqa: ANN401 -- values of a trace
         """Count what is kept of these values; ScenarioError beyond `max_bytes`."""
-        self._bytes += sum(map(size_of, values))
+        self.keep_bytes(sum(map(size_of, values)), mark)
+
+    def keep_bytes(self, count: int, mark: Mark | None) -> None:
+        """Count bytes that are kept; ScenarioError beyond `max_bytes`."""
+        self._bytes += count
         if self._bytes > self._limits.max_bytes:
             raise ScenarioError([self._problem("too_much_memory", "max_bytes", mark)])
 

@@ -62,7 +62,7 @@ def settle(
     else:
         entries = _entries(meeting, involved, joining)
         results = operation.reference(entries)
-        slack = _slack(operation, entries)
+        slack = slack_of(operation, entries)
         for at, other in receivers.items():
             if other.done_s is None:
                 other.outcome = [
@@ -160,7 +160,7 @@ def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
 
 
-def _slack(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]]:
+def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]]:
     """Return how far each result may be off because the order of its reduction is open.
 
     The bound for n terms in any order is (n - 1) roundings of the sum of their absolute values

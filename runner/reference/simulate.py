@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from runner.reference.findings import Finding
 
 
+#: ranks from which on it pays to take a step for all of them at once
+MANY = 16
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Keep the collector away while a large world is built: it would walk all of it, many times."""
@@ -48,6 +52,18 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     `max_schedules` the matchings of receives from anyone that are explored; hitting the latter is
     said in the trace's `limits`.
     """
+    if plan.world_size >= MANY:
+        from runner.reference.vector import Beyond, swept  # noqa: PLC0415 -- where it pays
+
+        try:
+            return swept(plan, limits)
+        except Beyond:
+            pass  # the program has something that only the engine below knows
+    return walked(plan, limits)
+
+
+def walked(plan: Plan, limits: Limits) -> Trace:
+    """Return what the plan must do, rank by rank: of every program, wrong ones included."""
     arrays = numpy_arrays(limits)
     runs, bounded = explored(plan, arrays, Reading(), limits=limits)
     main = runs[0]

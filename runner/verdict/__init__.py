@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.problems import ScenarioError
+from runner.trace import Recorded
 from runner.verdict.agreement import judge_agreement
 from runner.verdict.case import start
 from runner.verdict.conduct import judge_conduct
@@ -110,8 +111,7 @@ def _judge_on(case: Case) -> Verdict:
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
-    writes = any(event.writes for rank in predicted.ranks for event in rank.events)
-    notes = case.notes if writes or case.compared > 1 else [*case.notes, NO_VALUE]
+    notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]
     status = _status(predicted, observed, found)
     return Verdict(
         status=status,
@@ -123,6 +123,14 @@ def _judge_on(case: Case) -> Verdict:
         compared=case.compared,
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
+
+
+def _writes(predicted: Trace) -> bool:
+    """Return whether a step may have stored into something."""
+    events = [rank.events for rank in predicted.ranks]
+    if events and isinstance(events[0], Recorded):
+        return events[0].stores
+    return any(event.writes for each in events for event in each)
 
 
 def _silent(observed: Trace) -> bool:

@@ -20,6 +20,7 @@ from runner.operations.entries import Entry, Undefined
 from runner.problems import ScenarioError
 from runner.program import Process
 from runner.scenario import steps_of
+from runner.trace import Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -91,6 +92,9 @@ class Memories:
         self._processes: dict[int, Process] = {}
         self._creations: dict[int, list[tuple[Event, Group]]] = {}
         self._nothing = dict.fromkeys(_held_names(plan))
+        self._creates = any(
+            isinstance(step.operation, GroupCreation) for step in order.steps.values()
+        )
 
     def rank(self, rank: int) -> RankTrace | None:
         """Return what one rank did; None where the trace has no such rank."""
@@ -109,6 +113,9 @@ class Memories:
         """Yield a rank's events at the steps `indexes` with what it held before and after each."""
         memory = dict(self.initial(rank))
         found = self._ranks.get(rank)
+        if found is not None and isinstance(found.events, Recorded):
+            yield from found.events.beside(indexes)
+            return
         for event in found.events if found else ():
             if event.index in indexes:
                 before = dict(memory)
@@ -121,6 +128,8 @@ class Memories:
         """Return what a rank held in the end, wherever it ended."""
         memory = dict(self.initial(rank))
         found = self._ranks.get(rank)
+        if found is not None and isinstance(found.events, Recorded):
+            return {**memory, **found.events.final()}
         for event in found.events if found else ():
             memory.update(event.writes)
         return memory
@@ -197,6 +206,8 @@ class Memories:
                 process.join(group)
 
     def _created(self, process: Process) -> list[tuple[Event, Group]]:
+        if not self._creates:
+            return []
         if process.rank not in self._creations:
             found = self._ranks.get(process.rank)
             created: list[tuple[Event, Group]] = []

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.scenario import steps_of
+from runner.trace import Recorded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from runner.scenario import Step
     from runner.trace import Event, Trace
 
@@ -26,28 +29,33 @@ class ProgramOrder:
         self.loops: dict[int, tuple[Step, ...]] = {}
         self.steps: dict[int, Step] = {step.index: step for step in steps_of(steps)}
         self._enclose(steps, ())
-        self._positions: dict[tuple[int, tuple[int, ...]], dict[int, int]] = {}
-        if any(self.loops.values()):
-            self._learn(traces)
+        self._traces = traces
+        self._learnt: dict[tuple[int, tuple[int, ...]], dict[int, int]] | None = None
 
     def _enclose(self, steps: tuple[Step, ...], loops: tuple[Step, ...]) -> None:
         for step in steps:
             self.loops[step.index] = loops
             self._enclose(step.body, (*loops, step))
 
-    def _learn(self, traces: tuple[Trace, ...]) -> None:
+    @property
+    def _positions(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
+        """Where the values of each loop stand among each other; learnt when first asked for."""
+        if self._learnt is None:
+            self._learnt = self._learn() if any(self.loops.values()) else {}
+        return self._learnt
+
+    def _learn(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
         met: dict[tuple[int, tuple[int, ...]], list[dict[int, None]]] = {}
-        for trace in traces:
-            for rank in trace.ranks:
+        for trace in self._traces:
+            for places in _walks(trace):
                 own: dict[tuple[int, tuple[int, ...]], dict[int, None]] = {}
-                for event in rank.events:
-                    for depth, loop in enumerate(self.loops.get(event.index, ())):
-                        place = (loop.index, event.iteration[:depth])
-                        own.setdefault(place, {})[event.iteration[depth]] = None
+                for index, iteration in places:
+                    for depth, loop in enumerate(self.loops.get(index, ())):
+                        place = (loop.index, iteration[:depth])
+                        own.setdefault(place, {})[iteration[depth]] = None
                 for place, values in own.items():
                     met.setdefault(place, []).append(values)
-        for place, orders in met.items():
-            self._positions[place] = _merged(orders)
+        return {place: _merged(orders) for place, orders in met.items()}
 
     def moment(self, index: int, iteration: tuple[int, ...]) -> Moment:
         """Return the sort key of a step instance."""
@@ -63,6 +71,16 @@ class ProgramOrder:
         return {
             str(loop.variable): value for loop, value in zip(loops, event.iteration, strict=False)
         }
+
+
+def _walks(trace: Trace) -> Iterator[Iterable[tuple[int, tuple[int, ...]]]]:
+    """Yield the step instances that ranks took, in their order; alike ranks are one."""
+    events = trace.ranks[0].events if trace.ranks else ()
+    if isinstance(events, Recorded):
+        yield events.program()
+        return
+    for rank in trace.ranks:
+        yield ((event.index, event.iteration) for event in rank.events)
 
 
 def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
