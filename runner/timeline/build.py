@@ -52,9 +52,13 @@ _UNKNOWN = _Place(kind="creation", operation=None, line=None, place=None, step=N
 
 @dataclass(slots=True, kw_only=True)
 class _Row:
-    """A lane while it is made: each event with the links and the label that the reference gave."""
+    """A lane while it is made: each event with the links and the label that the reference gave.
+
+    The events are made once: a trace may build them whenever it is asked.
+    """
 
     trace: RankTrace
+    events: tuple[Event, ...]
     initial: Mapping[str, object]
     links: list[tuple[str, ...]] = field(default_factory=list)
     labels: list[str | None] = field(default_factory=list)
@@ -121,22 +125,29 @@ def _rows(trace: Trace, predicted: Trace | None) -> list[_Row]:
     foreseen = {rank.rank: rank for rank in predicted.ranks} if predicted else {}
     rows = []
     for rank in trace.ranks:
+        events = tuple(rank.events)
         source = foreseen.get(rank.rank)
-        row = _Row(trace=rank, initial={**(source.initial if source else {}), **rank.initial})
+        row = _Row(trace=rank, events=events, initial=rank.initial)
+        rows.append(row)
+        if source is rank:
+            row.links = [rank.links.get(position, ()) for position in range(len(events))]
+            row.labels = [event.label for event in events]
+            continue
         known = _known(source) if source else {}
-        for instance in _instances(rank.events):
+        row.initial = {**(source.initial if source else {}), **rank.initial}
+        for instance in _instances(events):
             links, label = known.get(instance, ((), None))
             row.links.append(links)
             row.labels.append(label)
-        rows.append(row)
     return rows
 
 
 def _known(rank: RankTrace) -> dict[Instance, tuple[tuple[str, ...], str | None]]:
     """Return the links and the label of each instance that the reference saw a rank take."""
+    events = tuple(rank.events)
     return {
-        instance: (rank.links.get(position, ()), rank.events[position].label)
-        for position, instance in enumerate(_instances(rank.events))
+        instance: (rank.links.get(position, ()), events[position].label)
+        for position, instance in enumerate(_instances(events))
     }
 
 
@@ -155,7 +166,7 @@ def _completions(resolved: Plan, places: _Places, rows: list[_Row]) -> dict[At, 
     for lane, row in enumerate(rows):
         handles = Handles(resolved, row.trace.rank)
         started: dict[str, int] = {}
-        for position, event in enumerate(row.trace.events):
+        for position, event in enumerate(row.events):
             step = places[event.index].step
             if step is None:
                 continue
@@ -180,7 +191,7 @@ def _meetings(
         for position, links in enumerate(row.links):
             if not links:
                 continue
-            event = row.trace.events[position]
+            event = row.events[position]
             place = places[event.index]
             for name in links:
                 draft = drafts.get(name)
@@ -222,7 +233,7 @@ def _lane(row: _Row, places: _Places, texts: Texts, columns: list[int]) -> Lane:
     rank = row.trace
     spans = [
         _span(row, position, places[event.index], texts, columns[position])
-        for position, event in enumerate(rank.events)
+        for position, event in enumerate(row.events)
     ]
     return Lane(
         rank=rank.rank,
@@ -234,7 +245,7 @@ def _lane(row: _Row, places: _Places, texts: Texts, columns: list[int]) -> Lane:
 
 
 def _span(row: _Row, position: int, place: _Place, texts: Texts, column: int) -> Span:
-    event, links = row.trace.events[position], row.links[position]
+    event, links = row.events[position], row.links[position]
     return Span(
         index=event.index,
         iteration=event.iteration,

@@ -46,8 +46,8 @@ class Texts:
 
     def of(self, value: Value) -> str:
         """Return a tensor, a list of tensors, an object or an undefined value as text."""
-        if isinstance(value, np.ndarray):
-            return self._tensor(value)
+        if isinstance(value, np.ndarray | np.generic):
+            return self._tensor(np.asarray(value))
         if isinstance(value, Undefined):
             return f"undefined ({value.cause})"
         if isinstance(value, list) and any(isinstance(item, np.ndarray) for item in value):

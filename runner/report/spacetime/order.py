@@ -34,16 +34,34 @@ class _Ordering:
         self.lengths = {lane: len(timeline.lanes[lane].spans) for lane in lanes}
         self.units: dict[At, list[At]] = {}
         self.needs: dict[At, list[At]] = {}
+        self.steps = _steps(timeline)
         for meeting in timeline.meetings:
             self._constrain(meeting)
-        self.depths = _depths(timeline)
+        self.depths = columns_of(
+            [len(lane.spans) for lane in timeline.lanes], self.steps.values(), ()
+        )
 
     def _constrain(self, meeting: Meeting) -> None:
         spans = [at for at in meeting.spans if at[0] in self.heads]
-        if meeting.kind != "message" or (len(spans) > 1 and meeting.completed[1] == spans[1]):
+        if meeting.kind != "message":
             self._join(spans)
-        elif len(spans) > 1 and meeting.completed[1][0] in self.heads:
-            self.needs.setdefault(meeting.completed[1], []).append(spans[0])
+        elif len(spans) > 1:
+            if meeting.completed[1] == spans[1] and not self._crosses(meeting):
+                self._join(spans)
+            else:
+                self.needs.setdefault(meeting.completed[1], []).append(spans[0])
+
+    def _crosses(self, meeting: Meeting) -> bool:
+        """Whether both ends are steps of one rank, the send not waiting for its receiver.
+
+        All ranks may then send before they receive: the ends of a message cannot stand together.
+        """
+        if meeting.completed[0] == meeting.spans[0]:
+            return False
+        sends, receives = (
+            {lane for lane, _ in self.steps[self._instance(at)]} for at in meeting.spans
+        )
+        return not sends.isdisjoint(receives)
 
     def _join(self, spans: list[At]) -> None:
         merged = list(dict.fromkeys(other for at in spans for other in self.units.get(at, [at])))
@@ -90,10 +108,10 @@ class _Ordering:
         return self.depths[at[0]][at[1]], self._instance(at)[0], at[0]
 
 
-def _depths(timeline: Timeline) -> list[list[int]]:
-    """Return how deep in the program each span stands, the same for every rank at one step."""
+def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
+    """Return the spans of each step of the program."""
     steps: dict[tuple[int, tuple[int, ...]], list[At]] = {}
     for number, lane in enumerate(timeline.lanes):
         for position, span in enumerate(lane.spans):
             steps.setdefault((span.index, span.iteration), []).append((number, position))
-    return columns_of([len(lane.spans) for lane in timeline.lanes], steps.values(), ())
+    return steps

@@ -38,12 +38,20 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
     if iterations:
         told = " and ".join(", ".join(map(str, values)) for values in iterations)
         pieces.append(Piece(f"  iteration {told}", "dim"))
-    elsewhere = dict.fromkeys(s.place for s in spans.values() if s.line is None and s.place)
-    if elsewhere:
-        pieces.append(Piece(f"  {', '.join(elsewhere)}", "dim"))
+    pieces += [Piece(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
     raised = dict.fromkeys(span.raised for span in spans.values() if span.raised)
     pieces += [Piece(f"  raises {words}", "raised") for words in raised]
     return pieces + _waiting(timeline, spans)
+
+
+def _elsewhere(spans: Sequence[Span]) -> list[str]:
+    """Return the places of steps that `use` took from other files: `ring.yaml:16,18`."""
+    places = sorted({s.place for s in spans if s.line is None and s.place is not None})
+    files: dict[str, list[str]] = {}
+    for place in places:
+        file, _, line = place.rpartition(":")
+        files.setdefault(file, []).append(line)
+    return [f"{file}:{','.join(lines)}" for file, lines in files.items()]
 
 
 def _senders_first(row: Row) -> list[int]:
