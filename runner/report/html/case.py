@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from runner.report.pictures import timeline
 from runner.report.prose import MOST_FINDINGS, details
-from runner.timeline import packed, timeline
+from runner.timeline import packed
 
 if TYPE_CHECKING:
     from runner.problems import Mark, Problem

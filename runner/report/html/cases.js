@@ -59,7 +59,9 @@ class CasesView {
     const whole = each.case === each.file;
     const parts = each.file.split("/");
     const words = make("span", "words");
-    words.append(make("span", "name", whole ? parts.at(-1) : each.case));
+    const name = make("span", "name");
+    for (const part of (whole ? parts.at(-1) : each.case).split(/(?<=[_[,.-])/)) name.append(part, make("wbr"));
+    words.append(name);
     if (each.cause) words.append(make("span", "cause", each.cause));
     if (parts.length > 1) words.append(make("span", "path", parts.slice(0, -1).join("/")));
     option.append(glyph, words);

@@ -65,14 +65,7 @@ class Geometry {
 
   /** Return the position of the first span of a lane at or after a column. */
   first(lane, column) {
-    const columns = this.timeline.lanes[lane].column;
-    let [low, high] = [0, columns.length];
-    while (low < high) {
-      const half = (low + high) >> 1;
-      if (columns[half] < column) low = half + 1;
-      else high = half;
-    }
-    return low;
+    return firstAt(this.timeline.lanes[lane], column);
   }
 
   /** Return the span at a point of the diagram, or null: also in the time that it waits. */
@@ -92,6 +85,7 @@ class Geometry {
   index() {
     this.buckets = [];
     const slots = new Map();
+    this.slots = this.timeline.lanes.map((lane) => new Uint8Array(lane.count));
     this.timeline.meetings.forEach((meeting, number) => {
       const [from, to] = this.extent(meeting);
       meeting.column = from;
@@ -101,6 +95,8 @@ class Geometry {
         const crosses = (other) => other.top <= meeting.bottom && meeting.top <= other.bottom;
         while (taken.some((other) => other.slot === meeting.slot && crosses(other))) meeting.slot += 1;
         slots.set(from, [...taken, meeting]);
+        const { spans, slot } = meeting;
+        for (let at = 0; slot && at < spans.length; at += 2) this.slots[spans[at]][spans[at + 1]] = slot;
       }
       for (let at = from >> 3; at <= to >> 3; at += 1) (this.buckets[at] ||= []).push(number);
     });
@@ -140,4 +136,15 @@ class Geometry {
 
 function clamp(value, low, high) {
   return Math.max(low, Math.min(high, value));
+}
+
+/** Return the position of a lane's first span at or after a column; their number where none is. */
+function firstAt({ column: columns }, column) {
+  let [low, high] = [0, columns.length];
+  while (low < high) {
+    const half = (low + high) >> 1;
+    if (columns[half] < column) low = half + 1;
+    else high = half;
+  }
+  return low;
 }

@@ -13,6 +13,8 @@ const KEYS = [
   ["?", "these keys"],
 ];
 
+const MOST_KEYS = 12; // groups in the legend
+
 class Page {
   constructor(run) {
     this.run = run;
@@ -30,6 +32,7 @@ class Page {
     this.cases = new CasesView(run, { open: (at) => this.open(at) });
     byId("summary").textContent = run.summary;
     byId("environment").textContent = environmentText(run);
+    this.witnesses();
     this.theme();
     this.help();
     document.addEventListener("keydown", (event) => this.key(event));
@@ -79,7 +82,7 @@ class Page {
   draw(keep) {
     const timeline = this.opened.timelines[this.witness];
     this.diagram.show(this.opened, timeline, keep);
-    this.witnesses();
+    this.mark();
     this.legend(timeline);
   }
 
@@ -100,15 +103,11 @@ class Page {
   // ------------------------------------------------------------------ which witness
 
   witnesses() {
-    const { timelines } = this.opened;
     const radios = ["predicted", "observed"].map((witness) => {
       const radio = make("button", "", witness);
       radio.type = "button";
+      radio.dataset.witness = witness;
       radio.setAttribute("role", "radio");
-      radio.setAttribute("aria-checked", String(witness === this.witness));
-      radio.tabIndex = witness === this.witness ? 0 : -1;
-      radio.disabled = !timelines[witness];
-      if (radio.disabled) radio.title = "nothing ran";
       radio.addEventListener("click", () => this.see(witness));
       radio.addEventListener("keydown", (event) => {
         if (!event.key.startsWith("Arrow")) return;
@@ -118,7 +117,18 @@ class Page {
       });
       return radio;
     });
-    byId("witness").replaceChildren(...radios);
+    byId("witness").append(...radios);
+  }
+
+  /** Show which witness is seen, and whether there is another. */
+  mark() {
+    for (const radio of byId("witness").children) {
+      const { witness } = radio.dataset;
+      radio.setAttribute("aria-checked", String(witness === this.witness));
+      radio.tabIndex = witness === this.witness ? 0 : -1;
+      radio.disabled = !this.opened.timelines[witness];
+      radio.title = radio.disabled ? "nothing ran" : "";
+    }
   }
 
   switch() {
@@ -140,20 +150,20 @@ class Page {
     this.pin(next);
   }
 
+  /** Tell the outcome, and which color is which group. */
   legend(timeline) {
-    const parts = [];
-    for (const [group, hue] of this.diagram.palette.hues) {
-      if (this.diagram.hues.length < 2) break;
-      const key = make("span", "key", group);
+    const outcome = make("strong", timeline.outcome, timeline.outcome);
+    const by = this.witness === "observed" ? ` on ${timeline.backend}` : "";
+    byId("outcome").replaceChildren(outcome, by);
+    const keys = [...this.diagram.palette.hues].map(([group, hue]) => {
+      const key = make("span", "key");
       const dot = make("i");
       dot.style.background = hue;
-      key.prepend(dot);
-      parts.push(key);
-    }
-    const outcome = make("span", `outcome ${timeline.outcome}`, timeline.outcome);
-    outcome.title = `the outcome, ${timeline.witness}`;
-    const by = this.witness === "observed" ? ` on ${timeline.backend}` : "";
-    byId("legend").replaceChildren(outcome, by, ...parts.slice(0, 8));
+      key.append(dot, group);
+      return key;
+    });
+    byId("legend").replaceChildren(...(keys.length > 1 ? keys.slice(0, MOST_KEYS) : []));
+    if (keys.length > MOST_KEYS) byId("legend").append(`and ${keys.length - MOST_KEYS} more groups`);
     const words = `Space-time diagram, ${this.witness}: ${timeline.lanes.length} ranks, ${timeline.outcome}`;
     byId("canvas").setAttribute("aria-label", words);
   }

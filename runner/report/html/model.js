@@ -136,16 +136,3 @@ function duration(micros) {
   if (micros < 1e6) return `${(micros / 1000).toFixed(micros < 1e4 ? 1 : 0)} ms`;
   return `${(micros / 1e6).toFixed(2)} s`;
 }
-
-/** Return ranks as a person says them: rank 3, ranks 0, 2 and 4–7. */
-function ranksText(ranks) {
-  const parts = [];
-  for (let at = 0; at < ranks.length; at += 1) {
-    let end = at;
-    while (ranks[end + 1] === ranks[end] + 1) end += 1;
-    parts.push(end - at > 1 ? `${ranks[at]}–${ranks[end]}` : `${ranks[at]}`);
-    if (end - at > 1) at = end;
-  }
-  const last = parts.pop();
-  return `rank${ranks.length > 1 ? "s" : ""} ${parts.length ? `${parts.join(", ")} and ` : ""}${last}`;
-}

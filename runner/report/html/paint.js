@@ -198,7 +198,7 @@ class Painter {
     const row = timeline.lanes[lane];
     const label = timeline.steps[row.step[at]][1];
     const visible = Math.max(box.x, view.left + LABELS);
-    const slots = look.kind === "collective" || look.kind === "creation" ? 5 : 0;
+    const slots = look.kind === "collective" || look.kind === "creation" ? 5 + 6 * geometry.slots[lane][at] : 0;
     const inset = clamp(this.column / 14, 3, 8) + slots;
     const room = Math.min(box.x + box.w, view.left + view.width) - visible - inset - 3;
     if (room < 18) return;
@@ -222,7 +222,7 @@ class Painter {
         || this.timeline.edges.find((each) => each.waiter === row.rank);
       return edge ? `waits for rank ${edge.peer} ${edge.because}` : STATES[look.state];
     }
-    if (row.raised[at] !== null) return row.raised[at];
+    if (row.raised[at] !== null) return `raised ${row.raised[at].split(": ", 1)[0]}`;
     if (!row.values[at]) return "";
     const [name, text] = pairs(this.timeline, row.values[at])[0];
     return `${name} = ${text}`;
@@ -255,7 +255,7 @@ class Painter {
       context.strokeStyle = context.fillStyle = meeting.complete ? palette.message : palette.bad;
       context.lineWidth = thin;
       if (meeting.spans.length < 4) this.lost(meeting);
-      else this.arrow(...this.ways(meeting), meeting.complete);
+      else this.arrow(...this.way(meeting), meeting.complete);
     });
     context.strokeStyle = palette.message;
     context.lineWidth = thin;
@@ -266,37 +266,34 @@ class Painter {
 
   /** A message where there is no room for an arrow: one line among others of the same path. */
   fine(path, meeting) {
-    const [start, , , end] = this.ways(meeting);
+    const [start, end] = this.way(meeting);
     path.moveTo(...start);
     path.lineTo(...end);
   }
 
-  /** Return the four points of the curve from the sender to the receiver. */
-  ways({ spans, completed }) {
+  /** Return where a message leaves its sender's box, and where it comes to its receiver's. */
+  way({ spans, completed }) {
     const { geometry } = this;
     const { lanes } = this.timeline;
     const [a, b] = [geometry.box(spans[0], spans[1]), geometry.box(completed[2], completed[3])];
-    const down = completed[2] > spans[0];
     const [from, to] = [lanes[spans[0]].column[spans[1]], lanes[completed[2]].column[completed[3]]];
+    const [down, same] = [completed[2] > spans[0], completed[2] === spans[0]];
     if (from >= to) {
       const part = geometry.column * (down ? 0.72 : 0.84);
-      return [[geometry.x(from) + part, down ? a.y + a.h : a.y], null, null, [geometry.x(to) + part, down ? b.y : b.y + b.h]];
+      return [[geometry.x(from) + part, down ? a.y + a.h : a.y], [geometry.x(to) + part, down ? b.y : b.y + b.h]];
     }
-    const start = [geometry.x(from + 1) - geometry.gap, a.y + a.h / 2];
-    const end = [b.x, b.y + b.h / 2];
-    const bend = Math.min(geometry.column * 0.5, (end[0] - start[0]) / 2 + 14);
-    return [start, [start[0] + bend, start[1]], [end[0] - bend, end[1]], end];
+    const inset = same ? 0 : Math.min(18, geometry.column * 0.14);
+    const start = [geometry.x(from + 1) - geometry.gap - inset, same ? a.y + a.h / 2 : down ? a.y + a.h : a.y];
+    return [start, [b.x + inset, same ? b.y + b.h / 2 : down ? b.y : b.y + b.h]];
   }
 
-  arrow(start, one, two, end, complete) {
+  arrow(start, end, complete) {
     const { context, palette } = this;
     const head = clamp(this.column / 14, 1.5, 7);
-    const angle = one ? 0 : Math.atan2(end[1] - start[1], end[0] - start[0]);
-    const tip = [end[0] - head * 0.8 * Math.cos(angle), end[1] - head * 0.8 * Math.sin(angle)];
+    const angle = Math.atan2(end[1] - start[1], end[0] - start[0]);
     const path = new Path2D();
     path.moveTo(...start);
-    if (one) path.bezierCurveTo(...one, ...two, ...tip);
-    else path.lineTo(...tip);
+    path.lineTo(end[0] - head * 0.8 * Math.cos(angle), end[1] - head * 0.8 * Math.sin(angle));
     if (this.column > 60) {
       const [color, width] = [context.strokeStyle, context.lineWidth];
       context.strokeStyle = palette.bg;
@@ -384,11 +381,11 @@ class Painter {
 
   arc(from, to, cycle) {
     const { context, geometry } = this;
-    const down = to > from; // the two directions bulge differently, so that a pair is two arcs
-    const shift = Math.min(6, geometry.lane / 7) * (down ? 1 : -1);
+    const down = to > from; // a way up goes around one down, so that a pair is two arcs
+    const shift = Math.min(6, geometry.lane / 7);
     const dot = clamp(geometry.lane / 11, 1, cycle ? 4.5 : 3.5);
     const head = clamp(geometry.lane / 5, 2.5, cycle ? 8 : 6);
-    const start = [geometry.end + 14, geometry.middle(from) + shift * 0.4];
+    const start = [geometry.end + 14, geometry.middle(from) + shift * 0.5];
     const end = [geometry.end + 15 + dot, geometry.middle(to) - shift];
     const near = clamp(geometry.lane * 0.62, 10, 30);
     const bulge = Math.min(near * (1 + (Math.abs(to - from) - 1) * 0.55 + (down ? 0 : 0.5)), 96);

@@ -32,12 +32,14 @@ class Looks {
       const [index, , kind, , group] = timeline.steps[step];
       const state = lane.state[position];
       const raised = lane.raised[position] !== null;
-      const died = lane.died !== null && position === lane.count - 1;
+      const last = position === lane.count - 1;
+      const died = last && lane.died !== null;
+      const ended = last && lane.ending === "raised";
       const wrong = suspects.has(index) && isWrong(opened, spanAt(timeline, at, position));
-      const key = `${step}${state}${raised ? 1 : 0}${died ? 1 : 0}${wrong ? 1 : 0}`;
+      const key = `${step}${state}${raised ? 1 : 0}${died ? 1 : 0}${ended ? 1 : 0}${wrong ? 1 : 0}`;
       if (!numbers.has(key)) {
         numbers.set(key, this.table.length);
-        this.table.push({ kind, group: group || "world", state, raised, died, wrong });
+        this.table.push({ kind, group: group || "world", state, raised, died, ended, wrong });
       }
       return numbers.get(key);
     }));
@@ -50,7 +52,7 @@ class Looks {
   /** Give every look its color. */
   color(palette) {
     for (const look of this.table) {
-      look.bad = look.state === "b" || look.state === "r" || look.died || look.wrong;
+      look.bad = look.state === "b" || look.ended || look.died || look.wrong;
       look.color = look.bad ? palette.bad
         : look.state === "p" || look.raised ? palette.maybe : palette.hue(look.kind, look.group);
       look.quiet = ["local", "expect", "wait"].includes(look.kind);

@@ -24,6 +24,7 @@ class SourceView {
     if (this.lines.at(-1) === "") this.lines.pop();
     const starts = new Set((opened.predicted?.steps || []).map((step) => step[5]).filter(Boolean));
     this.owner = owners(this.lines, starts);
+    this.prose = proseOf(this.lines);
     const marked = new Map();
     for (const place of opened.places) {
       if (place.file === opened.file && place.line) {
@@ -49,7 +50,7 @@ class SourceView {
     }
     if (this.owner[number]) row.classList.add("step");
     const code = make("code");
-    code.append(...coloured(text, places || []));
+    code.append(...coloured(text, places || [], this.prose.has(number)));
     if (places) {
       row.classList.add("wrong");
       row.title = places.map((place) => place.says).join("\n");
@@ -117,10 +118,22 @@ function owners(lines, starts) {
   return found;
 }
 
-function coloured(text, places) {
+/** Return the lines (from 1) of block scalars: words, whatever they look like. */
+function proseOf(lines) {
+  const found = new Set();
+  let block = -1;
+  lines.forEach((text, at) => {
+    const indent = text.search(/\S/);
+    if (block >= 0 && (indent < 0 || indent > block)) return void found.add(at + 1);
+    block = /:\s*[>|][\d+-]*\s*(#.*)?$/.test(text) ? indent : -1;
+  });
+  return found;
+}
+
+function coloured(text, places, prose) {
   const parts = [];
   let done = 0;
-  for (const match of text.matchAll(TOKENS)) {
+  for (const match of prose ? [] : text.matchAll(TOKENS)) {
     const [whole, comment, string, before, key, number] = match;
     const start = match.index + (key === undefined ? 0 : before.length);
     const end = match.index + whole.length;

@@ -37,17 +37,11 @@ class ValuesView {
     return heading;
   }
 
+  /** Every rank: in this step, or in what it does meanwhile. */
   table(opened, timeline, other, span) {
-    const taken = [];
-    const apart = [];
-    timeline.lanes.forEach((lane, at) => {
-      const position = positionOf(timeline, at, span.index, span.iteration);
-      if (position >= 0) taken.push({ lane: at, position });
-      else apart.push(lane.rank);
-    });
-    const shown = taken.slice(0, MOST_ROWS);
-    if (!shown.some((each) => each.lane === span.lane)) shown.push({ lane: span.lane, position: span.position });
-    const rows = shown.map((each) => this.facts(opened, timeline, other, each));
+    const lanes = timeline.lanes.map((lane, at) => at).slice(0, MOST_ROWS);
+    if (!lanes.includes(span.lane)) lanes.push(span.lane);
+    const rows = lanes.map((lane) => this.facts(opened, timeline, other, lane, span));
     const names = [...new Set(rows.flatMap((row) => [...row.before.keys(), ...row.after.keys()]))];
     const written = new Set(rows.flatMap((row) => [...row.after.keys()]));
     names.sort((a, b) => written.has(b) - written.has(a));
@@ -57,54 +51,64 @@ class ValuesView {
     const top = make("thead");
     top.append(head);
     const bottom = make("tbody");
-    for (const row of rows) bottom.append(this.row(row, names, row.span.lane === span.lane));
+    bottom.append(...rows.map((row) => this.row(row, names, span)));
     table.append(top, bottom);
     const box = make("div", "wide");
     box.tabIndex = 0;
     box.setAttribute("role", "group");
     box.setAttribute("aria-label", `Tensors before and after ${span.label}`);
     box.append(table);
-    const left = [];
-    if (taken.length > shown.length) left.push(`and ${taken.length - shown.length} more ranks`);
-    if (apart.length) left.push(`${ranksText(apart)} ${apart.length > 1 ? "do" : "does"} not come to this step`);
-    for (const text of left) box.append(make("p", "facts", text));
+    const left = timeline.lanes.length - lanes.length;
+    if (left) box.append(make("p", "facts", `and ${left} more ranks`));
     return box;
   }
 
-  facts(opened, timeline, other, at) {
-    const span = spanAt(timeline, at.lane, at.position);
-    const before = heldBefore(timeline, at.lane, at.position);
-    const after = new Map(pairs(timeline, timeline.lanes[at.lane].values[at.position] || []));
-    let others = null;
-    const lane = other?.laneOf.get(span.rank);
-    if (lane !== undefined) {
-      const position = positionOf(other, lane, span.index, span.iteration);
-      if (position >= 0) others = new Map(pairs(other, other.lanes[lane].values[position] || []));
-    }
-    return { span, before, after, others, otherWitness: other?.witness, opened };
+  facts(opened, timeline, other, lane, asked) {
+    const row = timeline.lanes[lane];
+    let position = positionOf(timeline, lane, asked.index, asked.iteration);
+    const meanwhile = position < 0;
+    if (meanwhile) position = firstAt(row, asked.column);
+    const exists = position < row.count && (!meanwhile || row.column[position] === asked.column);
+    const before = heldBefore(timeline, lane, position);
+    if (!exists) return { lane, rank: row.rank, before, after: new Map(), meanwhile, opened };
+    const span = spanAt(timeline, lane, position);
+    const after = new Map(pairs(timeline, row.values[position] || []));
+    const theirs = other?.laneOf.get(row.rank);
+    const at = theirs === undefined ? -1 : positionOf(other, theirs, span.index, span.iteration);
+    const others = at < 0 ? null : new Map(pairs(other, other.lanes[theirs].values[at] || []));
+    return { lane, rank: row.rank, died: row.died, span, before, after, others, otherWitness: other?.witness, meanwhile, opened };
   }
 
-  row(facts, names, chosen) {
-    const { span } = facts;
-    const row = make("tr", chosen ? "chosen" : "");
-    row.dataset.lane = span.lane;
-    row.dataset.position = span.position;
-    row.append(make("th", "", String(span.rank)), this.state(span));
+  row(facts, names, asked) {
+    const { lane, rank, span, meanwhile } = facts;
+    const row = make("tr", meanwhile ? "meanwhile" : "");
+    if (lane === asked.lane) row.classList.add("chosen");
+    if (span) {
+      row.dataset.lane = lane;
+      row.dataset.position = span.position;
+    }
+    row.append(make("th", "", String(rank)), this.state(facts, asked));
     for (const name of names) row.append(this.cell(facts, name));
     return row;
   }
 
-  state(span) {
-    const cell = make("td", `state ${span.state}`);
-    if (span.state === "b") cell.textContent = "stuck";
-    else if (span.state !== "d") cell.textContent = STATES[span.state];
-    else if (span.took > 0) cell.textContent = duration(span.took);
+  /** What the rank does, if that is another step, and how it went. */
+  state({ span, died }, asked) {
+    const cell = make("td", `state ${span?.state || ""}`);
+    if (!span) return cell;
+    const words = [];
+    if (span.label !== asked.label) words.push(span.label);
+    if (died && span.state === "u") words.push(`died: ${died}`);
+    else if (span.state === "b") words.push("stuck");
+    else if (span.state !== "d") words.push(STATES[span.state]);
+    else if (span.took > 0) words.push(duration(span.took));
+    cell.textContent = words.join(" · ");
     if (span.raised) cell.append(make("div", "raised", span.raised));
     return cell;
   }
 
   cell({ span, before, after, others, otherWitness, opened }, name) {
-    const cell = make("td", isWrong(opened, span, name) ? "value differs" : "value");
+    const cell = make("td", span && isWrong(opened, span, name) ? "value differs" : "value");
     const [old, now] = [before.get(name), after.get(name)];
     if (now === undefined) {
       if (old !== undefined) cell.append(make("span", "same", old));
