@@ -28,6 +28,10 @@ LINES = "scenario-results-lines"
 TOOL = "scenario-runner"
 
 
+#: made once: `json.dumps` makes an encoder for each call that is not as by default
+_encoded = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
 class JsonReport(AtEnd):
     """The whole of a run as one document."""
 
@@ -63,7 +67,7 @@ class JsonLinesReport:
         self._write({"kind": "end", "summary": _summary(outcome)})
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
+        self._file.write(_encoded(line) + "\n")
         self._file.flush()
 
 

@@ -74,7 +74,8 @@ def _events(result: Result) -> int:
 
 
 def _line(result: Result) -> str:
-    from runner.timeline import packed, timeline  # noqa: PLC0415 -- NumPy only now
+    from runner.report.pictures import timeline  # noqa: PLC0415 -- with it
+    from runner.timeline import packed  # noqa: PLC0415 -- NumPy only now
 
     scenario, verdict = result.scenario, result.verdict
     assert scenario is not None  # noqa: S101 -- seen before

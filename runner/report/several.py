@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from runner.problems import Problem, ScenarioError
+from runner.report.pictures import forget
 from runner.report.target import STANDARD_OUTPUT, Target
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Reports:
     def finish(self, result: Result) -> None:
         """Tell all."""
         self._tell(lambda report: report.finish(result))
+        forget()
 
     def end(self, outcome: Outcome) -> None:
         """Tell all, and let every report appear in its place."""

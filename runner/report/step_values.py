@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.places import step_at
 from runner.report.at_end import AtEnd
+from runner.report.pictures import timeline
 from runner.report.prose import Line
 
 if TYPE_CHECKING:
@@ -77,8 +78,6 @@ def _held(
     scenario: Scenario, trace: Trace, predicted: Trace, step: Step
 ) -> dict[tuple[tuple[int, ...], int], dict[str, str]]:
     """Return what each rank held after each pass of a step, as text, by iteration and rank."""
-    from runner.timeline import timeline  # noqa: PLC0415 -- only where it is asked for
-
     return {
         (span.iteration, lane.rank): values
         for lane in timeline(scenario, trace, predicted).lanes

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from runner.report.pictures import timeline
 from runner.report.trace_events import Numbers, events_of
-from runner.timeline import timeline
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -41,7 +41,7 @@ class TraceReport:
         for trace in (verdict.predicted, verdict.observed):
             if trace is not None:
                 for event in events_of(timeline(scenario, trace, verdict.predicted), self._numbers):
-                    self._write(json.dumps(event, separators=(",", ":"), ensure_ascii=False))
+                    self._write(_encoded(event))
 
     def end(self, outcome: Outcome) -> None:
         """Close the list."""
@@ -53,5 +53,8 @@ class TraceReport:
         self._file.write(line)
         self._written += 1
 
+
+#: made once: `json.dumps` makes an encoder for each call that is not as by default
+_encoded = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 _EMPTY = '{"traceEvents":[],"displayTimeUnit":"ms"}\n'

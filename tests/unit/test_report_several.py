@@ -11,9 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli
+from runner.language import load
+from runner.pipeline import analyse
 from runner.problems import ScenarioError
 from runner.report.at_end import AtEnd
 from runner.report.formats import FORMATS, Format
+from runner.report.pictures import timeline
 from runner.report.several import Reports
 from runner.report.target import Target
 from runner.results import Outcome, Result
@@ -180,3 +183,14 @@ def test_one_run_writes_every_kind_of_report(folder: Path) -> None:
     assert CliRunner().invoke(cli, ["check", "good.yaml", *options]).exit_code == 0
     assert names() == sorted(["good.yaml", *files.values()])
     assert json.loads((folder / "r.json").read_text())["exit_code"] == 0
+
+
+def test_reports_share_the_timelines_of_a_result_and_none_outlives_it(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(GOOD)
+    (scenario,) = load(tmp_path / "a.yaml")
+    analysis = analyse(scenario)
+    assert analysis.predicted is not None
+    first = timeline(scenario, analysis.predicted, analysis.predicted)
+    assert timeline(scenario, analysis.predicted, analysis.predicted) is first
+    Reports().finish(OUTCOME.results[0])
+    assert timeline(scenario, analysis.predicted, analysis.predicted) is not first
