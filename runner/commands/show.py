@@ -12,7 +12,7 @@ import click
 
 from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
-from runner.problems import LaunchError, Problem, ScenarioError
+from runner.problems import LaunchError, ScenarioError
 from runner.report.spacetime import Piece, Printer, View, picture
 
 if TYPE_CHECKING:
@@ -199,12 +199,12 @@ def _latest(options: dict[str, Any], view: View) -> list[Line]:
 
 
 def _pictured(timeline: Timeline, view: View) -> list[Line]:
-    """Return the picture. Raises ScenarioError for ranks that are not there."""
+    """Return the picture. Raises BadParameter for ranks that are not there."""
     world = [lane.rank for lane in timeline.lanes]
     strange = [rank for rank in view.ranks or () if rank not in world]
     if strange:
-        message = f"--ranks: there is no rank {strange[0]}, the world has ranks 0 to {world[-1]}"
-        raise ScenarioError([Problem(code="bad_option", message=message)])
+        message = f"there is no rank {strange[0]}, the world has ranks 0 to {world[-1]}"
+        raise click.BadParameter(message, param_hint="--ranks")
     return picture(timeline, view)
 
 

@@ -259,6 +259,13 @@ NAMES: tuple[Explanation, ...] = (
         "make the folder, choose another file, or give each report a file of its own.",
     ),
     _problem(
+        "no_latest_run",
+        "`scenario show --last` finds no run to draw here, or cannot read what one kept.",
+        "`scenario run` keeps the timelines of its cases in `.scenario/` beside the project; a run "
+        "in another folder, `scenario check` and torchrun keep none.",
+        "run the scenario first, in this project; or name the file: `scenario show FILE --run`.",
+    ),
+    _problem(
         "input_in_expression",
         "An input of a library is used where its value cannot be put.",
         "Inputs are replaced before the file is read as a scenario.",

@@ -70,6 +70,7 @@ class Drawing:
         heads = self._canvas.heads([lane.rank for lane in lanes.values()])
         yield [Piece(f"{_TITLE:>{self._left}}  {heads}", "dim")]
         if self._view.values:
+            yield from self._beside(Piece("before the first step", "dim"))
             yield from self._values({lane.rank: lane.initial for lane in lanes.values()})
         for block in self._blocks:
             if block.skipped:
