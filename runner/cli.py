@@ -23,6 +23,7 @@ COMMANDS = {
     "schema": ("schema", "Print the JSON Schema of scenario files (or of --json)."),
     "new": ("new", "Write a commented scenario that passes, to start from."),
     "bless": ("bless", "Fill in expected values, where reference and run agree on them."),
+    "minimize": ("minimize", "Shrink a failing scenario to a smallest one with the same fault."),
     "fmt": ("fmt", "Lay out scenario files; what they say never changes."),
     "explain": ("explain", "Explain a problem code or a diagnosis: why, an example, the fix."),
     "completion": ("completion", "Print the completion script of a shell."),
