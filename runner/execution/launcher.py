@@ -112,13 +112,21 @@ class Launcher:
             os.close(self._lifeline)
         os.close(self._stderr)
 
-    def abandon(self) -> None:
-        """End what runs now, from another thread: its `run` raises LaunchError.
+    def abandon(self, *, workers_only: bool = False) -> None:
+        """End what runs now, from another thread: its `run` raises LaunchError, the next is whole.
 
-        The next run gets processes anew.
+        With `workers_only` the host stays: it tells that the workers died, and forks new ones at
+        once, which is sooner than to import torch again.
         """
         host = self._host
-        if host is not None:
+        if host is None:
+            return
+        if workers_only:
+            for pid in self.processes():
+                if pid != host.pid:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+        else:
             with suppress(ProcessLookupError):
                 os.killpg(host.pid, signal.SIGKILL)
 

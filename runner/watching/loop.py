@@ -1,8 +1,8 @@
 """The loop of a watch: look, run what changed, wait.
 
-A change while a case runs: the case gets a second to finish, then its launch is ended and what
-changed runs first. Whatever was left undone is done after, so that no change is lost and no hang
-holds anything up.
+A change while a case runs: the case gets a second to finish, or none where it is the one that
+changed; then its workers are ended, and what changed runs first. Whatever was left undone is done
+after, so that no change is lost and no hang holds anything up.
 
 ::
 
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from runner.watching.files import Difference
     from runner.watching.screen import Screen
 
-#: seconds that a running case gets once a file has changed
+#: seconds that a running case gets once another file has changed
 PATIENCE_S = 1.0
+#: seconds that workers may take to be ended, or torch to be imported, before all is ended
+STUBBORN_S = 10.0
 #: seconds after which a person wants to know what takes so long
 LONG_S = 0.5
 #: seconds between two looks whether a long case is done, or a file has changed
@@ -146,7 +148,7 @@ class Watch:
             self._keep(path, invalid)
         last = len(loaded.scenarios) - 1
         for at, scenario in enumerate(loaded.scenarios):
-            result, meanwhile = self._case(analyse(scenario, self._selection.limits))
+            result, meanwhile = self._case(path, analyse(scenario, self._selection.limits))
             if result is not None:
                 self._keep(path, result)
             if meanwhile:
@@ -169,7 +171,7 @@ class Watch:
             replace(result, verdict=Verdict(status=result.verdict.status), scenario=None)
         )
 
-    def _case(self, analysis: Analysis) -> tuple[Result | None, Difference | None]:
+    def _case(self, path: Path, analysis: Analysis) -> tuple[Result | None, Difference | None]:
         """Run a case, and return what changed meanwhile; no result where it was abandoned."""
         if self._launcher is None or analysis.verdict.status != "PASSED":
             return result_of(analysis), self._meanwhile()
@@ -179,20 +181,30 @@ class Watch:
         scenario = analysis.scenario
         name = f"{scenario.source.path}::{scenario.case}"
         with self._screen.busy(name):
-            meanwhile = self._until_done(running)
+            meanwhile = self._until_done(running, path)
         if _done(running, 0):
             return running.result(), meanwhile
-        self._launcher.abandon()
-        _done(running, None)
+        self._abandon(running)
         self._screen.abandoned(name)
         return None, meanwhile
 
-    def _until_done(self, running: Future[Result]) -> Difference | None:
-        """Wait for a case; once something has changed, for a little longer."""
+    def _abandon(self, running: Future[Result]) -> None:
+        """End a case by its workers, so that torch stays imported; else with all that runs."""
+        assert self._launcher is not None  # noqa: S101 -- it runs on it
+        deadline_s = time.monotonic() + STUBBORN_S
+        while time.monotonic() < deadline_s:
+            self._launcher.abandon(workers_only=True)
+            if _done(running, POLL_S):
+                return
+        self._launcher.abandon()
+        _done(running, None)
+
+    def _until_done(self, running: Future[Result], path: Path) -> Difference | None:
+        """Wait for a case of a file; once another file has changed, for a little longer."""
         while not _done(running, POLL_S):
             meanwhile = self._meanwhile()
             if meanwhile:
-                _done(running, PATIENCE_S)
+                _done(running, POLL_S if path in meanwhile.affected else PATIENCE_S)
                 return meanwhile
         return self._meanwhile()
 
