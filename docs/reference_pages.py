@@ -182,17 +182,25 @@ def command_section(name: str, command: click.Command) -> str:
     usage = " ".join(command.collect_usage_pieces(context))
     parts = [f"(command-{name})=\n## scenario {name}", f"```text\nscenario {name} {usage}\n```"]
     parts.append(_prose(command.help or ""))
-    records = [
-        record
-        for param in command.get_params(context)
-        if isinstance(param, click.Option) and (record := param.get_help_record(context))
-    ]
-    bounds = [record for record in records if record[0].split()[0] in FLAGS.values()]
-    plain = [record for record in records if record not in bounds]
-    parts.append(table(("option", ""), ((f"`{option}`", _words(help_)) for option, help_ in plain)))
-    if bounds:
-        parts.append("It takes the [bounds](#bounds) as options, too.")
+    parts += option_tables(command, context)
     return "\n\n".join(parts)
+
+
+def option_tables(command: click.Command, context: click.Context) -> list[str]:
+    """Return a table for each group of options that the help of the command has."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(context):
+        record = param.get_help_record(context) if isinstance(param, click.Option) else None
+        if record is not None and record[0].split()[0] not in FLAGS.values():
+            groups.setdefault(getattr(param, "group", "Other"), []).append(record)
+    tables = []
+    for title, records in groups.items():
+        head = title if len(groups) > 1 else "option"
+        rows = ((f"`{option}`", _words(help_)) for option, help_ in records)
+        tables.append(table((head, ""), rows))
+    if any(option in FLAGS.values() for param in command.params for option in param.opts):
+        tables.append("It takes the [bounds](#bounds) as options, too.")
+    return tables
 
 
 def _prose(text: str) -> str:

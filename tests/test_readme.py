@@ -6,10 +6,12 @@ import re
 import shutil
 from pathlib import Path
 
+import click
 import pytest
 from pages import Block, blocks, noted, scenario, timeless, write_files
 
 import runner
+from runner.cli import COMMANDS, cli
 
 README = Path(__file__).parents[1] / "README.md"
 PACKAGE = Path(runner.__file__).parent
@@ -74,3 +76,17 @@ def test_readme_names_only_what_exists() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README.read_text(encoding="utf-8"))
     assert links
     assert [link for link in links if not (root / link).exists()] == []
+
+
+def test_the_table_of_commands_is_whole() -> None:
+    table = re.findall(r"^\| `scenario (\w+)", README.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(table) == sorted(COMMANDS)
+
+
+def test_options_that_are_named_exist() -> None:
+    text = "\n".join(block.body for block in BLOCKS if block.kind in {"sh", "console"})
+    for name, rest in re.findall(r"\bscenario (\w+)\b([^&\n]*)", text):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None, name
+        known = {option for param in command.params for option in param.opts}
+        assert set(re.findall(r"(?<!\S)--?[a-z][a-z-]*", rest)) <= known, rest
