@@ -59,9 +59,15 @@ def _one_by_one(outcomes: list[Outcome]) -> Iterable[Result]:
 
 
 def _versions(outcomes: Mapping[str, Outcome]) -> list[Problem]:
-    """Return where two files tell of different things; one in which nothing ran tells of none."""
-    known = {path: environment(outcome) for path, outcome in outcomes.items()}
-    known = {path: found for path, found in known.items() if found}
+    """Return where two files tell of different versions; one in which nothing ran tells of none.
+
+    Backends may differ: a scenario may ask for its own.
+    """
+    known = {
+        path: {"torch": found["torch"]}
+        for path, outcome in outcomes.items()
+        if "torch" in (found := environment(outcome))
+    }
     releases = {path: {"scenario-runner": each.release} for path, each in outcomes.items()}
     return [*_differing(known), *_differing(releases)]
 

@@ -23,8 +23,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     """Join the results of several runs: the shards of one, or runs of different files.
 
     RESULTS are files that `scenario run` wrote with --json or --jsonl. A case that is in two of
-    them, results of different versions or backends, and a shard that is missing are errors. What
-    did not pass is shown once more; the exit code is what the whole run's would have been.
+    them, results of different versions of torch or of this tool, and a shard that is missing are
+    errors. What did not pass is shown once more; the exit code is what the whole run's would be.
     """
     reported(options, lambda reports: _joined(options["results"], reports), quiet=True)
 

@@ -26,6 +26,8 @@ VERSION = 1
 DOCUMENT = "scenario-results"
 LINES = "scenario-results-lines"
 TOOL = "scenario-runner"
+#: what a trace tells of its own case; all else in its environment is the same for a whole run
+_OF_ONE_CASE = frozenset({"world_s", "gpus"})
 
 
 #: made once: `json.dumps` makes an encoder for each call that is not as by default
@@ -90,7 +92,8 @@ def environment(outcome: Outcome) -> dict[str, str]:
     for result in outcome.results:
         observed = result.verdict.observed
         if observed is not None:
-            return {**observed.environment, "backend": observed.backend}
+            facts = {k: v for k, v in observed.environment.items() if k not in _OF_ONE_CASE}
+            return {**facts, "backend": observed.backend}
     return {}
 
 

@@ -84,7 +84,9 @@ def _suite(name: str, results: Sequence[Result], known: Mapping[str, str]) -> ET
         },
     )
     size = results[0].world_size
-    facts = {**known, **({} if size is None else {"world_size": str(size)})}
+    ran = next((r.verdict.observed for r in results if r.verdict.observed is not None), None)
+    own = {} if ran is None else {"backend": ran.backend}
+    facts = {**known, **own, **({} if size is None else {"world_size": str(size)})}
     if facts:
         properties = ET.SubElement(suite, "properties")
         for key, value in facts.items():

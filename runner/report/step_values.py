@@ -36,7 +36,7 @@ class StepValues(AtEnd):
         if result.scenario is None:
             return
         for line in self._lines.get(result.file, ()):
-            step = step_at(result.scenario, line)
+            step = _last(step_at(result.scenario, line))
             if step is None:
                 place = f"{result.file}:{line}"
                 self._show([Line(f"    {place} is in no step: the whole case is meant", "dim")])
@@ -45,6 +45,13 @@ class StepValues(AtEnd):
 
     def end(self, outcome: Outcome) -> None:
         """Print nothing."""
+
+
+def _last(step: Step | None) -> Step | None:
+    """Return the step itself, or the last one in the body of a loop."""
+    while step is not None and step.body:
+        step = step.body[-1]
+    return step
 
 
 def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:

@@ -223,6 +223,37 @@ def test_the_values_at_a_line_are_shown() -> None:
     assert "good.yaml:1 is in no step" in called("check", "good.yaml:1").output
 
 
+def test_a_line_of_a_loop_shows_what_each_pass_leaves(folder: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - for: {i: "range(6)"}
+    steps:
+      - barrier: {}
+      - all_reduce: {tensor: x}
+"""
+    (folder / "loop.yaml").write_text(text, encoding="utf-8")
+    for line in (4, 5, 7):
+        output = called("check", f"loop.yaml:{line}").output
+        assert "after loop.yaml:7, iteration 3 each rank must hold" in output
+        assert "rank 1: x = [16]" in output
+        assert "... and 2 more iterations" in output
+
+
+def test_a_line_shows_who_is_stuck_and_who_never_came(folder: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, recv: {tensor: x, src: 1}}
+  - all_reduce: {tensor: x}
+expect: {outcome: deadlock, diagnosis: [unmatched_recv, missing_participant]}
+"""
+    (folder / "stuck.yaml").write_text(text, encoding="utf-8")
+    assert "rank 0: blocked in `recv from 1`" in called("check", "stuck.yaml:4").output
+
+
 @pytest.mark.usefixtures("many")
 def test_shards_are_disjoint_and_an_empty_one_passes() -> None:
     found = [cases("many.yaml", "--shard", f"{number}/4") for number in (1, 2, 3, 4)]
