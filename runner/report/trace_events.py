@@ -2,7 +2,9 @@
 
 A timeline is a process, a rank a thread, a step a slice. Within a step that waited lies a second
 slice that says for whom. Arrows (*flows*) go from a send to the step in which its receive was
-complete, and through the members of a collective in the order in which they came.
+complete, and through the members of a collective in the order in which they came. Where steps are
+issued to a device and complete there later, the device is a second thread of the rank. What a
+verdict says is an instant event at the beginning of its process.
 
 An observed run has its own times, in microseconds since the scenario began on that rank. A
 prediction knows an order and no times: each logical column is drawn a millisecond wide, and a step
@@ -15,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from runner.timeline.model import At, Meeting, Span, Timeline
+    from runner.timeline.model import At, Lane, Meeting, Span, Timeline
 
 Event = dict[str, Any]
 
@@ -55,12 +57,26 @@ class Numbers:
         return self._last[kind]
 
 
-def events_of(timeline: Timeline, numbers: Numbers) -> Iterator[Event]:
+def told(title: str, findings: Sequence[str], numbers: Numbers, pid: int) -> Iterator[Event]:
+    """Yield the title of a process, and what was found out about it as instant events."""
+    yield _named("process_name", pid, {"name": title})
+    yield _named("process_sort_index", pid, {"sort_index": pid})
+    if findings:
+        tid = numbers.next("tid")
+        yield {**_named("thread_name", pid, {"name": "verdict"}), "tid": tid}
+        yield {**_named("thread_sort_index", pid, {"sort_index": -1}), "tid": tid}
+    for finding in findings:
+        name, _, rest = finding.partition("\n")
+        args = {"text": rest} if rest else {}
+        event = {"name": name, "cat": "verdict", "ph": "i", "s": "p", "ts": 0, "pid": pid}
+        yield {**event, "tid": tid, "args": args}
+
+
+def events_of(timeline: Timeline, numbers: Numbers, pid: int) -> Iterator[Event]:
     """Yield the events of one timeline, each slice before what binds to it."""
-    pid = numbers.next("pid")
     tids = [numbers.next("tid") for _ in timeline.lanes]
     slices = _slices(timeline)
-    yield from _names(timeline, pid, tids)
+    yield from _lanes(timeline, pid, tids)
     waits = _waits(timeline, slices)
     for number, (lane, tid) in enumerate(zip(timeline.lanes, tids, strict=True)):
         for position, span in enumerate(lane.spans):
@@ -71,16 +87,29 @@ def events_of(timeline: Timeline, numbers: Numbers) -> Iterator[Event]:
         start = slices[at].start
         where = {"pid": pid, "tid": tids[at[0]]}
         yield {"name": name, "cat": "wait", "ph": "X", "ts": start, "dur": end - start, **where}
+    for lane in timeline.lanes:
+        yield from _device(lane, numbers, pid)
 
 
-def _names(timeline: Timeline, pid: int, tids: list[int]) -> Iterator[Event]:
-    witness = "logical time" if timeline.witness == "predicted" else timeline.backend
-    title = f"{timeline.file}::{timeline.case} ({timeline.witness}, {witness}): {timeline.outcome}"
-    yield _named("process_name", pid, {"name": title})
-    yield _named("process_sort_index", pid, {"sort_index": pid})
+def _device(lane: Lane, numbers: Numbers, pid: int) -> Iterator[Event]:
+    """Yield the steps of a rank as its device completed them, one after the other."""
+    completed = [(span, span.complete_s) for span in lane.spans if span.complete_s is not None]
+    if not completed:
+        return
+    tid, now = numbers.next("tid"), 0.0
+    yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}, device"}), "tid": tid}
+    yield {**_named("thread_sort_index", pid, {"sort_index": 2 * lane.rank + 1}), "tid": tid}
+    for span, complete_s in completed:
+        start = max(now, round(span.start_s * 1e6))
+        now = max(start + LEAST_US, round(complete_s * 1e6))
+        where = {"ts": start, "dur": now - start, "pid": pid, "tid": tid}
+        yield {"name": span.label, "cat": "device", "ph": "X", **where}
+
+
+def _lanes(timeline: Timeline, pid: int, tids: list[int]) -> Iterator[Event]:
     for lane, tid in zip(timeline.lanes, tids, strict=True):
         yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}"}), "tid": tid}
-        yield {**_named("thread_sort_index", pid, {"sort_index": lane.rank}), "tid": tid}
+        yield {**_named("thread_sort_index", pid, {"sort_index": 2 * lane.rank}), "tid": tid}
 
 
 def _named(name: str, pid: int, args: dict[str, Any]) -> Event:

@@ -9,11 +9,13 @@ import json
 from typing import TYPE_CHECKING
 
 from runner.report.pictures import timeline
-from runner.report.trace_events import Numbers, events_of
+from runner.report.trace_events import Numbers, events_of, told
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import TextIO
 
+    from runner.report.trace_events import Event
     from runner.results import Outcome, Result
     from runner.scenario import Scenario
 
@@ -34,24 +36,49 @@ class TraceReport:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:
-        """Write what was predicted and what was observed, a process each."""
-        scenario, verdict = result.scenario, result.verdict
-        if scenario is None:
+        """Write what was predicted and what was observed, a process each; or why there is none."""
+        verdict = result.verdict
+        name = f"{verdict.status} {result.file}"
+        if result.scenario is not None:
+            name += f"::{result.case}"
+        found = _findings(result)
+        named = {"predicted": verdict.predicted, "observed": verdict.observed}
+        traces = {witness: trace for witness, trace in named.items() if trace is not None}
+        if result.scenario is None or not traces:
+            self._write_all(told(name, found, self._numbers, self._numbers.next("pid")))
             return
-        for trace in (verdict.predicted, verdict.observed):
-            if trace is not None:
-                for event in events_of(timeline(scenario, trace, verdict.predicted), self._numbers):
-                    self._write(_encoded(event))
+        for witness, trace in traces.items():
+            pid = self._numbers.next("pid")
+            how = "logical time" if witness == "predicted" else trace.backend
+            title = f"{name} ({witness}, {how}): {trace.outcome}"
+            self._write_all(told(title, found, self._numbers, pid))
+            drawn = timeline(result.scenario, trace, verdict.predicted)
+            self._write_all(events_of(drawn, self._numbers, pid))
 
     def end(self, outcome: Outcome) -> None:
         """Close the list."""
         del outcome
         self._file.write('\n],"displayTimeUnit":"ms"}\n' if self._written else _EMPTY)
 
+    def _write_all(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._write(_encoded(event))
+
     def _write(self, line: str) -> None:
         self._file.write(",\n" if self._written else '{"traceEvents":[\n')
         self._file.write(line)
         self._written += 1
+
+
+def _findings(result: Result) -> list[str]:
+    """Return what speaks against a case: a headline each, the details on the lines below it."""
+    verdict = result.verdict
+    found = [
+        "\n".join([f"{each.headline}: {each.prose} [{each.code}]", *each.because])
+        for each in verdict.findings
+    ]
+    found += [f"{each.message} [{each.code}]\n{each}" for each in verdict.problems]
+    return found + ([verdict.reason] if verdict.reason else [])
 
 
 #: made once: `json.dumps` makes an encoder for each call that is not as by default

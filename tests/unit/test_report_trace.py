@@ -163,9 +163,9 @@ def test_an_observed_run_is_a_process_of_its_own_with_its_own_times(tmp_path: Pa
     observed = Trace(backend="gloo", outcome="completes", ranks=ranks, duration_s=0.003)
     events = events_of(result_of(scenario, observed))
     titles = [e["args"]["name"] for e in events if e["name"] == "process_name"]
-    assert [title.partition(" ")[2] for title in titles] == [
-        "(predicted, logical time): completes",
-        "(observed, gloo): completes",
+    assert [title.partition(" (")[1:] for title in titles] == [
+        (" (", "predicted, logical time): completes"),
+        (" (", "observed, gloo): completes"),
     ]
     own = [e for e in events if e["ph"] == "X" and e["pid"] == 2]
     assert [(e["name"], e["ts"], e["dur"]) for e in own] == [
@@ -183,11 +183,47 @@ def test_values_and_places_stand_with_a_step(tmp_path: Path) -> None:
     assert event["args"] == {"state": "done", "line": "program.yaml:4", "after x": "[2, 4]"}
 
 
-def test_a_run_of_invalid_files_is_an_empty_trace(tmp_path: Path) -> None:
+def test_an_invalid_file_is_a_process_that_says_why(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("world_size: two\n")
     target = tmp_path / "trace.json"
     CliRunner().invoke(cli, ["check", str(tmp_path / "bad.yaml"), "--trace", str(target)])
-    assert json.loads(target.read_text())["traceEvents"] == []
+    document = json.loads(target.read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    title = document["traceEvents"][0]["args"]["name"]
+    assert title == f"INVALID {tmp_path / 'bad.yaml'}"
+    problems = [e for e in document["traceEvents"] if e["ph"] == "i"]
+    assert any("bad.yaml:1:13" in event["args"]["text"] for event in problems)
+
+
+def test_what_was_found_stands_beside_the_ranks(tmp_path: Path) -> None:
+    path, target = tmp_path / "stuck.yaml", tmp_path / "trace.json"
+    path.write_text(
+        "world_size: 2\ntensors: {x: [1], y: [0]}\nsteps:\n"
+        "- {send: {tensor: x, dst: 1 - rank}}\n- {recv: {tensor: y, src: 1 - rank}}\n"
+    )
+    CliRunner().invoke(cli, ["check", str(path), "--trace", str(target)])
+    document = json.loads(target.read_text())
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    titles = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
+    assert titles == [f"FAILED {path}::stuck (predicted, logical time): deadlock"]
+    (finding, *_) = [e for e in document["traceEvents"] if e["ph"] == "i"]
+    assert finding["name"].startswith("your expectation is wrong: the program has circular_wait")
+    assert "rank 0 waits in `send to 1` (stuck.yaml:4) for rank 1" in finding["args"]["text"]
+
+
+def test_a_device_is_a_second_thread_of_its_rank(tmp_path: Path) -> None:
+    path = tmp_path / "program.yaml"
+    path.write_text("world_size: 1\ntensors: {x: [1]}\nsteps:\n- {all_reduce: {tensor: x}}\n")
+    (scenario,) = runner.load(path)
+    event = Event(index=0, label="all_reduce", start_s=0.001, end_s=0.0015, complete_s=0.004)
+    observed = Trace(
+        backend="nccl", outcome="completes", ranks=(RankTrace(rank=0, events=(event,)),)
+    )
+    events = events_of(result_of(scenario, observed))
+    threads = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 2]
+    assert threads == ["rank 0", "rank 0, device"]
+    (device,) = [e for e in events if e.get("cat") == "device"]
+    assert (device["ts"], device["dur"]) == (1000, 3000)
 
 
 def test_check_writes_what_it_predicts(tmp_path: Path) -> None:
