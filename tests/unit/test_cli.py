@@ -322,6 +322,11 @@ def test_help_imports_neither_numpy_nor_torch_nor_rich() -> None:
     assert {"numpy", "torch", "rich", "yaml"}.isdisjoint(imported("--help"))
 
 
+@pytest.mark.parametrize("command", ["run", "check", "list"])
+def test_the_help_of_a_command_imports_no_language(command: str) -> None:
+    assert {"numpy", "torch", "yaml", "runner.operations"}.isdisjoint(imported(command, "--help"))
+
+
 def test_check_never_imports_torch() -> None:
     modules = imported("check", "good.yaml")
     assert "numpy" in modules
