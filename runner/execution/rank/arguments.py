@@ -26,23 +26,21 @@ def convert(world: World, call: Call) -> dict[str, Any]:
     on this rank is passed as None.
     """
     assert call.operation is not None  # noqa: S101 -- an `expect` alone calls nothing
-    converted = {}
+    converted: dict[str, Any] = {}
+    given, stated = call.entry.arguments, call.step.arguments
     for param in call.operation.params:
-        value = call.entry.arguments.get(param.name)
-        stated = param.name in call.step.arguments
-        if value is None and param.kind == "seconds":
-            value = _own_timeout(world.dist, call, param)
-        if value is None and not stated:
-            continue
-        converted[param.name] = _one(world, param.kind, value)
+        name, kind = param.name, param.kind
+        value = given.get(name)
+        if value is None:
+            if kind == "seconds":
+                value = _own_timeout(world.dist, call, param)
+            if value is None:
+                if name in stated:
+                    converted[name] = None
+                continue
+        change = CHANGES.get(kind)
+        converted[name] = value if change is None else change(world, value)
     return converted
-
-
-def _one(world: World, kind: str, value: Any) -> Any:  # noqa: ANN401 -- an argument has any type
-    if value is None:
-        return None
-    change = CHANGES.get(kind)
-    return value if change is None else change(world, value)
 
 
 def _own_timeout(dist: ModuleType, call: Call, param: Param) -> float | None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.errors import failure_of
 from runner.execution.rank import arguments, polling
 from runner.execution.rank.board import Record
 from runner.execution.rank.values import snapshot
-from runner.operations.base import GroupCreation, Local, Waiting
+from runner.operations.base import GroupCreation, Local, Operation, Waiting
 from runner.operations.entries import Ending
 from runner.problems import ScenarioError
 from runner.program import Process
@@ -35,6 +36,13 @@ GRACE_S = 0.5
 ASK_S = 0.01
 #: kinds of failure after which a group's connections are gone
 CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
+
+
+@cache
+def shape_of(operation: type[Operation]) -> type[Operation]:
+    """Return which of the shapes an operation has that are not taken alike."""
+    shapes: tuple[type[Operation], ...] = (Local, Waiting, GroupCreation)
+    return next((shape for shape in shapes if issubclass(operation, shape)), Operation)
 
 
 class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for it
@@ -167,7 +175,8 @@ class Program:
     def _take(self, call: Call) -> bool:
         """Take one step; False where it raised what it does not expect."""
         operation = call.operation
-        communicates = operation is not None and not isinstance(operation, Local)
+        kind = None if operation is None else shape_of(type(operation))
+        communicates = kind is not None and kind is not Local
         record = Record(
             (call.step.index, call.iteration), call.label, communicates, time.monotonic()
         )
@@ -175,8 +184,8 @@ class Program:
         board.enter(record)
         goes_on = True
         try:
-            if operation is not None:
-                record.writes = self._perform(call)
+            if kind is not None:
+                record.writes = self._perform(call, kind)
         except Ending:
             raise
         except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
@@ -188,9 +197,10 @@ class Program:
                 record.observed = self._observed(call)
             except ScenarioError as error:
                 record.observed = {"": str(error)}
-        record.timeout_s = self._timeout_s(call) if communicates else None
-        # behind the snapshots: they may be read once it has happened
-        record.event = self._completion.mark()
+        if self._completion.enqueues:
+            record.timeout_s = self._timeout_s(call) if communicates else None
+            # behind the snapshots: they may be read once it has happened
+            record.event = self._completion.mark()
         return goes_on
 
     def _complete(self) -> str | None:
@@ -259,15 +269,15 @@ class Program:
             raises = self.process.choose(raises)
         return raises.kinds if isinstance(raises, RaiseSpec) else ()
 
-    def _perform(self, call: Call) -> dict[str, Any]:
+    def _perform(self, call: Call, kind: type[Operation]) -> dict[str, Any]:
         """Carry a step out; returns snapshots of what it may have stored into."""
-        operation = call.operation
-        if isinstance(operation, Local):
+        operation: Any = call.operation
+        if kind is Local:
             self._locally(call, operation)
             written = call.written
-        elif isinstance(operation, Waiting):
+        elif kind is Waiting:
             written = self._wait(call, operation)
-        elif isinstance(operation, GroupCreation):
+        elif kind is GroupCreation:
             self._create_now(call, operation)
             written = ()
         else:

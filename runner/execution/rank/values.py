@@ -25,7 +25,7 @@ EXTENSIONS: dict[str, tuple[str, Any]] = {
 def snapshot(torch: ModuleType, value: Any) -> Any:  # noqa: ANN401 -- a held value has any type
     """Return a copy that later steps cannot change: tensors are cloned, objects copied deeply."""
     if isinstance(value, torch.Tensor):
-        return value.detach().clone()
+        return (value.detach() if value.requires_grad else value).clone()
     if isinstance(value, list):
         return [snapshot(torch, item) for item in value]
     return copy.deepcopy(value)
