@@ -35,8 +35,8 @@ class Answer:
     `path` leads to the branch that speaks of this rank: the position of a selector in each mapping
     on the way, :data:`REST` for `else`; `asked` is False where the last mapping speaks of others
     only. `round` holds the loop variables with their values. `value` is None where the name does
-    not exist, or cannot be computed. `wrong` names what is not as stated: `value`, `dtype` or
-    `shape`.
+    not exist, or cannot be computed. `wrong` names what is not as stated: `value`, `dtype`,
+    `shape`, or `extent` for the shape of a value that states none.
     """
 
     case: str
@@ -143,4 +143,6 @@ def _compared(view: View, expectation: ValueExpectation) -> tuple[Value, frozens
 def _part(code: str, *, shaped: bool) -> str:
     if code == "dtype_differs":
         return "dtype"
-    return "shape" if code == "shape_differs" and shaped else "value"
+    if code == "shape_differs":
+        return "shape" if shaped else "extent"
+    return "value"

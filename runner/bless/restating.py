@@ -7,6 +7,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from runner.bless.asking import REST, Answer
 from runner.bless.places import is_long_form
 from runner.bless.refusal import refuse
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: what stands between two commas; a comma inside quotes is none
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|,(?! )|[^,"'])+(?:, )?""")
+#: the number in an author's `full(shape, number)`
+_FULL = re.compile(r"full\([^()]*(?:\[[^\]]*\])?[^()]*, (-?\d+(?:\.\d+)?)\)")
 #: columns of a line, unless what must not be broken is longer
 WIDTH = 100
 
@@ -51,6 +55,10 @@ def restated(
             yield from _long_form(draft, entry, leaf, given, groups)
         elif leaf.start in draft.open or any(answer.wrong for answer in given):
             _police(draft, entry, leaf, given)
+            kept = _refilled(draft, leaf, given)
+            if kept is not None:
+                yield kept
+                continue
             made = said(entry.key, given, worded, groups, rest=above is None)
             yield _replaced(draft.text, entry, leaf, above, made)
 
@@ -91,6 +99,30 @@ def _ranks(given: Sequence[Answer]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
 
 
+def _refilled(draft: Draft, leaf: Span, given: Sequence[Answer]) -> Edit | None:
+    """Return the edit of the number in an author's `full(shape, number)`, if only that is wrong."""
+    found = _FULL.search(draft.text, leaf.start, leaf.end)
+    if found is None or leaf.start in draft.open:
+        return None
+    if found.start() > leaf.start + 1 or found.end() < leaf.end - 1:
+        return None  # there is more around it than quotes
+    texts = {_filling(answer) for answer in given}
+    text = texts.pop()
+    if texts or text is None:
+        return None
+    return Edit(start=found.start(1), end=found.end(1), text=text)
+
+
+def _filling(answer: Answer) -> str | None:
+    """Return the number that a tensor holds everywhere; None where it has several, or no place."""
+    value = answer.value
+    if "extent" in answer.wrong or not isinstance(value, np.ndarray) or not value.size:
+        return None
+    if value.dtype.kind not in "iuf" or bool((value != value.reshape(-1)[0]).any()):
+        return None
+    return worded(value.reshape(-1)[0])
+
+
 # ---------------------------------------------------------------------------- the long form
 
 
@@ -113,7 +145,7 @@ def _long_form(
     groups: Mapping[frozenset[int], str],
 ) -> Iterator[Edit]:
     """Yield the edits of the parts of a `{value: ..., dtype: ..., shape: ...}`."""
-    wrong = {part for answer in given for part in answer.wrong}
+    wrong = {part.replace("extent", "value") for answer in given for part in answer.wrong}
     for name, text_of in _PARTS.items():
         part = leaf.get(name)
         if part is not None and (part.start in draft.open or name in wrong):

@@ -11,7 +11,7 @@ from runner.problems import ScenarioError
 from runner.scenario import steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from runner.language.limits import Limits
@@ -64,11 +64,23 @@ def signature_of(scenario: Scenario, verdict: Verdict) -> Signature | None:
         status=verdict.status,
         outcome=verdict.predicted.outcome,
         diagnoses=frozenset(each.name for each in verdict.predicted.diagnoses),
-        findings=frozenset(
-            (each.code, each.witness, _operation(scenario, each)) for each in verdict.findings
-        ),
+        findings=frozenset(_findings(scenario, verdict)),
         observed=verdict.observed.outcome if verdict.observed is not None else None,
     )
+
+
+def _findings(scenario: Scenario, verdict: Verdict) -> Iterator[tuple[str, str, str]]:
+    """Yield each kind of finding once, about a value with the first operation that gave one.
+
+    What is computed from a wrong value is wrong for the same reason.
+    """
+    told: set[tuple[str, str]] = set()
+    # what stands at the end is a consequence of a step, where one is found as well
+    for finding in sorted(verdict.findings, key=lambda each: (each.index < 0, each.index)):
+        kind = (finding.code, finding.witness)
+        if kind not in told:
+            told.add(kind)
+            yield (*kind, _operation(scenario, finding))
 
 
 def _operation(scenario: Scenario, finding: Finding) -> str:

@@ -68,6 +68,13 @@ def test_a_value_that_is_open_or_wrong_is_filled_in(open_: str) -> None:
     assert blessed(steps) == expected
 
 
+def test_the_number_of_a_full_tensor_is_put_right() -> None:
+    text = "world_size: 2\nmatrix: {n: [2, 3]}\ntensors: {x: 'full([n, 2], rank + 1)'}\nsteps:\n"
+    text += "  - all_reduce: {tensor: x}\n    expect:\n      x: 'full([n, 2], -4)'  # all of it\n"
+    assert proposal(text).after == text.replace("-4", "3")
+    assert refused(text.replace("[n, 2], -4", "2, 3"))[0] == "cases_differ"
+
+
 def test_only_the_branch_that_is_wrong_changes() -> None:
     steps = (
         "  - expect:\n      y:\n        # the first\n        0: [0]\n        else: [7]  # others\n"
