@@ -249,10 +249,28 @@ def test_an_analysis_alone_starts_no_process(watching: Callable[..., Watching]) 
     assert watch.end() == 130
 
 
-@pytest.mark.parametrize("option", [("--json", "out.json"), ("--shard", "1/2")])
-def test_what_needs_an_end_cannot_be_watched(
-    option: tuple[str, ...], watching: Callable[..., Watching]
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--json", "out.json", "."), "--json is for a run that ends"),
+        (("--shard", "1/2", "."), "--shard is for a run that ends"),
+        (("on.yaml",), "there is no file on.yaml"),
+        ((".", "-k", "one and"), "-k 'one and' cannot be read"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_not_watched(
+    arguments: tuple[str, ...], told: str, watching: Callable[..., Watching]
 ) -> None:
-    watch = watching(*option, ".", one=SUM)
+    watch = watching(*arguments, one=SUM)
     assert watch.process.wait(LONG_S) == 2
-    watch.says(f"{option[0]} is for a run that ends")
+    watch.says(told)
+
+
+def test_a_selection_is_kept(watching: Callable[..., Watching]) -> None:
+    matrix = SUM.replace("tensors:", "matrix: {n: [1, 2]}\ntensors:")
+    watch = watching("one.yaml::one[n=2]", one=matrix)
+    watch.says("PASSED       one.yaml::one[n=2]", "1 passed", READY)
+    watch.save("one.yaml", matrix.replace("[2, 4]", "[2, 5]"))
+    watch.says("FAILED       one.yaml::one[n=2]", "1 failed")
+    watch.save("one.yaml", SUM)
+    watch.says("INVALID", "no such case", "1 invalid")
