@@ -81,6 +81,10 @@ class Recorded(Sequence[Event]):
         """
 
     @abstractmethod
+    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        """Yield index and iteration of the events that write a name, and what it holds then."""
+
+    @abstractmethod
     def beside(
         self, indexes: frozenset[int]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:

@@ -88,7 +88,7 @@ class Memories:
         self.arrays = arrays
         self._fallback = fallback
         self._ranks = {rank.rank: rank for rank in trace.ranks}
-        self._histories: dict[int, dict[str, tuple[list[Moment], list[Value]]]] = {}
+        self._histories: dict[tuple[int, str], tuple[list[Moment], list[Value]]] = {}
         self._processes: dict[int, Process] = {}
         self._creations: dict[int, list[tuple[Event, Group]]] = {}
         self._nothing = dict.fromkeys(_held_names(plan))
@@ -140,24 +140,32 @@ class Memories:
             message = f"before({name}, {rank}): the world has ranks 0 to {self.plan.world_size - 1}"
             raise ValueError(message)
         if moment is not None:
-            moments, values = self._history(rank).get(name, ([], []))
+            moments, values = self._history(rank, name)
             position = bisect_left(moments, moment)
             if position:
                 return values[position - 1]
         return self.initial(rank).get(name)
 
-    def _history(self, rank: int) -> dict[str, tuple[list[Moment], list[Value]]]:
-        if rank not in self._histories:
-            history: dict[str, tuple[list[Moment], list[Value]]] = {}
-            found = self._ranks.get(rank)
-            for event in found.events if found else ():
-                moment = self.order.moment(event.index, event.iteration)
-                for name, value in event.writes.items():
-                    moments, values = history.setdefault(name, ([], []))
-                    moments.append(moment)
-                    values.append(value)
-            self._histories[rank] = history
-        return self._histories[rank]
+    def _history(self, rank: int, name: str) -> tuple[list[Moment], list[Value]]:
+        """Return when a name was written on a rank, and what it held then."""
+        if (rank, name) not in self._histories:
+            moments: list[Moment] = []
+            values: list[Value] = []
+            for index, iteration, value in self._changes(rank, name):
+                moments.append(self.order.moment(index, iteration))
+                values.append(value)
+            self._histories[rank, name] = moments, values
+        return self._histories[rank, name]
+
+    def _changes(self, rank: int, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        found = self._ranks.get(rank)
+        events = found.events if found else ()
+        if isinstance(events, Recorded):
+            yield from events.changes(name)
+            return
+        for event in events:
+            if name in event.writes:
+                yield event.index, event.iteration, event.writes[name]
 
     # ------------------------------------------------------------------ evaluation
 

@@ -128,11 +128,8 @@ def together(draw: Draw, i: str) -> Steps:
         inside = {"group_src": 0} if group else {"src": f"{i} % n"}
         return [{"broadcast": {"tensor": "x", **inside, **where}}]
     if kind == "gather":
-        size = "n" if group in {None, "world"} else f"group_size({group})"
-        made = {"z": f"zeros(n * {size})"}
-        step = {"all_gather_single": {"output": "z", "input": "x", **where}}
-        who: dict[str, Any] = {"ranks": group} if group else {}
-        return [{**who, "compute": made}, step, {**who, "compute": {"z": "x * 1"}}]
+        made = {"all": "zeros(n * n)"}
+        return [{"compute": made}, {"all_gather_single": {"output": "all", "input": "x"}}]
     reduce = {"tensor": "x", "op": draw(st.sampled_from(["sum", "max"])), **where}
     if kind == "all_reduce":
         return [{"all_reduce": reduce, "expect": {"x": {"shape": ["n"]}}}]

@@ -15,10 +15,12 @@ from runner.evaluation import CANNOT_COMPUTE, roots_of
 from runner.nesting import DEFAULT_DTYPE
 from runner.problems import ScenarioError
 from runner.program import Process
+from runner.reference.ledger import size_of
 from runner.reference.vector import rules
 from runner.reference.vector.compiling import Compiler, Scene
 from runner.reference.vector.values import (
     EXACT,
+    LARGEST,
     Active,
     Beyond,
     Lanes,
@@ -28,7 +30,7 @@ from runner.reference.vector.values import (
     leave,
     varies,
 )
-from runner.scenario import Constant, Expression, ListForm, PerRank, Record, Typed
+from runner.scenario import Constant, Expression, ListForm, PerRank, Record, Typed, Unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Form, Selector
+    from runner.scenario import Expectation, Form, Selector
 
 
 class Evaluation:
@@ -52,6 +54,8 @@ class Evaluation:
         self._memory = memory
         self._limits = limits
         self._functions = arrays.functions()
+        #: elements that one expression may make at a time
+        self._most = min(limits.max_elements, LARGEST // 16)
         self._begin = self._functions["{"]
         self._compiler = Compiler(plan, self._functions)
         self._closures: dict[int, tuple[Form, Any, bool]] = {}
@@ -105,7 +109,7 @@ class Evaluation:
         if found is None:
             found = (form, self._compiler.compile(form.text), False)
             self._closures[id(form)] = found
-        self._begin(self._limits.max_elements, self._limits.max_items)
+        self._begin(self._most, self._limits.max_items)
         closure: Callable[[Scene], Value] = found[1]
         return closure
 
@@ -262,6 +266,7 @@ class Evaluation:
             process.scope[name] = value
         for column in tensors:
             self._memory.view(column.name, scene.active.among(column.held[scene.active.index]))
+        made = 0
         for rank in scene.active.ranks.tolist():
             process.rank = process.scope["rank"] = rank
             if groups:
@@ -270,9 +275,13 @@ class Evaluation:
                 held = column.held[rank]
                 process.scope[column.name] = column.values[rank, ...] if held else None
             try:
-                yield evaluate()
+                value = evaluate()
             except (ScenarioError, *CANNOT_COMPUTE):
                 leave("a value that cannot be computed")
+            made += size_of(value)
+            if made > LARGEST:
+                leave("large tensors")
+            yield value
 
     def _names_held(self) -> set[str]:
         return {*self._plan.scenario.tensors, *self._plan.introduced}
@@ -325,7 +334,7 @@ def _dense(value: Any) -> bool:  # noqa: ANN401 -- an array or one element of on
     return not isinstance(value, np.ndarray) or value.flags.c_contiguous or value.ndim < 2  # noqa: PLR2004
 
 
-def names_of(form: Form | None) -> frozenset[str]:
+def names_of(form: Form | Unchanged | None) -> frozenset[str]:
     """Return every name that a form may read."""
     match form:
         case Expression():
@@ -361,3 +370,19 @@ def calls_of(form: Form | None) -> bool:
             return any(map(calls_of, (form.value, form.dtype, form.shape)))
         case _:
             return False
+
+
+def looked_at(expect: Expectation) -> frozenset[str]:
+    """Return every name that an expectation may read."""
+    bounds: list[Any] = [expect.elapsed]
+    if isinstance(expect.elapsed, PerRank):
+        bounds = [each for _, each in expect.elapsed.branches] + [expect.elapsed.otherwise]
+        found = [names_of(selector.form) for selector, _ in expect.elapsed.branches]
+    else:
+        found = []
+    for bound in bounds:
+        if bound is not None:
+            found += [names_of(bound.min_s), names_of(bound.max_s)]
+    for value in expect.values:
+        found += [value.key.names, value.key.before, names_of(value.wanted)]
+    return frozenset().union(*found)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.reference.vector.record import Batch, Link, Record
+    from runner.reference.vector.record import Batch, Change, Link, Record
     from runner.trace import Value
 
 #: bytes of values that one replay of the program keeps
@@ -83,7 +83,7 @@ class RankEvents(Recorded):
         held = {name: value.copy() for name, value in self.initial().items()}
         for batch in record.of(self._rank):
             for change in batch.changes:
-                row = int(change.active.rows(np.asarray([self._rank]))[0])
+                row = _row(change, self._rank)
                 _apply(held, change.name, change.offsets, change.values, row)
             writes = {name: held[name].copy() for name in batch.names}
             yield self._event(batch, writes)
@@ -97,7 +97,7 @@ class RankEvents(Recorded):
     def _event(self, batch: Batch, writes: Mapping[str, Value]) -> Event:
         memory = self._record.memory
         assert memory is not None  # noqa: S101 -- the run has come to its end
-        row = int(batch.active.rows(np.asarray([self._rank]))[0])
+        row = _row(batch, self._rank)
         slack = {name: values[row, ...].copy() for name, values in (batch.slack or {}).items()}
         seen = {text: _of_row(value, row) for text, value in (batch.observed or {}).items()}
         return Event(
@@ -142,15 +142,30 @@ class RankEvents(Recorded):
         for number in sorted(instances):
             yield instances[number].step.index, instances[number].iteration
 
+    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        """Yield the steps that may have stored into a name, with what it holds after each."""
+        held = {key: value.copy() for key, value in self.initial().items() if key == name}
+        for batch in self._replays.of(self._rank).touching(name, self._rank):
+            for change in batch.changes:
+                if change.name == name:
+                    _apply(held, name, change.offsets, change.values, _row(change, self._rank))
+            if name in batch.names:
+                yield batch.instance.step.index, batch.instance.iteration, held[name].copy()
+
     def beside(
         self, indexes: frozenset[int]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events of steps beside which something is expected, with what was held."""
-        for batch in self._record.of(self._rank):
+        for batch in self._record.asked(self._rank):
             if batch.instance.step.index in indexes:
-                row = int(batch.active.rows(np.asarray([self._rank]))[0])
+                row = _row(batch, self._rank)
                 before, after = (_held(found, row) for found in (batch.before, batch.after))
                 yield self._event(batch, {name: after[name] for name in batch.names}), before, after
+
+
+def _row(of: Batch | Change, rank: int) -> int:
+    """Return in which row of a batch, or of a change, a rank stands."""
+    return rank if of.active.everyone else int(np.searchsorted(of.active.ranks, rank))
 
 
 def _held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
@@ -223,7 +238,7 @@ def _named(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], in
     key = link.keys[int(link.numbers[rank])]
     if link.peers is None:
         return f"{key}:{link.position}"
-    row = int(batch.active.rows(np.asarray([rank]))[0])
+    row = _row(batch, rank)
     peer = int(link.peers[row])
     tag = link.tags if isinstance(link.tags, int) else int(link.tags[row])
     ends = (key, link.sends, peer, tag)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.reference.vector.values import Active, Column, Stack, Value, View, leave
+from runner.reference.vector.values import LARGEST, Active, Column, Stack, Value, View, leave
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,7 +63,10 @@ class Memory:
             if others.any():
                 leave(f"{name} has several shapes or dtypes")
         size = active.world_size
-        self._ledger.keep_bytes(size * values[0].nbytes if len(values) else 0, mark)
+        count = size * values.dtype.itemsize * prod(values.shape[1:])
+        if count > LARGEST:
+            leave("large tensors")
+        self._ledger.keep_bytes(count, mark)
         made = Column(
             name=name,
             values=np.zeros((size, *values.shape[1:]), values.dtype),

@@ -129,12 +129,14 @@ class Record:
         self._of_each = np.zeros(plan.world_size, np.int64)
         self._last = np.full(plan.world_size, -1, np.int64)
         self._recent: tuple[int, list[int]] | None = None
+        self._asked: list[Batch] = []
+        self._touching: dict[str, list[Batch]] | None = None
 
     def add(self, batch: Batch) -> None:
         """Keep a batch."""
         if self._watched is not None or self.dropped:
             batch.changes = self._cut(batch.changes)
-        self._bytes += sum(change.values.nbytes for change in batch.changes)
+        self._bytes += sum(map(_size, batch.changes))
         if self._bytes > self._most:
             self._drop()
             batch.changes = ()
@@ -143,6 +145,8 @@ class Record:
         else:
             self._of_each[batch.active.ranks] += 1
         self._last[batch.active.index] = len(self.batches)
+        if batch.before is not None:
+            self._asked.append(batch)
         self.batches.append(batch)
 
     def _cut(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -185,6 +189,23 @@ class Record:
             )
         for at in self._recent[1]:
             yield self.batches[at]
+
+    def asked(self, rank: int) -> Iterator[Batch]:
+        """Yield the batches of a rank beside which something is expected."""
+        return (batch for batch in self._asked if _has(batch.active, rank))
+
+    def touching(self, name: str, rank: int) -> Iterator[Batch]:
+        """Yield the batches of a rank that stored into a name, or may have."""
+        if self._touching is None:
+            self._touching = {}
+            for batch in self.batches:
+                for each in {*batch.names, *(change.name for change in batch.changes)}:
+                    self._touching.setdefault(each, []).append(batch)
+        return (batch for batch in self._touching.get(name, ()) if _has(batch.active, rank))
+
+
+def _size(change: Change) -> int:
+    return change.values.nbytes + (0 if change.offsets is None else change.offsets.nbytes)
 
 
 def _has(active: Active, rank: int) -> bool:

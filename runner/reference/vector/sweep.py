@@ -18,13 +18,13 @@ from runner.reference.ledger import Ledger
 from runner.reference.vector.calls import Calls
 from runner.reference.vector.collectives import Collectives, Entering, storing
 from runner.reference.vector.envelopes import Envelopes, group_of
-from runner.reference.vector.evaluating import Evaluation
+from runner.reference.vector.evaluating import Evaluation, looked_at
 from runner.reference.vector.flights import Flights
 from runner.reference.vector.mail import Mail
 from runner.reference.vector.memory import Memory
 from runner.reference.vector.record import Batch, Change, Link, Record, Said
 from runner.reference.vector.unrolled import Instance, Unrolled
-from runner.reference.vector.values import Active, Column, Stack, View, leave
+from runner.reference.vector.values import LARGEST, Active, Column, Stack, View, leave
 from runner.reference.vector.works import Post, Rows, Stand, Work
 from runner.scenario import PerRank
 from runner.scenario import Record as Assignments
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
     from runner.language.limits import Limits
     from runner.plan import Plan
-    from runner.problems import Mark
     from runner.reference.vector.compiling import Scene
-    from runner.scenario import Step
+    from runner.scenario import Expectation, Step
 
 #: bytes of values that are kept for events; beyond, they are computed again where one is looked at
 KEPT = 2**28
@@ -74,6 +73,8 @@ class Sweep:
         self._unwaited: dict[int, Work] = {}
         self._handles: dict[str, NDArray[np.int64]] = {}
         self._works: list[Work] = []
+        #: bytes that are kept for what is expected beside steps
+        self._beside = 0
 
     # ------------------------------------------------------------------ the loop
 
@@ -168,7 +169,7 @@ class Sweep:
         assignments = next(iter(instance.step.arguments.values()))
         if not isinstance(assignments, Assignments):
             leave("a local operation that takes time")
-        before = self._before(instance.step, scene)
+        before = self._before(instance.step, scene, tuple(assignments.fields))
         changes: dict[str, Change] = {}
         for name, form in assignments.fields.items():
             self._flights.check_name(name, scene.active)
@@ -194,6 +195,7 @@ class Sweep:
                 post.target = None if post.sends else post.payload
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = Work(instance=instance, active=scene.active, posts=[*posts], names=names)
+        self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
         said = Said(arguments, group, links)
         self._start(scene, work, used, said)
@@ -311,10 +313,7 @@ class Sweep:
         left = np.zeros(active.size, np.int64)
         for work in stand.works:
             rows = work.active.rows(active.ranks) if active is not work.active else None
-            at = slice(None) if rows is None else rows
-            if work.waited[at].any():
-                leave("work that is waited for twice")
-            work.waited[at] = True
+            work.waited[slice(None) if rows is None else rows] = True
             if work.open:
                 left += (work.left if rows is None else work.left[rows]) > 0
         if not left.any():
@@ -365,15 +364,23 @@ class Sweep:
 
     def _finish(self, stand: Stand, scene: Scene) -> None:
         """Store what a call's works brought, on the ranks for which all is done."""
-        before = self._before(stand.instance.step, scene)
+        names = tuple(sorted({name for work in stand.works for name in work.names}))
+        before = self._before(stand.instance.step, scene, names)
         changes: list[Change] = []
         slack: dict[str, Any] = {}
         for work in stand.works:
             rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
+            at = slice(None) if rows is None else rows
+            if work.stored[at].any():
+                if not work.stored[at].all():
+                    leave("work that some ranks wait for again")
+                continue  # a wait for what was waited for already
+            work.stored[at] = True
             for post in work.posts:
                 changes += _stored(post, scene.active, rows, slack)
+            if work.stored.all():
+                work.posts = []
             self._flights.give_back(work, scene.active)
-        names = tuple(sorted({name for work in stand.works for name in work.names}))
         said = stand.said
         if scene.active is not stand.active:
             said = said.among(stand.active.rows(scene.active.ranks))
@@ -384,18 +391,23 @@ class Sweep:
 
     # ------------------------------------------------------------------ the record
 
-    def _before(self, step: Step, scene: Scene) -> dict[str, Any] | None:
+    def _before(self, step: Step, scene: Scene, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return what the ranks hold, where something is expected beside the step."""
         if step.expect is None:
             return None
-        return self._held(scene.active, step.mark)
+        return self._held(step.expect, names, scene.active)
 
-    def _held(self, active: Active, mark: Mark | None) -> dict[str, Any]:
+    def _held(self, expect: Expectation, stored: tuple[str, ...], active: Active) -> dict[str, Any]:
+        """Return what the ranks hold in the names that a step stores into, or is asked about."""
         found = {}
+        names = looked_at(expect).union(stored)
         for name, column in self._memory.columns.items():
-            values = np.array(column.values[active.index])
-            self._ledger.keep_bytes(values.nbytes, mark)
-            found[name] = (values, column.held[active.index].copy())
+            if name in names:
+                values = np.array(column.values[active.index])
+                self._beside += values.nbytes
+                found[name] = (values, column.held[active.index].copy())
+        if self._beside > LARGEST:
+            leave("much that is expected beside steps")
         return found
 
     def _note(
@@ -412,7 +424,7 @@ class Sweep:
         """Note that ranks took a step."""
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
-            batch.after = self._held(scene.active, instance.step.mark)
+            batch.after = self._held(instance.step.expect, names, scene.active)
             batch.observed = self._calls.observed(instance.step, scene)
             batch.before = batch.after if before is None else before
         self.record.add(batch)
@@ -449,13 +461,10 @@ def _stored(
                 if argument in post.bounds and view.offsets is None:
                     bounds = post.bounds[argument]
                     slack[view.column.name] = bounds if rows is None else bounds[rows]
-        post.results = {} if rows is None else post.results
         return found
     if post.target is None or post.arrived is None:
         return []
     change = _put(post.target, active, rows, post.arrived)
-    if rows is None:
-        post.arrived = None
     return [change]
 
 

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 #: whatever a form is worth
 Value: TypeAlias = Any
 
+#: bytes of what one name holds on all ranks, or of what one expression makes: what is larger gains
+#: nothing from being stacked
+LARGEST = 2**28
+
 #: beyond this an int64, or a double, does not calculate as Python's integers do
 EXACT = 2**53
 

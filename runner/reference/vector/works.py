@@ -37,8 +37,8 @@ class Work:
     """What one call of many ranks started.
 
     `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
-    which ranks have waited for it, `awaited` which stand and wait. `flown` are the names of the
-    tensors that it uses until then.
+    which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
+    is in place. `flown` are the names of the tensors that it uses until then.
     """
 
     instance: Instance
@@ -49,6 +49,7 @@ class Work:
     open: int = field(init=False)
     waited: NDArray[np.bool_] = field(init=False)
     awaited: NDArray[np.bool_] = field(init=False)
+    stored: NDArray[np.bool_] = field(init=False)
     flown: tuple[str, ...] = ()
     number: int = -1
 
@@ -59,6 +60,7 @@ class Work:
         self.open = size if self.posts else 0
         self.waited = np.zeros(size, np.bool_)
         self.awaited = np.zeros(size, np.bool_)
+        self.stored = np.zeros(size, np.bool_)
         for post in self.posts:
             post.work = self
 
