@@ -248,8 +248,8 @@ NAMES: tuple[Explanation, ...] = (
     _problem(
         "not_mergeable",
         "Files of results do not belong together.",
-        "A case may be told of once, all by one version of torch and of this tool, and no shard may "
-        "be missing: a whole that lacks a part must not pass.",
+        "A case may be told of once, all by one version of torch and of this tool, and no shard "
+        "may be missing: a whole that lacks a part must not pass.",
         "give `scenario merge` the results of all shards of one run, or of runs of other files.",
     ),
     _problem(
