@@ -8,7 +8,7 @@ class Diagram {
     this.wishes = wishes; // { hover(at|null), pin(at|null) }
     this.scroll = byId("scroll");
     this.canvas = byId("canvas");
-    this.painter = new Painter(this.canvas.getContext("2d"));
+    this.painter = new Painter(this.canvas);
     this.spacer = make("div", "spacer");
     this.scroll.append(this.spacer);
     this.lit = { line: null, pinned: null, hovered: null };

@@ -5,37 +5,62 @@ const READABLE = 40; // a column this wide holds a word
 const TWO_LINES = 36; // a lane this high holds what was written, too
 
 class Painter {
-  constructor(context) {
-    this.context = context;
+  constructor(canvas) {
+    this.seen = canvas.getContext("2d");
+    this.base = make("canvas");
     this.words = new Map();
   }
 
   /** Paint one frame. `view` is what is visible, `lit` what is pointed at. */
   paint(geometry, looks, palette, view, lit) {
     Object.assign(this, { geometry, looks, palette, view, lit, timeline: geometry.timeline });
+    this.bounds();
+    const drawn = [looks, palette, ...Object.values(view), geometry.column, geometry.lane];
+    if (!this.drawn || drawn.some((each, at) => each !== this.drawn[at])) this.ground();
+    this.drawn = drawn;
+    this.context = this.seen;
+    this.seen.setTransform(1, 0, 0, 1, 0, 0);
+    this.seen.clearRect(0, 0, this.base.width, this.base.height);
+    this.seen.drawImage(this.base, 0, 0);
+    this.place();
+    this.marks();
+    this.names();
+  }
+
+  /** Paint everything that stays as it is while a pointer moves. */
+  ground() {
+    const { width, height } = this.seen.canvas;
+    Object.assign(this.base, { width, height }); // which clears it, too
+    this.context = this.base.getContext("2d");
+    if (this.column !== this.geometry.column) this.words.clear();
+    this.column = this.geometry.column;
+    this.place();
+    this.lines();
+    this.joins();
+    if (this.column < READABLE) this.blocks();
+    else this.spans();
+    this.messages();
+    this.ends();
+    this.graph();
+  }
+
+  place() {
+    const { left, top, ratio } = this.view;
+    this.context.setTransform(ratio, 0, 0, ratio, -left * ratio, -top * ratio);
     this.font = "";
-    const { context, timeline } = this;
-    if (this.column !== geometry.column) this.words.clear();
-    this.column = geometry.column;
-    context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
-    context.clearRect(0, 0, view.width, view.height);
-    context.translate(-view.left, -view.top);
+  }
+
+  /** Note which columns and which lanes are visible. */
+  bounds() {
+    const { geometry, timeline, view } = this;
     this.columns = [
-      clamp(Math.floor((view.left - LABELS) / this.column) - 1, 0, timeline.columns),
-      clamp(Math.ceil((view.left + view.width - LABELS) / this.column) + 1, 0, timeline.columns),
+      clamp(Math.floor((view.left - LABELS) / geometry.column) - 1, 0, timeline.columns),
+      clamp(Math.ceil((view.left + view.width - LABELS) / geometry.column) + 1, 0, timeline.columns),
     ];
     this.rows = [
       clamp(Math.floor((view.top - HEAD) / geometry.lane), 0, geometry.lanes),
       clamp(Math.ceil((view.top + view.height - HEAD) / geometry.lane), 0, geometry.lanes),
     ];
-    this.lines();
-    this.joins();
-    this.spans();
-    this.messages();
-    this.ends();
-    this.graph();
-    this.marks();
-    this.names();
   }
 
   /** The lanes themselves: a thin line each. */
@@ -107,36 +132,54 @@ class Painter {
     const boxes = looks.table.map(() => []);
     const shown = [];
     const waits = [];
-    const small = this.column < READABLE;
     for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
       const row = timeline.lanes[lane];
-      const numbers = looks.lanes[lane];
-      let at = geometry.first(lane, this.columns[0]);
-      if (at > 0 && STUCK.includes(row.state[at - 1])) at -= 1;
-      for (; at < row.count; at += 1) {
+      for (let at = this.start(lane); at < row.count; at += 1) {
         const from = at ? row.column[at - 1] + 1 : 0;
         if (from > this.columns[1]) break;
+        const look = looks.of(lane, at);
         const box = geometry.box(lane, at);
-        boxes[numbers[at]].push(box);
-        if (from < row.column[at] && at) waits.push([from, lane, box, looks.table[numbers[at]]]);
-        if (!small) shown.push([lane, at, box, looks.table[numbers[at]]]);
+        boxes[looks.lanes[lane][at]].push(box);
+        if (from < row.column[at] && at) waits.push([from, lane, box, look]);
+        shown.push([lane, at, box, look]);
       }
     }
     this.waits(waits);
-    boxes.forEach((found, number) => {
-      if (found.length) (small ? this.blocks : this.boxes).call(this, looks.table[number], found);
-    });
-    if (this.column > 12) this.accents();
+    boxes.forEach((found, number) => found.length && this.boxes(looks.table[number], found));
+    this.accents();
     for (const each of shown) this.text(...each);
   }
 
-  /** Spans too small for words: plain blocks of color. */
-  blocks(look, boxes) {
-    const { context } = this;
-    context.globalAlpha = look.quiet ? 0.4 : 0.75;
-    context.fillStyle = look.color;
-    for (const box of boxes) context.fillRect(box.x, box.y, box.w, box.h);
+  /** Return the first span of a lane that may be visible: one that is stuck reaches far. */
+  start(lane) {
+    const row = this.timeline.lanes[lane];
+    const at = this.geometry.first(lane, this.columns[0]);
+    return at > 0 && STUCK.includes(row.state[at - 1]) ? at - 1 : at;
+  }
+
+  /** Spans too small for words: plain blocks of color, tens of thousands of them. */
+  blocks() {
+    const { context, geometry, looks, timeline } = this;
+    const starts = timeline.lanes.map((_, lane) => this.start(lane));
+    const wide = Math.max(1, Math.round(this.column - 2 * geometry.gap)); // whole pixels are fast
+    const high = Math.max(1, Math.round(geometry.lane - 2 * geometry.pad));
+    looks.table.forEach((look, number) => {
+      const stuck = STUCK.includes(look.state) && !look.died;
+      context.globalAlpha = look.quiet ? 0.4 : 0.75;
+      context.fillStyle = look.color;
+      for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
+        const numbers = looks.lanes[lane];
+        const { column } = timeline.lanes[lane];
+        const top = Math.round(geometry.y(lane) + geometry.pad);
+        for (let at = starts[lane]; at < numbers.length && column[at] <= this.columns[1]; at += 1) {
+          if (numbers[at] !== number) continue;
+          const left = Math.round(geometry.x(column[at]) + geometry.gap);
+          context.fillRect(left, top, stuck ? geometry.end + 4 - left : wide, high);
+        }
+      }
+    });
     context.globalAlpha = 1;
+    if (this.column > 12) this.accents();
   }
 
   boxes(look, boxes) {
@@ -246,7 +289,7 @@ class Painter {
 
   messages() {
     const { context, geometry, palette } = this;
-    if (this.column < 3) return;
+    if (this.column < 8) return;
     const thin = clamp(this.column / 60, 0.5, 1.6);
     const fine = new Path2D();
     geometry.meetings(this.columns[0], this.columns[1], (meeting) => {

@@ -1,0 +1,196 @@
+"""What the HTML report writes: one small file, safe for any words, that keeps no trace."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import hashlib
+import io
+import json
+import re
+import weakref
+import zlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from html_page import CRASH, MISSPELT, RING, SUMS, analysed, data_of, invalid, observed, page_of
+from judging import writing
+
+from runner.cli import cli
+from runner.pipeline import analyse, load_all, result_of
+from runner.report.html import HtmlReport
+from runner.report.html.page import page
+from runner.report.pictures import forget
+from runner.report.prose import details
+from runner.results import Result, Selection
+
+CORPUS = Path(__file__).parents[2] / "scenarios"
+
+
+def lines_of(text: str) -> list[Any]:
+    """Return what the page knows: a head and a body for each case, then the whole run."""
+    lines = zlib.decompress(base64.b64decode(data_of(text))).decode().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def bodies(*results: Result) -> list[Any]:
+    return lines_of(page_of(*results))[1:-1:2]
+
+
+def test_a_page_knows_every_case(tmp_path: Path) -> None:
+    results = [
+        analysed(RING, tmp_path, "ring"),
+        analysed(CRASH, tmp_path, "crash"),
+        observed(SUMS, tmp_path, "sums"),
+        invalid(MISSPELT, tmp_path, "misspelt"),
+    ]
+    lines = lines_of(page_of(*results))
+    heads, whole = lines[:-1:2], lines[-1]
+    assert [head["verdict"] for head in heads] == ["FAILED", "FAILED", "PASSED", "INVALID"]
+    assert heads[0]["cause"] == "the program has circular_wait, which `diagnosis:` does not state"
+    assert heads[2]["tags"] == ["sums"]
+    assert heads[3]["cause"] == "unknown argument `tensr` of all_reduce"
+    assert whole["summary"] == "1 passed, 2 failed, 1 invalid in 1.50 s"
+    assert whole["environment"]["backend"] == "gloo"
+    assert "break the ring" in whole["explanations"]["circular_wait"]["fix"]
+
+
+def test_the_words_are_those_of_the_terminal(tmp_path: Path) -> None:
+    results = [
+        analysed(SUMS.replace("[20, 20]", "[10, 10]"), tmp_path, "wrong"),
+        invalid(MISSPELT, tmp_path, "misspelt"),
+    ]
+    for result, body in zip(results, bodies(*results), strict=True):
+        assert body["lines"] == [[line.printable, line.style] for line in details(result)]
+
+
+def test_a_finding_names_its_place_in_file_and_run(tmp_path: Path) -> None:
+    (body,) = bodies(observed(SUMS, tmp_path, "deviates", writing(2, 3, "x", [20, 7])))
+    (place,) = [place for place in body["places"] if place.get("name") == "x"]
+    assert (place["index"], place["ranks"], place["iteration"]) == (2, [3], [])
+    assert body["text"] == SUMS
+
+
+def test_an_invalid_file_shows_its_text_and_the_columns_that_are_wrong(tmp_path: Path) -> None:
+    (body,) = bodies(invalid(MISSPELT, tmp_path, "misspelt"))
+    (place,) = body["places"]
+    assert body["text"] == MISSPELT
+    assert MISSPELT.splitlines()[place["line"] - 1][place["from"] : place["to"]] == "tensr"
+    assert "predicted" not in body
+
+
+def test_what_was_observed_says_only_what_differs(tmp_path: Path) -> None:
+    body = bodies(observed(SUMS, tmp_path, "sums"))[0]
+    assert body["predicted"]["witness"] == "predicted"
+    assert body["observed"]["backend"] == "gloo"
+    assert "steps" not in body["observed"]
+    assert "meetings" not in body["observed"]
+
+
+def test_a_file_that_is_not_there_has_a_page(tmp_path: Path) -> None:
+    (result,) = load_all(Selection(paths=(str(tmp_path / "none.yaml"),))).invalid
+    (body,) = bodies(result)
+    assert body["text"] == ""
+    assert body["lines"]
+
+
+def test_a_run_of_nothing_has_a_page() -> None:
+    (whole,) = lines_of(page_of())
+    assert whole["summary"] == "nothing was selected"
+
+
+# ---------------------------------------------------------------------------- one safe file
+
+
+def test_the_policy_allows_its_own_parts_alone(tmp_path: Path) -> None:
+    text = page_of(analysed(RING, tmp_path, "ring"))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; ")
+    for tag in ("style", "script"):
+        (part,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy[1]
+
+
+def test_nothing_is_fetched(tmp_path: Path) -> None:
+    text = page_of(analysed(RING, tmp_path, "ring"))
+    outside = text.replace(data_of(text).decode(), "")
+    assert not re.search(r"https?://|@import|url\(|\bfetch\(|XMLHttp|import\(", outside)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", outside)
+
+
+def test_no_word_of_a_scenario_is_markup(tmp_path: Path) -> None:
+    hostile = "</script><script>alert(1)</script>"
+    result = analysed(f"description: '{hostile}'\n{SUMS}", tmp_path, "<b>case")
+    text = page_of(result)
+    assert hostile not in text
+    assert text.count("<script") == 2
+    assert bodies(result)[0]["description"] == hostile
+
+
+def test_a_title_is_escaped() -> None:
+    assert "<title>&lt;/title&gt;&amp;$x</title>" in page("</title>&$x", b"")
+
+
+def test_text_that_utf8_cannot_hold_is_replaced(tmp_path: Path) -> None:
+    strange = replace(analysed(SUMS, tmp_path, "x"), case="\udc80")
+    assert lines_of(page_of(strange))[0]["case"] == "?"
+
+
+# ---------------------------------------------------------------------------- size and memory
+
+
+def test_a_hundred_scenarios_make_less_than_300_kilobytes() -> None:
+    paths = sorted(path for path in CORPUS.rglob("*.yaml") if "parts" not in path.parts)
+    step = len(paths) // 100
+    chosen = tuple(str(path) for path in paths[::step][:100])
+    results = []
+    for scenario in load_all(Selection(paths=chosen)).scenarios[:100]:
+        result = result_of(analyse(scenario))
+        seen = result.verdict.predicted
+        assert seen is not None
+        verdict = replace(result.verdict, observed=replace(seen, backend="gloo", duration_s=0.5))
+        results.append(replace(result, verdict=verdict))
+    text = page_of(*results)
+    assert len(results) == 100
+    assert len(text.encode()) < 300_000
+
+
+def test_no_trace_outlives_its_case(tmp_path: Path) -> None:
+    result = analysed(RING, tmp_path, "ring")
+    predicted = result.verdict.predicted
+    assert predicted is not None
+    array = weakref.ref(next(iter(predicted.ranks[0].initial.values())))
+    report = HtmlReport(io.StringIO())
+    report.finish(result)
+    forget()
+    del result, predicted
+    gc.collect()
+    assert array() is None
+
+
+# ---------------------------------------------------------------------------- the option
+
+
+@pytest.mark.parametrize("command", [["check"], ["run", "--dry-run"]])
+def test_the_option_writes_a_page_with_pictures(tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "ring.yaml").write_text(RING, encoding="utf-8")
+    target = tmp_path / "page.html"
+    done = CliRunner().invoke(cli, [*command, str(tmp_path), "--html", str(target)])
+    assert done.exit_code == 1
+    _, body, _ = lines_of(target.read_text(encoding="utf-8"))
+    assert len(body["predicted"]["lanes"]) == 4
+    assert body["predicted"]["edges"]
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "ring.yaml").write_text(RING, encoding="utf-8")
+    target = tmp_path / "none" / "page.html"
+    done = CliRunner().invoke(cli, ["check", str(tmp_path), "--html", str(target)])
+    assert done.exit_code == 2
+    assert "circular_wait" not in done.output
+    assert "page.html cannot be written" in done.output
