@@ -45,13 +45,18 @@ class Warm:
         self._reasons: deque[str | None] = deque(maxlen=TRIES)
 
     def begin(self, ahead: Iterable[ScenarioItem]) -> None:
-        """Start the process that imports torch, once; analyse further items until it is there."""
-        self._open()
+        """Start the process that imports torch, once; analyse further items until it is there.
+
+        One launch is to hold all of these items' ranks.
+        """
+        launcher = self._open()
         if self._warmed:
             return
         self._warmed = True
+        items = list(ahead)
+        launcher.reserve(max((item.scenario.world_size for item in items), default=1))
         deadline_s = time.monotonic() + AHEAD_S
-        for item in ahead:
+        for item in items:
             item.analyse()
             if time.monotonic() > deadline_s:
                 return

@@ -46,6 +46,10 @@ class Pretended:
         """Be closed."""
         self.open = False
 
+    def reserve(self, world_size: int) -> None:
+        """Keep the size."""
+        self.size = world_size
+
     def run(self, plan: Plan, predicted: Trace) -> Trace:
         """Do as predicted."""
         del plan
