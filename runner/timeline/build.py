@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -30,6 +31,9 @@ _KINDS: tuple[tuple[type[Operation], Kind], ...] = (
     (Waiting, "wait"),
     (GroupCreation, "creation"),
 )
+
+#: the place in its own sources that a backend's message begins with: `[/src/pair.cc:553] `
+_SOURCE_PLACE = re.compile(r"\A\s*\[[^\]\s]*:\d+\]\s*")
 
 #: an instance of a step on a rank: its name, and how often it had come before
 Instance = tuple[int, tuple[int, ...], int]
@@ -282,7 +286,8 @@ def _raised(failure: Failure | None) -> str | None:
     if failure is None:
         return None
     kinds = " or ".join(failure.kinds)
-    return shortened(f"{kinds}: {failure.message}") if failure.message else kinds
+    words = _SOURCE_PLACE.sub("", failure.message, count=1)
+    return shortened(f"{kinds}: {words}") if words else kinds
 
 
 # ---------------------------------------------------------------------------- what is wrong

@@ -31,7 +31,7 @@ def output(*arguments: str) -> str:
 def test_a_hang_is_drawn_as_gloo_showed_it() -> None:
     text = output("show", "--run", str(CORPUS / "p2p/both_send_first.yaml"))
     assert "both_send_first  observed on gloo: deadlock" in text
-    assert "  13  ✗╌╌╌╌╌╌╌╌▷?  send to 1  waits for rank 1 to receive\n" in text
+    assert "  13  ✗╌╌╌╌╌╌╌╌▷?  send to 1  waits for rank 1 to receive" in text
     assert "\nPASSED " in text
 
 
@@ -39,5 +39,11 @@ def test_the_latest_run_is_drawn_with_the_values_that_ranks_held() -> None:
     output("run", str(CORPUS / "groups/created_on_the_way.yaml"))
     text = output("show", "--last", "--values")
     assert "observed on gloo: completes" in text
-    assert "  16  ●━━━━━━━━━●━━━━━━━━━●  all_reduce\n" in text
+    assert "  16  ●━━━━━━━━━●━━━━━━━━━●  all_reduce" in text
     assert "x = [10, 10]\n" in text
+
+
+def test_who_came_late_is_said_beside_what_it_held_up() -> None:
+    text = output("show", "--run", str(CORPUS / "faults/straggler.yaml"))
+    assert "sleep  took " in text
+    assert "all_reduce  rank 2 came " in text

@@ -82,7 +82,13 @@ class Drawing:
         told = [f"{glyph.character} {glyph.legend}" for glyph in self._legend if glyph.legend]
         if told:
             yield []
-            yield [Piece(" " * (self._left + 2) + "   ".join(told), "dim")]
+            yield from self._legend_lines(told)
+
+    def _legend_lines(self, told: list[str]) -> Iterator[Line]:
+        room = self._view.width - self._left
+        for line in wrapped([Piece(f"   {text}") for text in told], room):
+            text = "".join(piece.text for piece in line).strip()
+            yield [Piece(" " * (self._left + 2) + text, "dim")]
 
     # ------------------------------------------------------------------ which steps
 

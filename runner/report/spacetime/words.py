@@ -5,13 +5,17 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from runner.report.prose import milliseconds
 from runner.report.spacetime.glyphs import Piece
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from runner.report.spacetime.rows import Row
     from runner.timeline import Span, Timeline
+
+#: seconds from which it is said that a rank came late, or was busy
+NOTED_S = 0.05
 
 #: labels that a row names one by one; more are told by their operation
 MOST_LABELS = 2
@@ -41,7 +45,21 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
     pieces += [Piece(f"  {text}", "dim") for text in _elsewhere(list(spans.values()))]
     raised = dict.fromkeys(span.raised for span in spans.values() if span.raised)
     pieces += [Piece(f"  raises {words}", "raised") for words in raised]
+    if timeline.witness == "observed":
+        pieces += [Piece(f"  {text}", "dim") for text in _late(timeline, spans)]
     return pieces + _waiting(timeline, spans)
+
+
+def _late(timeline: Timeline, spans: Mapping[int, Span]) -> Iterator[str]:
+    """Yield which rank kept the others of a row waiting, or how long a rank was busy alone."""
+    begun = {timeline.lanes[lane].rank: span.start_s for lane, span in spans.items()}
+    spread = max(begun.values()) - min(begun.values())
+    if spread >= NOTED_S and all(span.meetings for span in spans.values()):
+        late = max(begun, key=begun.__getitem__)
+        yield f"rank {late} came {milliseconds(spread)} after the first"
+    took = [s.end_s - s.start_s for s in spans.values() if s.end_s is not None and not s.meetings]
+    if took and max(took) >= NOTED_S:
+        yield f"took {milliseconds(max(took))}"
 
 
 def _elsewhere(spans: Sequence[Span]) -> list[str]:
