@@ -196,7 +196,7 @@ class Lines:
         last = header
         for line in range(header + 1, len(self.lines)):
             text = self.lines[line]
-            if not text.strip(" "):
+            if not text.strip(" ") and (last == header or len(text) <= old):
                 continue
             if not given and last == header:
                 old, new = _indent(text), self._below()

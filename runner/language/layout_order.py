@@ -7,6 +7,7 @@ where anchors make the order matter, the keys stay as they are.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.language.document import TOP_KEYS
@@ -27,6 +28,19 @@ AFTER_ACTION = ("steps", "as", "expect")
 _HEADERS = ("# yaml-language-server:", "#!")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """The lines of a text, which change, and those that hold no token: `gaps`, of them `comments`.
+
+    A gap stays a gap although entries move, because a whole mapping is ordered at once, the inner
+    one first, and an entry begins and ends with a line that is none.
+    """
+
+    lines: list[str]
+    gaps: frozenset[int]
+    comments: frozenset[int]
+
+
 def ordered(text: str, tree: Node) -> str:
     """Return a text with the keys of its top and of its steps in their order.
 
@@ -35,11 +49,16 @@ def ordered(text: str, tree: Node) -> str:
     found = scanned(text)
     if found.anchors or not isinstance(tree, Mapping):
         return text
-    lines = list(found.lines)
-    comments = set(found.comments())
-    _steps(tree, len(lines), lines, comments)
-    _sort(_entries(tree), len(lines), lines, comments, _top_rank)
-    return "\n".join(lines)
+    held = found.rows.keys() | found.inside.keys()
+    whole = _Text(
+        lines=list(found.lines),
+        gaps=frozenset(line for line in range(len(found.lines)) if line not in held),
+        comments=frozenset(found.comments()),
+    )
+    end = len(whole.lines)
+    _steps(tree, end, whole)
+    _sort(_entries(tree), end, whole, _top_rank)
+    return "\n".join(whole.lines)
 
 
 def is_step_list(key: str) -> bool:
@@ -47,18 +66,18 @@ def is_step_list(key: str) -> bool:
     return key == "steps"
 
 
-def _steps(mapping: Mapping, end: int, lines: list[str], comments: set[int]) -> None:
+def _steps(mapping: Mapping, end: int, whole: _Text) -> None:
     """Order the keys of the steps in a mapping that ends before line `end`, innermost first."""
     entries = _entries(mapping)
     for number, (key, value) in enumerate(mapping.entries):
         if not is_step_list(key_text(key)) or not isinstance(value, Sequence):
             continue
         last = entries[number + 1][1] if entries and number + 1 < len(entries) else end
-        starts = [*(_dash(item, lines) for item in value.items), last]
+        starts = [*(_dash(item, whole.lines) for item in value.items), last]
         for item, following in zip(value.items, starts[1:], strict=True):
             if isinstance(item, Mapping):
-                _steps(item, following, lines, comments)
-                _sort(_entries(item), following, lines, comments, _step_rank)
+                _steps(item, following, whole)
+                _sort(_entries(item), following, whole, _step_rank)
 
 
 def _entries(mapping: Mapping) -> list[tuple[str, int, int]]:
@@ -89,22 +108,18 @@ def _step_rank(key: str) -> int:
 
 
 def _sort(
-    entries: list[tuple[str, int, int]],
-    end: int,
-    lines: list[str],
-    comments: set[int],
-    rank: Callable[[str], int],
+    entries: list[tuple[str, int, int]], end: int, whole: _Text, rank: Callable[[str], int]
 ) -> None:
     """Put the lines of one mapping's entries in order, in place; the number of lines stays."""
     order = sorted(range(len(entries)), key=lambda number: rank(entries[number][0]))
     if order == list(range(len(entries))):
         return
     column = entries[0][2]
-    chunks = _chunks(entries, end, lines, comments)
+    chunks = _chunks(entries, end, whole)
     if chunks is None:
         return
     first, after = chunks[0][0], chunks[-1][1]
-    texts = [lines[begin:stop] for begin, stop in chunks]
+    texts = [whole.lines[begin:stop] for begin, stop in chunks]
     prefix = texts[0][0][:column]
     if prefix.strip() not in {"", "-"}:
         return
@@ -113,13 +128,13 @@ def _sort(
     if prefix.strip() and made[0].lstrip().startswith("#"):
         return
     made[0] = prefix + made[0][column:]
-    lines[first:after] = made
+    whole.lines[first:after] = made
 
 
 def _with_blanks_between(moved: list[list[str]], was_first: list[str]) -> list[str]:
     """Join entries; blank lines above the one that is first now go above the one that was."""
     blanks = []
-    while not moved[0][0]:
+    while not moved[0][0].strip():
         blanks.append(moved[0].pop(0))
     return [
         line for chunk in moved for line in ([*blanks, *chunk] if chunk is was_first else chunk)
@@ -127,41 +142,41 @@ def _with_blanks_between(moved: list[list[str]], was_first: list[str]) -> list[s
 
 
 def _chunks(
-    entries: list[tuple[str, int, int]], end: int, lines: list[str], comments: set[int]
+    entries: list[tuple[str, int, int]], end: int, whole: _Text
 ) -> list[tuple[int, int]] | None:
     """Return the lines of each entry, its comments above included; None where that is unsafe."""
     starts = [line for _, line, _ in entries]
     column = entries[0][2]
     if len(set(starts)) < len(starts):
         return None
-    stop = _content_end(starts[-1], end, lines, comments)
-    if any(_indent(lines[line]) >= column for line in range(stop, end) if line in comments):
-        return None
     bounds = [
-        _content_end(start, following, lines, comments)
+        _content_end(start, following, whole.gaps)
         for start, following in zip(starts, [*starts[1:], end], strict=True)
     ]
+    below = [line for line in range(bounds[-1], end) if line in whole.comments]
+    if any(_indent(whole.lines[line]) >= column for line in below):
+        return None
     for previous, start in zip(bounds, starts[1:], strict=False):
-        gap = [line for line in range(previous, start) if line in comments]
-        attached = list(range(start - len(gap), start))
-        if gap != attached or any(_indent(lines[line]) != column for line in gap):
+        above = [line for line in range(previous, start) if line in whole.comments]
+        attached = list(range(start - len(above), start))
+        if above != attached or any(_indent(whole.lines[line]) != column for line in above):
             return None
-    if column == 0 and not _is_header(starts[0], lines, comments):
+    if column == 0 and not _is_header(starts[0], whole):
         return None
     return list(zip([starts[0], *bounds[:-1]], bounds, strict=True))
 
 
-def _content_end(start: int, end: int, lines: list[str], comments: set[int]) -> int:
-    """Return the line after the last one before `end` that is neither blank nor a comment."""
-    while end > start + 1 and (end - 1 in comments or not lines[end - 1].strip()):
+def _content_end(start: int, end: int, gaps: frozenset[int]) -> int:
+    """Return the line after the last one before `end` that belongs to the entry at `start`."""
+    while end > start + 1 and end - 1 in gaps:
         end -= 1
     return end
 
 
-def _is_header(start: int, lines: list[str], comments: set[int]) -> bool:
+def _is_header(start: int, whole: _Text) -> bool:
     """Whether what stands above the first key is certainly about the file."""
     above = start - 1
-    return above not in comments or lines[above].startswith(_HEADERS)
+    return above not in whole.comments or whole.lines[above].startswith(_HEADERS)
 
 
 def _indent(line: str) -> int:

@@ -22,6 +22,7 @@ from runner.language.layout import formatted
 from runner.language.limits import DEFAULT
 from runner.language.reader import read_tree
 from runner.language.tree import Mapping, Sequence, key_text
+from runner.problems import ScenarioError
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -194,6 +195,13 @@ def test_a_comment_never_becomes_a_part_of_the_text_above() -> None:
     assert made.count("# note") == 1
 
 
+def test_blanks_in_a_text_are_a_part_of_it() -> None:
+    given = "description: |\n   a\n\n     \nsteps:\n  - barrier: {}\nworld_size: 2\n"
+    made = fmt(given)
+    assert made == "description: |\n  a\n\n    \nworld_size: 2\nsteps:\n  - barrier: {}\n"
+    assert yaml.safe_load(made) == yaml.safe_load(given)
+
+
 def test_an_indicator_of_indentation_keeps_its_meaning() -> None:
     given = "world_size: 2\nsteps:\n- name: |4\n       x\n  barrier: {}\n"
     made = fmt(given)
@@ -284,6 +292,67 @@ def test_any_layout_loads_to_equal_scenarios(drawn: tuple[Path, str, str]) -> No
             path.write_text(text, encoding="utf-8")
             loaded.append(runner.load(path))
     assert loaded[0] == loaded[1]
+
+
+NOISE = [
+    " ",
+    "\t",
+    "#",
+    " # x",
+    "- ",
+    "-",
+    ": ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "'",
+    '"',
+    "|",
+    ">",
+    "&a ",
+    "*a",
+]
+NOISE += [
+    "!",
+    "!!str ",
+    "? ",
+    ",",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    "\\",
+    "---\n",
+    "...\n",
+    "|+\n",
+    "|2\n",
+]
+
+
+@st.composite
+def broken(draw: DrawFn) -> str:
+    """Draw a layout with some characters put in or taken out, so that many are no YAML."""
+    _, text, _ = draw(laid_out())
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(text)))
+        cut = draw(st.integers(0, 3))
+        text = text[:at] + draw(st.sampled_from([*NOISE, ""])) + text[at + cut :]
+    return text
+
+
+@MANY
+@given(given=broken())
+def test_whatever_is_yaml_keeps_its_meaning(given: str) -> None:
+    try:
+        made = fmt(given)
+    except ScenarioError:
+        return  # no YAML, or no scenario: told, as everywhere
+    before, after = (
+        in_order(read_tree("", text.encode(), limits=DEFAULT)) for text in (given, made)
+    )
+    assert before == after
+    assert fmt(made) == made
 
 
 # ---------------------------------------------------------------------- the command
