@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from runner.commands.arranging import remembered
 from runner.commands.options import refuse, selection_of
 from runner.problems import ScenarioError
 from runner.report.formats import FORMATS
+from runner.report.several import Reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -58,7 +60,13 @@ def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoRetur
     started = nullcontext() if options["dry_run"] else launch()
     try:
         with started as launcher:
-            Watch(selection, screen, launcher, stop_at_failure=options["exitfirst"]).run()
+            Watch(
+                selection,
+                screen,
+                launcher,
+                remember=lambda: Reports(None, remembered(options)[1]),
+                stop_at_failure=options["exitfirst"],
+            ).run()
     except KeyboardInterrupt:
         screen.stopped()
     sys.exit(INTERRUPTED)

@@ -20,17 +20,18 @@ from typing import TYPE_CHECKING
 
 from runner.pipeline import analyse, execute, load_all, result_of
 from runner.problems import ScenarioError
-from runner.results import Loaded, Result
+from runner.results import Loaded, Outcome, Result
 from runner.verdict import Verdict
 from runner.watching.changes import Changes
 from runner.watching.files import Files, Look
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
 
     from runner.execution import Launcher
-    from runner.results import Analysis, Selection
+    from runner.results import Analysis, Report, Selection
     from runner.watching.files import Difference
     from runner.watching.screen import Screen
 
@@ -57,12 +58,18 @@ class Watch:
         screen: Screen,
         launcher: Launcher | None,
         *,
+        remember: Callable[[], Report],
         stop_at_failure: bool = False,
     ) -> None:
-        """Run on `launcher`, which was entered; None analyses only."""
+        """Run on `launcher`, which was entered; None analyses only.
+
+        `remember` makes for each round what hears of it, as of a run.
+        """
         self._selection = selection
         self._screen = screen
         self._launcher = launcher
+        self._remember = remember
+        self._memory = remember()
         self._stop_at_failure = stop_at_failure
         self._files = Files(selection.paths, selection.limits)
         self._changes = Changes()
@@ -126,6 +133,26 @@ class Watch:
         began = time.monotonic()
         judged: list[Result] = []
         self._screen.round(difference, len(self._todo))
+        self._memory = self._remember()
+        self._memory.begin(len(self._todo))
+        meanwhile = self._run_all(judged)
+        took_s = time.monotonic() - began
+        if judged:
+            outcome = Outcome(
+                results=tuple(judged),
+                interrupted=meanwhile is not None,
+                duration_s=took_s,
+                cases=len(judged),
+                selected=len(judged),
+            )
+            self._memory.end(outcome)
+        if meanwhile is None:
+            everything = [result for results in self._results.values() for result in results]
+            self._screen.summary(judged, everything, took_s)
+        return meanwhile
+
+    def _run_all(self, judged: list[Result]) -> Difference | None:
+        """Run every file that is to be run, until something changes."""
         while self._todo:
             path = next(iter(self._todo))
             whole, meanwhile = self._file(path)
@@ -136,8 +163,6 @@ class Watch:
                 return meanwhile
             if self._stop_at_failure and "FAILED" in map(_status, self._results[path]):
                 self._todo.clear()
-        everything = [result for results in self._results.values() for result in results]
-        self._screen.summary(judged, everything, time.monotonic() - began)
         return None
 
     def _file(self, path: Path) -> tuple[bool, Difference | None]:
@@ -167,6 +192,7 @@ class Watch:
     def _keep(self, path: Path, result: Result) -> None:
         """Show a result; of its traces nothing is kept."""
         self._screen.result(result)
+        self._memory.finish(result)
         self._results[path].append(
             replace(result, verdict=Verdict(status=result.verdict.status), scenario=None)
         )

@@ -140,6 +140,23 @@ def test_a_save_shows_the_new_verdict_of_what_changed(watching: Callable[..., Wa
     watch.says("stopped watching")
 
 
+def test_what_failed_last_is_remembered(watching: Callable[..., Watching]) -> None:
+    watch = watching(one=SUM, two=SUM)
+    watch.says("2 passed", READY)
+    watch.save("one.yaml", WRONG)
+    watch.says("1 failed", "1 passed")
+    assert watch.end() == 130
+    again = subprocess.run(
+        [sys.executable, "-m", "runner.cli", "run", "--dry-run", "--last-failed", "."],
+        cwd=watch.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "one.yaml::one" in again.stdout
+    assert "two.yaml" not in again.stdout
+
+
 def test_what_uses_a_changed_file_runs_again(watching: Callable[..., Watching]) -> None:
     watch = watching("a.yaml", "b.yaml", a=USES, b=SUM, lib__part=PART)
     watch.says("2 passed", READY)
