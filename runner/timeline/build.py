@@ -328,4 +328,5 @@ def _faults(predicted: Trace | None, places: _Places) -> Iterator[Fault]:
             prose=diagnosis.prose,
             ranks=diagnosis.ranks,
             line=places[diagnosis.index].line,
+            odd=diagnosis.odd,
         )

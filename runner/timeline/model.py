@@ -108,12 +108,16 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """A diagnosis: its name, its explanation, whom it concerns, and the first divergent line."""
+    """A diagnosis: its name, its explanation, whom it concerns, and the first divergent line.
+
+    `odd` are the ranks that most others disagree with.
+    """
 
     name: str
     prose: str
     ranks: tuple[int, ...]
     line: int | None
+    odd: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,7 +110,7 @@ def packed(timeline: Timeline) -> dict[str, Any]:
         "meetings": [_meeting(meeting) for meeting in timeline.meetings],
         "lanes": lanes,
         "edges": [[e.waiter, e.peer, e.because, e.cycle, e.sure] for e in timeline.edges],
-        "faults": [[f.name, f.prose, list(f.ranks), f.line] for f in timeline.faults],
+        "faults": [[f.name, f.prose, list(f.ranks), f.line, list(f.odd)] for f in timeline.faults],
     }
 
 
@@ -207,8 +207,8 @@ def _unpacked(found: Mapping[str, Any]) -> Timeline:
             for waiter, peer, because, cycle, sure in found["edges"]
         ),
         faults=tuple(
-            Fault(name=name, prose=prose, ranks=tuple(ranks), line=line)
-            for name, prose, ranks, line in found["faults"]
+            Fault(name=name, prose=prose, ranks=tuple(ranks), line=line, odd=tuple(odd))
+            for name, prose, ranks, line, odd in found["faults"]
         ),
     )
 

@@ -203,7 +203,10 @@ def test_a_large_world_is_cut_to_the_width_and_the_ranks_at_fault_stay(tmp_path:
         "line  rank 49   rank 50   rank 51",
         "   4  ✗╍╍╍╍╍╍╍╍╍?╍╍╍╍╍╍╍╍╍✗  all_reduce  waits for rank 50 to enter `all_reduce`",
     ]
-    assert "… 40 more ranks: --ranks chooses which are drawn" in drawn(found, View(width=100))
+    cut = drawn(found, View(width=100))
+    assert " 48 49 50 " not in cut
+    assert cut.splitlines()[2].endswith(" 18 50  rank")
+    assert "… 40 more ranks: --ranks chooses which are drawn" in cut
     refused = shown(str(path), "--ranks", "0,60")
     assert refused.exit_code == 2
     assert "there is no rank 60, the world has ranks 0 to 59" in refused.output

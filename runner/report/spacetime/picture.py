@@ -55,9 +55,16 @@ def _lanes(timeline: Timeline, view: View) -> list[int]:
     if view.ranks is not None:
         return [at for at, lane in enumerate(timeline.lanes) if lane.rank in view.ranks]
     most = max(2, (view.width - LEAST_TEXT) // CLOSEST)
-    concerned = {rank for fault in timeline.faults for rank in fault.ranks}
-    chosen = sorted(timeline.lanes, key=lambda lane: (lane.rank not in concerned, lane.rank))
-    kept = {lane.rank for lane in chosen[:most]}
+    if len(timeline.lanes) <= most:
+        return list(range(len(timeline.lanes)))
+    groups = (
+        {rank for fault in timeline.faults for rank in fault.odd},
+        {rank for edge in timeline.edges if edge.cycle for rank in (edge.waiter, edge.peer)},
+        {rank for meeting in timeline.meetings for rank in meeting.missing},
+        {rank for fault in timeline.faults for rank in fault.ranks},
+        {lane.rank for lane in timeline.lanes},
+    )
+    kept = set(list(dict.fromkeys(rank for group in groups for rank in sorted(group)))[:most])
     return [at for at, lane in enumerate(timeline.lanes) if lane.rank in kept]
 
 
