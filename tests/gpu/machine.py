@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -19,7 +20,8 @@ def machine() -> dict[str, str]:
 
     found = {
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cores": str(os.cpu_count()),
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda or "none"),
         "nccl": nccl.told(nccl.version_of(torch)) if _has_nccl(torch) else "none",

@@ -95,7 +95,9 @@ def _with(entry: dict[str, Any], backend: str, cells: Mapping[Cell, Seen]) -> di
     seen = cells.get(cell)
     if seen is None:
         return entry
-    words = {**entry.get("words", {}), backend: seen.words}
+    # a refusal's words differ by version; its kind does not
+    said = seen.words.partition(":")[0] if seen.outcome == "refuses" else seen.words
+    words = {**entry.get("words", {}), backend: said}
     told = {name: text for name, text in words.items() if text}
     without = {key: value for key, value in entry.items() if key != "words"}
     return {**without, backend: seen.outcome, **({"words": told} if told else {})}
@@ -149,17 +151,22 @@ def _machine(name: str, about: Mapping[str, Any]) -> list[str]:
         told = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
         lines.append(f"* {what}: {told}")
     lines += [f"* RED: `{case}`" for case in about["red"]]
-    lines += [f"* {what}: {value}" for what, value in about["timings"].items()]
+    if name == "nccl":  # what is promised is promised of a GPU
+        lines += [f"* {what}: {value}" for what, value in about["timings"].items()]
     return lines
 
 
 def _rows(cells: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a row for each reduce op; operations that come to the same everywhere share one."""
     by_call: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for entry in cells:
-        by_call.setdefault((entry["operation"], entry["op"]), {})[entry["dtype"]] = entry
+        by_call.setdefault((entry["op"], entry["operation"]), {})[entry["dtype"]] = entry
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for (op, operation), row in by_call.items():
+        told = (op, *(_summary(row, backend) for backend in BACKENDS))
+        alike.setdefault(told, []).append(operation)
     return [
-        f"| {operation} | {op} | {_summary(row, 'gloo')} | {_summary(row, 'nccl')} |"
-        for (operation, op), row in by_call.items()
+        f"| {', '.join(operations)} | {' | '.join(told)} |" for told, operations in alike.items()
     ]
 
 
@@ -171,7 +178,6 @@ def _summary(row: Mapping[str, Mapping[str, Any]], backend: str) -> str:
             outcomes.setdefault(row[dtype].get(backend, UNSEEN), []).append(dtype)
     if len(outcomes) == 1:
         return next(iter(outcomes))
-    told = [
+    return "; ".join(
         f"{outcome} {' '.join(dtypes)}" for outcome, dtypes in outcomes.items() if outcome != "same"
-    ]
-    return "; ".join(told)
+    )

@@ -1,0 +1,187 @@
+"""The GPU checks themselves, as far as they need no GPU and no process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.pipeline import Result
+from runner.trace import Diagnosis, Event, Failure, RankTrace, Trace
+from runner.verdict import Finding, Verdict
+from tests.gpu import cells, pages
+from tests.gpu.__main__ import planned
+from tests.gpu.cells import Cell, Seen, every_cell
+from tests.gpu.pages import Findings
+from tests.gpu.passes import Case, Tally, told
+from tests.gpu.timings import Timing
+
+SUM = Cell(operation="all_reduce", op="sum", dtype="int64")
+BITS = Cell(operation="all_reduce", op="bor", dtype="float32")
+
+
+def test_every_operation_is_in_the_table_with_every_dtype_once() -> None:
+    table = every_cell()
+    flat = [cell for each in table.values() for cell in each]
+    assert len(flat) == len(set(flat))
+    assert {cell.operation for cell in flat} == {*cells.FORMS}
+    assert {len(each) for each in table.values()} == {54}
+
+
+def test_a_program_makes_every_call_with_tensors_of_its_own() -> None:
+    (own,) = every_cell(("int64",)).values()
+    text, by_step = cells.program(own, freely=True)
+    document = yaml.safe_load(text)
+    assert set(by_step.values()) == set(own)
+    assert len(document["steps"]) == len(by_step) == 56  # two cells are two steps each
+    assert all("timeout" not in step["expect"]["raises"] for step in document["steps"])
+
+
+# ---------------------------------------------------------------------------- passes
+
+
+@pytest.mark.parametrize(
+    ("gpus", "sizes"),
+    [
+        (1, [(1, 1, False), (2, 2, True), (3, 4, True), (5, 8, True)]),
+        (4, [(1, 4, False), (5, 8, True)]),
+        (8, [(1, 8, False)]),
+    ],
+)
+def test_ranks_beyond_the_gpus_share_them_at_two_four_and_eight(
+    gpus: int, sizes: list[tuple[int, int, bool]]
+) -> None:
+    found = [(p.sizes[0], p.sizes[-1], p.share_gpu) for p, _ in planned("nccl", gpus, 8)]
+    assert found == sizes
+
+
+def test_gloo_takes_every_size_in_one_pass() -> None:
+    ((only, _),) = planned("gloo", 0, 16)
+    assert (only.sizes[0], only.sizes[-1], only.share_gpu) == (1, 16, False)
+
+
+def result(status: str, *diagnoses: str, outcome: str = "completes") -> Result:
+    prediction = Trace(
+        backend="reference",
+        outcome="deadlock",
+        ranks=(),
+        diagnoses=tuple(Diagnosis(name=name, prose="") for name in diagnoses),
+    )
+    failure = Failure(kinds=("other",), message="CUDA error: words\nmore")
+    event = Event(index=3, label="send to 1", failure=failure)
+    run = Trace(
+        backend="nccl",
+        outcome=outcome,
+        ranks=(RankTrace(rank=0, events=(event,), ending="raised"),),
+        notes=("flight recorder of rank 0: all_reduce #2",),
+    )
+    finding = Finding(witness="backend", code="outcome_differs", prose="the run completes")
+    verdict = Verdict(status=status, findings=(finding,), predicted=prediction, observed=run)  # type: ignore[arg-type]
+    return Result(file="a.yaml", case="a", verdict=verdict)
+
+
+def test_a_red_case_is_told_in_full() -> None:
+    case = told(result("FAILED"), "nccl")
+    assert case.red
+    assert case.words == (
+        "[backend] the run completes",
+        "observed: completes",
+        "  rank 0 raised in `send to 1` (step 3): CUDA error: words",
+        "flight recorder of rank 0: all_reduce #2",
+    )
+
+
+def test_what_a_buffer_may_decide_is_open_on_nccl_and_red_on_gloo() -> None:
+    open_case = told(result("FAILED", "buffering_hazard", "circular_wait"), "nccl")
+    assert (open_case.status, open_case.red) == ("OPEN", False)
+    assert "buffering_hazard" in open_case.words[0]
+    assert told(result("FAILED", "buffering_hazard"), "gloo").red
+
+
+def test_a_program_that_no_buffer_helps_is_red() -> None:
+    assert told(result("FAILED", "missing_participant"), "nccl").red
+
+
+def test_what_passed_has_nothing_to_tell() -> None:
+    assert told(result("PASSED"), "nccl").words == ()
+
+
+# ---------------------------------------------------------------------------- pages
+
+
+def noted() -> dict[str, object]:
+    found = Findings(
+        cells={SUM: Seen(outcome="same"), BITS: Seen(outcome="refuses", words="unsupported: no")},
+        tallies=[
+            Tally(
+                name="every size",
+                cases=[
+                    Case(name="a", status="PASSED"),
+                    Case(name="b", status="FAILED", red=True),
+                ],
+                left=3,
+            )
+        ],
+        timings=[Timing(what="a warm scenario", value="12 ms")],
+    )
+    machine = {"torch": "2.13.0", "gpus": "1"}
+    return pages.noted(pages.blank(), "nccl", machine, found, shared=True)
+
+
+def test_nothing_is_seen_at_first() -> None:
+    blank = pages.blank()
+    assert {entry["nccl"] for entry in blank["cells"]} == {"unseen"}
+    assert "not seen" in pages.section(blank)
+
+
+def test_what_was_seen_of_one_backend_leaves_the_other_as_it_was() -> None:
+    document = noted()
+    by_cell = {
+        (entry["operation"], entry["op"], entry["dtype"]): entry
+        for entry in json.loads(pages.text(document))["cells"]
+    }
+    bits = by_cell["all_reduce", "bor", "float32"]
+    assert (bits["nccl"], bits["gloo"], bits["words"]) == (
+        "refuses",
+        "unseen",
+        {"nccl": "unsupported"},
+    )
+    assert document["backends"]["gloo"] == {"seen": False}  # type: ignore[index]
+
+
+def test_what_was_not_looked_at_this_time_is_kept() -> None:
+    document = noted()
+    later = pages.noted(document, "nccl", {"torch": "9"}, Findings(), shared=False)
+    assert later == document
+
+
+def test_the_page_says_the_machine_the_counts_and_what_is_red() -> None:
+    text = pages.section(noted())
+    assert (
+        "**nccl**: torch 2.13.0, gpus 1; ranks shared GPUs, so that its times mean nothing." in text
+    )
+    assert "* every size: 1 failed, 1 passed, 3 not run" in text
+    assert "* RED: `b`" in text
+    assert "* a warm scenario: 12 ms" in text
+
+
+def test_the_part_between_the_marks_is_replaced_and_nothing_else() -> None:
+    page = f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n"
+    once = pages.put(page, noted())
+    assert once.startswith("before\n")
+    assert once.endswith(f"{pages.END}\nafter\n")
+    assert "old" not in once
+    assert pages.put(once, noted()) == once
+
+
+def test_a_page_without_marks_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no"):
+        pages.put("a page", pages.blank())
+
+
+def test_the_page_and_the_document_of_this_repository_agree() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "nccl.md").read_text(encoding="utf-8")
+    assert pages.put(page, pages.read(docs / "conformance.json")) == page
