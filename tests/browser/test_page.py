@@ -139,6 +139,22 @@ def test_the_cycle_is_drawn_beside_the_stuck_ranks(open_page: Open, run: str) ->
     assert reds > 20
 
 
+def test_a_rank_that_does_not_come_leaves_an_empty_place(open_page: Open, tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+tensors:
+  x: [1]
+steps:
+  - ranks: [0, 2]
+    all_reduce: {tensor: x}
+"""
+    page = open_page(page_of(analysed(text, tmp_path, "missing")))
+    words = "() => [...page.diagram.painter.words.keys()].map((key) => key.split('|').pop())"
+    page.evaluate("page.diagram.draw()")
+    assert "missing" in page.evaluate(words)
+    assert "waits for rank 1" in told(page)
+
+
 def test_who_died_is_shown_first(open_page: Open, run: str) -> None:
     page = open_page(run)
     choose(page, "crash")

@@ -11,6 +11,7 @@ import re
 import weakref
 import zlib
 from dataclasses import replace
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from runner.report.html.page import page
 from runner.report.pictures import forget
 from runner.report.prose import details
 from runner.results import Result, Selection
+from runner.verdict import STATUSES
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 
@@ -100,6 +102,33 @@ def test_a_file_that_is_not_there_has_a_page(tmp_path: Path) -> None:
 def test_a_run_of_nothing_has_a_page() -> None:
     (whole,) = lines_of(page_of())
     assert whole["summary"] == "nothing was selected"
+
+
+def test_a_run_of_too_many_steps_is_told_without_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.report.html.case.MOST_STEPS", 15)
+    drawn, undrawn = bodies(analysed(SUMS, tmp_path, "x"), observed(SUMS, tmp_path, "y"))
+    assert "predicted" in drawn
+    assert "predicted" not in undrawn
+    assert undrawn["undrawn"] == 16
+
+
+def test_a_place_that_is_the_whole_file_is_not_marked(tmp_path: Path) -> None:
+    (body,) = bodies(analysed(CRASH, tmp_path, "crash"))
+    assert [place["says"] for place in body["places"] if "line" not in place]
+    assert not [place for place in body["places"] if place.get("line") == 1]
+
+
+def test_the_page_has_a_place_and_a_sign_for_every_verdict() -> None:
+    model = resources.files("runner.report.html").joinpath("model.js").read_text("utf-8")
+    style = resources.files("runner.report.html").joinpath("report.css").read_text("utf-8")
+    order = re.search(r"const ORDER = (\[.*?\]);", model)
+    assert order is not None
+    assert sorted(json.loads(order[1])) == sorted(STATUSES)
+    for status in STATUSES:
+        assert re.search(rf"GLYPHS = .*\b{status}:", model)
+        assert f".{status} {{ --hue:" in style
 
 
 # ---------------------------------------------------------------------------- one safe file

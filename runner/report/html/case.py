@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from runner.results import Result
     from runner.verdict.finding import Finding, Verdict
 
+#: steps of all ranks, predicted and observed, of which a page can hold a picture
+MOST_STEPS = 200_000
+
 
 def head(result: Result) -> dict[str, Any]:
     """Return what the list of cases shows: verdict, names, time, and the cause in a few words."""
@@ -22,6 +25,7 @@ def head(result: Result) -> dict[str, Any]:
         "file": result.file,
         "case": result.case,
         "took": round(result.duration_s * 1e6),
+        "runs": len(result.attempts),
         "cause": _cause(result.verdict),
         "tags": list(result.scenario.tags) if result.scenario is not None else [],
     }
@@ -34,7 +38,7 @@ def body(result: Result) -> dict[str, Any]:
     return {
         "description": scenario.description if scenario is not None else "",
         "lines": [[line.printable, line.style] for line in details(result)],
-        "places": _places(verdict),
+        "places": _places(result),
         "text": _text(result),
         "diagnoses": _diagnoses(verdict),
         "notes": list(verdict.notes),
@@ -57,20 +61,23 @@ def _cause(verdict: Verdict) -> str:
     return verdict.reason or ""
 
 
-def _places(verdict: Verdict) -> list[dict[str, Any]]:
-    """Return where in the file, and in the run, something is wrong."""
+def _places(result: Result) -> list[dict[str, Any]]:
+    """Return where in the file, and in the run, something is wrong; the whole file is no place."""
+    verdict = result.verdict
     problems = [_problem(problem) for problem in verdict.problems]
-    return problems + [_finding(finding) for finding in verdict.findings[:MOST_FINDINGS]]
+    whole = result.scenario.mark if result.scenario is not None else None
+    found = verdict.findings[:MOST_FINDINGS]
+    return problems + [_finding(each, None if each.mark == whole else each.mark) for each in found]
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
     return {"says": problem.message, **_mark(problem.mark)}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, mark: Mark | None) -> dict[str, Any]:
     return {
         "says": finding.prose,
-        **_mark(finding.mark),
+        **_mark(mark),
         "index": finding.index,
         "iteration": list(finding.iteration),
         "ranks": list(finding.ranks),
@@ -105,12 +112,20 @@ def _diagnoses(verdict: Verdict) -> list[dict[str, Any]]:
 
 
 def _timelines(result: Result) -> dict[str, Any]:
-    """Return the run as a picture, twice; of what was observed only where it differs."""
+    """Return the run as a picture, twice; of what was observed only where it differs.
+
+    A run of more steps than a browser could hold is told without one.
+    """
     scenario, predicted = result.scenario, result.verdict.predicted
     if scenario is None or predicted is None:
         return {}
-    first = packed(timeline(scenario, predicted, predicted))
     observed = result.verdict.observed
+    steps = sum(
+        len(rank.events) for trace in (predicted, observed) if trace for rank in trace.ranks
+    )
+    if steps > MOST_STEPS:
+        return {"undrawn": steps}
+    first = packed(timeline(scenario, predicted, predicted))
     if observed is None:
         return {"predicted": first}
     second = packed(timeline(scenario, observed, predicted))

@@ -154,7 +154,7 @@ class Diagram {
     const right = x + geometry.column;
     if (x < scroll.scrollLeft + LABELS || right > scroll.scrollLeft + scroll.clientWidth) {
       const whole = geometry.width <= scroll.clientWidth;
-      scroll.scrollLeft = whole ? 0 : Math.max(0, x - LABELS - (scroll.clientWidth - LABELS) * 0.4);
+      scroll.scrollLeft = whole ? 0 : Math.max(0, x - LABELS - (scroll.clientWidth - LABELS) * 0.6);
     }
     if (y < scroll.scrollTop || y + geometry.lane > scroll.scrollTop + scroll.clientHeight) {
       scroll.scrollTop = Math.max(0, y - scroll.clientHeight / 2);

@@ -57,7 +57,7 @@ class Page {
     if (at === this.cases.at) return;
     this.cases.choose(at);
     this.opened = openCase(this.run.cases[at]);
-    history.replaceState(null, "", `#${encodeURIComponent(nameOf(this.run.cases[at]))}`);
+    remember(nameOf(this.run.cases[at]));
     const { timelines } = this.opened;
     this.witness = timelines.observed ? "observed" : "predicted";
     showTitle(byId("title"), this.opened);
@@ -294,6 +294,15 @@ class Page {
 
 function nameOf(each) {
   return each.case === each.file ? each.file : `${each.file}::${each.case}`;
+}
+
+/** Put the case into the address; where the page may not do that, it works all the same. */
+function remember(name) {
+  try {
+    history.replaceState(null, "", `#${encodeURIComponent(name)}`);
+  } catch {
+    // shown inside another page, without an address of its own
+  }
 }
 
 function decode(text) {

@@ -4,8 +4,8 @@
 const STATES = { d: "done", r: "raised", b: "blocked", p: "possibly blocked", u: "running" };
 const LETTERS = { done: "d", raised: "r", blocked: "b", possibly_blocked: "p", running: "u" };
 const STUCK = "bpu";
-const ORDER = ["FAILED", "INVALID", "INCONCLUSIVE", "UNSUPPORTED", "PASSED"];
-const GLYPHS = { FAILED: "✕", INVALID: "!", INCONCLUSIVE: "?", UNSUPPORTED: "–", PASSED: "✓" };
+const ORDER = ["FAILED", "FLAKY", "INVALID", "INCONCLUSIVE", "UNSUPPORTED", "PASSED"];
+const GLYPHS = { FAILED: "✕", FLAKY: "≈", INVALID: "!", INCONCLUSIVE: "?", UNSUPPORTED: "–", PASSED: "✓" };
 
 const byId = (id) => document.getElementById(id);
 
@@ -18,6 +18,7 @@ function make(tag, className, text) {
 }
 
 async function readRun() {
+  if (!window.DecompressionStream) throw new Error("it needs a browser of 2023 or later");
   const binary = atob(byId("data").textContent);
   const bytes = new Uint8Array(binary.length);
   for (let at = 0; at < binary.length; at += 1) bytes[at] = binary.charCodeAt(at);

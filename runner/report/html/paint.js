@@ -39,6 +39,7 @@ class Painter {
     this.joins();
     if (this.column < READABLE) this.blocks();
     else this.spans();
+    this.absent();
     this.messages();
     this.ends();
     this.graph();
@@ -361,6 +362,35 @@ class Painter {
     context.fill();
   }
 
+  /** Who should have come to a collective and is nowhere at that time: an empty place. */
+  absent() {
+    const { context, geometry, palette, timeline } = this;
+    if (this.column < 12) return;
+    const size = clamp(geometry.lane * 0.4, 8, 12);
+    geometry.meetings(this.columns[0], this.columns[1], ({ kind, missing, column }) => {
+      if (kind === "message") return;
+      for (const rank of missing) {
+        const lane = timeline.laneOf.get(rank);
+        if (lane === undefined || lane < this.rows[0] || lane >= this.rows[1]) continue;
+        const row = timeline.lanes[lane];
+        if (row.column[firstAt(row, column)] === column || row.died !== null) continue;
+        const path = new Path2D();
+        const left = geometry.x(column) + geometry.gap;
+        const [top, wide, high] = [geometry.y(lane) + geometry.pad, geometry.column - 2 * geometry.gap, geometry.lane - 2 * geometry.pad];
+        path.roundRect(left, top, wide, high, clamp(this.column / 20, 0, 5));
+        context.fillStyle = palette.bg;
+        context.fill(path);
+        context.strokeStyle = palette.bad;
+        context.lineWidth = 1.5;
+        context.setLineDash([3, 4]);
+        context.stroke(path);
+        context.setLineDash([]);
+        context.textBaseline = "middle";
+        if (this.column >= READABLE) this.word("missing", `600 ${size}px ${palette.ui}`, palette.bad, left + 12, geometry.middle(lane), wide - 16);
+      }
+    });
+  }
+
   /** A message that nobody receives, or that nobody sends; where a rank is stuck the graph tells. */
   lost(meeting) {
     const { context, geometry, timeline } = this;
@@ -395,7 +425,7 @@ class Painter {
       if (row.ending !== "died") continue;
       const column = row.count ? row.column[row.count - 1] + 1 : 0;
       const x = geometry.x(column) + 6;
-      const text = `✝ ${row.died || "died"}`;
+      const text = `† ${row.died || "died"}`;
       context.font = `600 12px ${palette.ui}`;
       const wide = context.measureText(text).width;
       context.fillStyle = palette.bg;

@@ -9,6 +9,7 @@ function showTitle(root, opened) {
   const heading = make("h2", "", whole ? opened.file.split("/").at(-1) : opened.case);
   const facts = [opened.file];
   if (opened.took) facts.push(duration(opened.took));
+  if (opened.runs) facts.push(`${opened.runs} runs`);
   facts.push(...opened.tags.map((tag) => `#${tag}`));
   const line = make("p", "facts", facts.join("  ·  "));
   root.replaceChildren(verdict, heading, line);
@@ -25,18 +26,22 @@ function showStory(root, opened, run) {
   const told = opened.lines.map(([text]) => text.trim()).join(" ");
   for (const each of opened.diagnoses) parts.push(diagnosisBox(each, told, run.explanations[each.name]));
   for (const note of opened.notes) parts.push(make("p", "note", note));
+  if (opened.undrawn) {
+    parts.push(make("p", "note", `There is no picture: ${opened.undrawn.toLocaleString("en")} steps are too many for one.`));
+  }
   root.replaceChildren(...parts);
   root.hidden = !parts.length;
 }
 
-/** The words of the terminal, line by line. */
+/** The words of the terminal, line by line; what stands below each other is not broken. */
 function terminalBox(opened) {
   const margin = Math.min(...opened.lines.map(([text]) => (text.trim() ? text.search(/\S/) : 99)));
   const box = make("pre", `told ${opened.verdict}`);
   box.tabIndex = 0;
   opened.lines.forEach(([text, style], at) => {
     if (at) box.append("\n");
-    box.append(make("span", style, text.slice(margin)));
+    const aligned = style === "caret" || opened.lines[at + 1]?.[1] === "caret" || text.includes("│");
+    box.append(make("span", aligned ? `${style} aligned` : style, text.slice(margin)));
   });
   return box;
 }
