@@ -9,14 +9,17 @@ import importlib
 import inspect
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+from reference_commands import bounds, commands, reports
+from writing import escaped, table, yaml_block
 
-from runner.cli import COMMANDS, cli
 from runner.explanations import EXPLANATIONS
-from runner.language.limits import DEFAULT, FLAGS, Limits
+from runner.language.limits import DEFAULT
+from runner.language.reader import read_tree
 from runner.language.signatures import SIGNATURES
+from runner.language.tree import Mapping, Scalar
 from runner.operations import OPERATIONS
 from runner.operations.base import Collective
 from runner.operations.params import KINDS
@@ -25,7 +28,7 @@ from runner.scenario import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 from runner.schema_files import schema_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from runner.explanations import Explanation
     from runner.operations.base import Operation
@@ -33,13 +36,7 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r"^<!-- generated: (?P<what>.+) -->$", re.MULTILINE)
 
-#: how pages call the sorts of codes
-SORTS = {
-    "diagnosis": "Diagnoses",
-    "finding": "Findings",
-    "kind of error": "Kinds of error",
-    "problem": "Problems",
-}
+CORPUS = Path(__file__).parents[1] / "scenarios"
 
 WORDS = {
     "outcomes": OUTCOMES,
@@ -54,31 +51,16 @@ def filled(page: str, text: str) -> str:
 
     def part(found: re.Match[str]) -> str:
         what = found["what"]
+        if what in PARTS:
+            return PARTS[what]()
         if what.startswith("keys of "):
             return keys(what.removeprefix("keys of "))
         if what.startswith("codes "):
             return codes(what.removeprefix("codes "))
-        if what not in PARTS:
-            message = f"{page} asks for {what!r}, which nobody writes"
-            raise KeyError(message)
-        return PARTS[what]()
+        message = f"{page} asks for {what!r}, which nobody writes"
+        raise KeyError(message)
 
     return _PLACE.sub(part, text)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [list(head), *(list(row) for row in rows)]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(_cell(each) for each in line) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
-
-
-def _yaml(text: str) -> str:
-    return f"```yaml\n{text.rstrip()}\n```"
 
 
 # ---------------------------------------------------------------------- operations
@@ -110,7 +92,7 @@ def operation_section(operation: Operation) -> str:
     if isinstance(operation, Collective) and operation.agree:
         agreed = ", ".join(f"`{name}`" for name in operation.agree)
         parts.append(f"All members must agree on: {agreed}.")
-    parts += [f"Source: {operation.source}", _yaml(operation.example)]
+    parts += [f"Source: {operation.source}", yaml_block(operation.example)]
     return "\n\n".join(parts)
 
 
@@ -149,9 +131,9 @@ def code_section(explanation: Explanation) -> str:
     parts += [f"*Why:* {explanation.why}"] if explanation.why else []
     parts += [f"*Fix:* {explanation.fix}"] if explanation.fix else []
     if explanation.example.strip():
-        parts.append(_yaml(explanation.example))
+        parts.append(yaml_block(explanation.example))
     if explanation.fixed.strip():
-        parts += ["Fixed:", _yaml(explanation.fixed)]
+        parts += ["Fixed:", yaml_block(explanation.fixed)]
     return "\n\n".join(parts)
 
 
@@ -161,78 +143,6 @@ def diagnoses() -> str:
         ("diagnosis", "what is wrong with the program"),
         ((f"[`{name}`](#code-{name})", EXPLANATIONS[name].what) for name in DIAGNOSES),
     )
-
-
-# ---------------------------------------------------------------------- the command line
-
-
-def commands() -> str:
-    """Return every command with its options."""
-    parts = []
-    for name in COMMANDS:
-        command = cli.get_command(click.Context(cli), name)
-        if command is not None:
-            parts.append(command_section(name, command))
-    return "\n\n".join(parts)
-
-
-def command_section(name: str, command: click.Command) -> str:
-    """Return one command: how it is called, what it does, its options and bounds."""
-    context = click.Context(command, info_name=f"scenario {name}")
-    usage = " ".join(command.collect_usage_pieces(context))
-    parts = [f"(command-{name})=\n## scenario {name}", f"```text\nscenario {name} {usage}\n```"]
-    parts.append(_prose(command.help or ""))
-    parts += option_tables(command, context)
-    return "\n\n".join(parts)
-
-
-def option_tables(command: click.Command, context: click.Context) -> list[str]:
-    """Return a table for each group of options that the help of the command has."""
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(context):
-        record = param.get_help_record(context) if isinstance(param, click.Option) else None
-        if record is not None and record[0].split()[0] not in FLAGS.values():
-            groups.setdefault(getattr(param, "group", "Other"), []).append(record)
-    tables = []
-    for title, records in groups.items():
-        head = title if len(groups) > 1 else "option"
-        rows = ((f"`{option}`", _words(help_)) for option, help_ in records)
-        tables.append(table((head, ""), rows))
-    if any(option in FLAGS.values() for param in command.params for option in param.opts):
-        tables.append("It takes the [bounds](#bounds) as options, too.")
-    return tables
-
-
-def _prose(text: str) -> str:
-    """Return a command's help: paragraphs; those that keep their lines as text."""
-    shown = []
-    for paragraph in inspect.cleandoc(text).split("\n\n"):
-        if paragraph.startswith("\b"):
-            shown.append(f"```text\n{paragraph[1:].strip()}\n```")
-        else:
-            shown.append(_words(paragraph))
-    return "\n\n".join(shown)
-
-
-def _words(text: str) -> str:
-    """Escape what Markdown would read as markup outside of code."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(
-        part if part.startswith("`") else re.sub(r"([*<\[\]_])", r"\\\1", part) for part in parts
-    )
-
-
-def bounds() -> str:
-    """Return the bounds on a scenario, and the options that raise them."""
-    rows = []
-    for option, name, counts in (
-        (each.metadata["flag"], each.name, each.metadata["counts"])
-        for each in Limits.__dataclass_fields__.values()
-    ):
-        rows.append(
-            (f"`{option}`", f"at most {getattr(DEFAULT, name):,}".replace(",", " "), counts)
-        )
-    return table(("option", "default", "counts"), rows)
 
 
 # ---------------------------------------------------------------------- the language
@@ -247,7 +157,7 @@ def keys(name: str) -> str:
     for key, value in part["properties"].items():
         if name == "step" and key in actions:
             continue
-        rows.append((f"`{key}`", _words(_about(schema, value)), _example(value)))
+        rows.append((f"`{key}`", escaped(_about(schema, value)), _example(value)))
     return table(("key", "meaning", "for example"), rows)
 
 
@@ -285,6 +195,31 @@ def _flow(value: Any) -> str:  # noqa: ANN401 -- a YAML value
     return str(value) if plain else f'"{value}"'
 
 
+def result_keys() -> str:
+    """Return the keys of a result in --json."""
+    schema = json.loads(schema_file("result.schema.json").read_text(encoding="utf-8"))
+    found = schema["$defs"]["result"]["properties"]
+    rows = ((f"`{key}`", escaped(_about(schema, value))) for key, value in found.items())
+    return table(("key", "meaning"), rows)
+
+
+def corpus() -> str:
+    """Return what each scenario of the corpus teaches, by folder."""
+    folders: dict[Path, list[Path]] = {}
+    for file in sorted(CORPUS.rglob("*.yaml")):
+        folders.setdefault(file.parent.relative_to(CORPUS), []).append(file)
+    return "\n\n".join(
+        f"## {folder}\n\n" + table(("scenario", "what it teaches"), map(_lesson, files))
+        for folder, files in folders.items()
+    )
+
+
+def _lesson(file: Path) -> tuple[str, str]:
+    tree = read_tree(str(file), file.read_bytes(), limits=DEFAULT)
+    about = tree.get("description") if isinstance(tree, Mapping) else None
+    return f"`{file.stem}`", escaped(about.text) if isinstance(about, Scalar) else ""
+
+
 def functions() -> str:
     """Return how each function of the expressions is called."""
     return "```text\n" + "\n".join(each.usage for each in SIGNATURES.values()) + "\n```"
@@ -309,6 +244,9 @@ def interface() -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "operations": operations,
+    "reports": reports,
+    "keys of a result": result_keys,
+    "corpus": corpus,
     "diagnoses": diagnoses,
     "commands": commands,
     "bounds": bounds,

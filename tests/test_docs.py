@@ -20,6 +20,7 @@ from runner.cli import COMMANDS, cli
 from runner.explanations import EXPLANATIONS
 from runner.language.signatures import SIGNATURES
 from runner.operations import OPERATIONS
+from runner.report.formats import FORMATS
 from runner.scenario import DIAGNOSES, DTYPES
 
 if TYPE_CHECKING:
@@ -164,6 +165,19 @@ def test_the_reference_of_the_language_has_every_word(filled: Callable[[str], st
     words += [f"| `{key}` |" for key in schema["properties"]]
     words += [f"| `{key}` |" for key in schema["$defs"]["final"]["properties"]]
     assert [word for word in words if word not in page] == []
+
+
+def test_the_corpus_is_listed_with_its_lessons(filled: Callable[[str], str]) -> None:
+    page = filled("reference/corpus.md")
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", page, re.MULTILINE)
+    files = list((DOCS.parent / "scenarios").rglob("*.yaml"))
+    assert sorted(stem for stem, _ in rows) == sorted(file.stem for file in files)
+    assert [stem for stem, lesson in rows if not lesson] == []
+
+
+def test_the_reference_has_every_report(filled: Callable[[str], str]) -> None:
+    page = filled("reference/reports.md")
+    assert all(f"`{each.option} FILE`" in page for each in FORMATS)
 
 
 def test_pages_name_a_part_that_exists(filled: Callable[[str], str]) -> None:

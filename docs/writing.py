@@ -1,0 +1,33 @@
+"""Markdown, as the generated parts of the reference are written in it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [list(head), *(list(row) for row in rows)]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(_cell(each) for each in line) + " |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def yaml_block(text: str) -> str:
+    """Return YAML as a block."""
+    return f"```yaml\n{text.rstrip()}\n```"
+
+
+def escaped(text: str) -> str:
+    """Escape what Markdown would read as markup outside of code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"([*<\[\]_])", r"\\\1", part) for part in parts
+    )
