@@ -70,7 +70,7 @@ class Host:
     def _run_agent(self, launch: Launch) -> None:
         from torch.distributed.launcher.api import LaunchConfig, elastic_launch  # noqa: PLC0415
 
-        from runner.execution.silence import NoLogs  # noqa: PLC0415 -- torch's own base class
+        from runner.execution.silence import no_logs  # noqa: PLC0415 -- used here only
         from runner.worker import serve_launch  # noqa: PLC0415 -- imports torch
 
         config = LaunchConfig(
@@ -84,7 +84,7 @@ class Host:
             max_restarts=0,
             monitor_interval=AGENT_LOOK_S,
             start_method="fork",
-            logs_specs=NoLogs(),
+            logs_specs=no_logs(),
         )
         closed = (self._control.fileno(), launch.gate[1])
         elastic_launch(config, serve_launch)(launch.name, launch.gate[0], self._lifeline, closed)
