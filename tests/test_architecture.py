@@ -32,6 +32,8 @@ WALLS = {
     "execution": {"language", "verdict", "report", "cli"},
     "verdict": {"reference", "execution", "report", "cli"},
     "report": {"reference", "execution", "cli"},
+    "bless": {"execution", "report", "cli", "commands", "minimize"},
+    "minimize": {"execution", "report", "cli", "commands"},
 }
 
 #: the doors through which a wall is passed, each with its reason

@@ -87,8 +87,10 @@ def minimize(
     final = tidy(search.text)
     if not _stated_wrongly(whole):
         final = restated(final, Path(scenario.source.path), limits)
-        # where what is stuck cannot be said in the end, it is left out
-        final = final if oracle(final) == whole else stripped(final)
+        # where what is stuck cannot be said in the end, it is left out; who is in a hurry is not
+        # made to wait for an oracle that may have been interrupted itself
+        if not interrupted and oracle(final) != whole:
+            final = stripped(final)
     return Minimized(
         text=final,
         signature=whole,
