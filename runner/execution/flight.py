@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-#: what a torch calls its dumps, newest first; the third is the pickle of torch 2.6
-DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json", "_dump_nccl_trace")
+#: what a torch calls its dumps. A CUDA build has two recorders: NCCL's calls are in its own, and the
+#: last name is the recorder of the other backends, all that a CPU build has
+DUMPS = ("_dump_nccl_trace_json", "_dump_nccl_trace", "_dump_fr_trace_json")
 #: entries told of one rank
 TOLD = 5
 COMPLETED = "completed"

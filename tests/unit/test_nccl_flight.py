@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import pickle
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from runner.execution.flight import FlightError, note, parsed
+from runner.execution.flight import FlightError, note, parsed, read
 
 RECORDED = (
     '{"comm_lib_version":"","entries":[{"collective_seq_id":1,"input_dtypes":["Float"],'
@@ -162,3 +163,18 @@ def test_what_is_no_dump_is_an_error_with_a_reason(text: bytes, why: str) -> Non
 
 def test_an_unreadable_dump_is_a_note_and_no_failure() -> None:
     assert "could not be read" in note(1, b"{")
+
+
+def torch_with(**dumps: str | bytes) -> ModuleType:
+    """Return as much of torch as the recorder is read from."""
+    recorders = SimpleNamespace(**{name: lambda told=told: told for name, told in dumps.items()})
+    torch = ModuleType("torch")
+    vars(torch)["_C"] = SimpleNamespace(_distributed_c10d=recorders)
+    return torch
+
+
+def test_nccls_own_recorder_is_read_where_there_are_two() -> None:
+    both = torch_with(_dump_fr_trace_json=b"others", _dump_nccl_trace_json="nccl")
+    assert read(both) == b"nccl"
+    assert read(torch_with(_dump_fr_trace_json=b"others")) == b"others"
+    assert read(torch_with()) is None
