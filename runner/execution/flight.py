@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
 
-#: what a torch calls its dumps. A CUDA build has two recorders: NCCL's calls are in its own, and the
-#: last name is the recorder of the other backends, all that a CPU build has
+#: what a torch calls its dumps. A CUDA build has two recorders: NCCL's calls are in its own, and
+#: the last name is that of the other backends, which is all that a CPU build has
 DUMPS = ("_dump_nccl_trace_json", "_dump_nccl_trace", "_dump_fr_trace_json")
 #: entries told of one rank
 TOLD = 5
