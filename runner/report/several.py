@@ -1,7 +1,8 @@
 """Several reports of one run behind one listener, each to a target of its own.
 
 A report that fails costs the run nothing and the other reports nothing: it is left out, its target
-is not touched, and it is told at the end.
+is not touched, and it is told at the end. Those that have a target are written beside the run
+(:mod:`runner.report.aside`); what people read is written at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from runner.problems import Problem, ScenarioError
+from runner.report.aside import Aside
 from runner.report.pictures import forget
 from runner.report.target import STANDARD_OUTPUT, Target
 
@@ -50,6 +52,7 @@ class Reports:
         if terminal is not None:
             self._entries.insert(0, _Entry("terminal", terminal, essential=True))
         self._begun = False
+        self._aside = Aside()
         self.traces = False
 
     def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
@@ -88,17 +91,17 @@ class Reports:
 
     def running(self, scenario: Scenario) -> None:
         """Tell all."""
-        self._tell(lambda report: report.running(scenario))
+        self._tell_beside(lambda report: report.running(scenario))
 
     def finish(self, result: Result) -> None:
         """Tell all."""
-        self._tell(lambda report: report.finish(result))
-        forget()
+        self._tell_beside(lambda report: report.finish(result), forget)
 
     def end(self, outcome: Outcome) -> None:
         """Tell all, and let every report appear in its place."""
         if not self._begun:  # interrupted before anything was read
             self.begin(len(outcome.results))
+        self._aside.done()
         self._tell(lambda report: report.end(outcome))
         for entry in self._entries:
             if entry.failure is None and entry.target is not None:
@@ -125,20 +128,47 @@ class Reports:
 
     def close(self) -> None:
         """Discard what no end was reached for."""
-        for entry in self._entries:
-            if entry.target is not None:
-                entry.target.discard()
+        try:
+            self._aside.done()
+        finally:
+            for entry in self._entries:
+                if entry.target is not None:
+                    entry.target.discard()
 
     def _tell(self, say: Callable[[Report], None]) -> None:
         for entry in self._entries:
-            if entry.failure is not None:
-                continue
-            try:
-                say(entry.report)
-            except Exception as error:
-                if entry.essential:
-                    raise
-                entry.failure = _reason(error)
+            _tell_one(entry, say)
+
+    def _tell_beside(
+        self, say: Callable[[Report], None], after: Callable[[], None] | None = None
+    ) -> None:
+        """Tell people at once, and the others beside the run; then do what comes `after`."""
+        beside = [entry for entry in self._entries if entry.target is not None]
+        for entry in self._entries:
+            if entry.target is None:
+                _tell_one(entry, say)
+
+        def tell() -> None:
+            for entry in beside:
+                _tell_one(entry, say)
+            if after is not None:
+                after()
+
+        if beside:
+            self._aside.do(tell)
+        elif after is not None:
+            after()
+
+
+def _tell_one(entry: _Entry, say: Callable[[Report], None]) -> None:
+    if entry.failure is not None:
+        return
+    try:
+        say(entry.report)
+    except Exception as error:
+        if entry.essential:
+            raise
+        entry.failure = _reason(error)
 
 
 def _reason(error: Exception) -> str:

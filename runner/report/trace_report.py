@@ -61,8 +61,9 @@ class TraceReport:
         self._file.write('\n],"displayTimeUnit":"ms"}\n' if self._written else _EMPTY)
 
     def _write_all(self, events: Iterable[Event]) -> None:
-        for event in events:
-            self._write(_encoded(event))
+        text = _encoded(list(events))[1:-1]  # at once: far faster than one after the other
+        if text:
+            self._write(text)
 
     def _write(self, line: str) -> None:
         self._file.write(",\n" if self._written else '{"traceEvents":[\n')

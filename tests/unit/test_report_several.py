@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -123,6 +126,47 @@ def test_a_report_with_a_fault_costs_the_others_nothing(folder: Path) -> None:
     (failure,) = reports.failures
     assert "--said bad.txt cannot be written: KeyError: 'a'" in failure
     assert "please report it" in failure
+
+
+class Slow(AtEnd):
+    """Takes its time, and keeps in which thread it was told what."""
+
+    told: ClassVar[list[tuple[str, bool]]] = []
+
+    def __init__(self, file: TextIO) -> None:
+        self.file = file
+        self.told.clear()
+
+    def finish(self, result: Result) -> None:
+        """Wait, and keep the case."""
+        time.sleep(0.01)
+        self.told.append((result.case, threading.current_thread() is threading.main_thread()))
+
+    def end(self, outcome: Outcome) -> None:
+        """Keep that all was told before."""
+        self.file.write(f"{len(self.told)} of {len(outcome.results)}")
+
+
+def test_files_are_written_beside_the_run_in_order_and_whole(folder: Path) -> None:
+    results = tuple(replace(OUTCOME.results[0], case=str(number)) for number in range(20))
+    before = threading.active_count()
+    with Reports().open([(kind(Slow), "slow.txt")]) as reports:
+        reports.begin(len(results))
+        for each in results:
+            reports.finish(each)
+        reports.end(replace(OUTCOME, results=results))
+    assert (folder / "slow.txt").read_text() == "20 of 20"
+    assert Slow.told == [(str(number), False) for number in range(20)]
+    assert threading.active_count() == before
+
+
+def test_a_run_without_an_end_leaves_no_thread(folder: Path) -> None:
+    before = threading.active_count()
+    with Reports().open([(kind(Slow), "slow.txt")]) as reports:
+        reports.finish(OUTCOME.results[0])
+    assert threading.active_count() == before
+    assert names() == []
+    assert folder.exists()
 
 
 def test_every_path_that_cannot_be_written_is_named_and_none_is_touched(folder: Path) -> None:
