@@ -31,6 +31,9 @@ MOST_FAILED, MOST_PASSED = 50, 40
 #: events beyond which a case is not kept: it would take longer to write than to run again
 MOST_EVENTS = 50_000
 
+#: characters of all timelines together
+MOST_CHARACTERS = 50_000_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
@@ -50,13 +53,16 @@ class LatestRun(AtEnd):
         self._folder = folder
         self._passed: list[str] = []
         self._failed: list[str] = []
+        self._room = MOST_CHARACTERS
 
     def finish(self, result: Result) -> None:
         """Put the case into words, if there is room for it."""
         passed = result.verdict.status in {"PASSED", "UNSUPPORTED"}
         kept, most = (self._passed, MOST_PASSED) if passed else (self._failed, MOST_FAILED)
-        if len(kept) < most and result.scenario is not None and _events(result) <= MOST_EVENTS:
+        small = _events(result) <= MOST_EVENTS and self._room > 0
+        if len(kept) < most and result.scenario is not None and small:
             kept.append(_line(result))
+            self._room -= len(kept[-1])
 
     def end(self, outcome: Outcome) -> None:
         """Write them, in place of those of the run before."""

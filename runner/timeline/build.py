@@ -74,7 +74,8 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
 
     `predicted` is the reference's trace of the same case, or `trace` itself: it tells who met whom,
     who waits for whom, and what is wrong. An observed event that it has no counterpart for (a rank
-    that came further than the semantics promise) stands alone. No tensor is kept.
+    that came further than the semantics promise) stands alone, and a receive from anyone is shown
+    with the sender that the reference's first schedule gives it. No tensor is kept.
     """
     resolved = plan(scenario)
     places = _Places(scenario)

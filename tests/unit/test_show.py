@@ -8,13 +8,13 @@ The golden pictures lie in `show/`. After a change of drawing write all of them 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from random_programs import programs
 
 import runner
@@ -57,7 +57,7 @@ PICTURES: dict[str, tuple[str, View]] = {
 }
 
 CALM = settings(
-    max_examples=40,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     database=None,
@@ -116,27 +116,37 @@ def test_no_line_is_wider_than_what_is_asked_for(name: str) -> None:
     assert max(len(line) for line in lines[1:]) <= view.width
 
 
+def cells(found: Timeline, view: View) -> str:
+    """Return every character that was drawn for a step, a collective or a message."""
+    inked = {"step", "stuck", "open", "raised", "arrow", "bar"}
+    return "".join(
+        piece.text
+        for line in picture(found, view)
+        for piece in line[1:]
+        if piece.style in inked and not piece.text.startswith("  ")
+    )
+
+
 @given(text=programs(wrong=True) | programs(wrong=False))
 @CALM
 def test_every_step_has_a_node_and_every_message_an_arrow(text: str, tmp_path: Path) -> None:
     found = predicted(text, tmp_path)
-    view = View(steps=(1, None), width=200)
-    rows = [
-        "".join(piece.text for piece in line if piece.style != "plain")
-        for line in picture(found, view)
-    ]
-    cells = "".join(
-        piece.text
-        for line in picture(found, view)
-        for piece in line[1:]
-        if piece.style in {"step", "stuck", "open", "raised", "arrow", "bar"}
-        and not piece.text.startswith("  ")
-    )
-    assert rows
-    nodes = sum(cells.count(each) for each in "●•○◌!") + len(re.findall("✗", cells))
-    assert nodes == sum(len(lane.spans) for lane in found.lanes), drawn(found, view)
+    ink = cells(found, View(steps=(1, None), width=200))
+    nodes = sum(ink.count(each) for each in "●•○◌!✗")
+    assert nodes == sum(len(lane.spans) for lane in found.lanes)
     arrived = [m for m in found.meetings if m.kind == "message" and m.complete]
-    assert cells.count("▶") + cells.count("◀") == len(arrived), drawn(found, view)
+    assert ink.count("▶") + ink.count("◀") == len(arrived)
+
+
+@given(text=programs(wrong=True), ranks=st.sets(st.integers(0, 1), min_size=1))
+@CALM
+def test_some_ranks_are_drawn_with_all_their_steps(
+    text: str, ranks: set[int], tmp_path: Path
+) -> None:
+    found = predicted(text, tmp_path)
+    ink = cells(found, View(steps=(1, None), width=200, ranks=tuple(ranks)))
+    steps = sum(len(lane.spans) for lane in found.lanes if lane.rank in ranks)
+    assert sum(ink.count(each) for each in "●•○◌!✗") == steps
 
 
 def test_an_arrow_passes_no_rank_that_takes_a_step_in_its_row(tmp_path: Path) -> None:

@@ -27,6 +27,9 @@ CLOSEST, WIDEST = 3, 10
 #: characters that lanes leave to the text beside them, if it needs so many
 ENOUGH_TEXT = 44
 
+#: values that are shown of one step; more are counted
+MOST_VALUES = 16
+
 #: rows of one step beyond which further messages are only counted
 MOST_ROWS = 24
 
@@ -170,6 +173,9 @@ class Drawing:
         yield [*self._margin("⋮"), *drawn, Piece("  "), text]
 
     def _values(self, values: Mapping[int, Mapping[str, str]]) -> Iterator[Line]:
-        for text, ranks in values_of(values):
+        found = values_of(values)
+        for text, ranks in found[:MOST_VALUES]:
             whose = "" if 1 < len(ranks) == len(values) else f"  {named(ranks)}"
             yield from self._beside(Piece(f"  {text}", "value"), Piece(whose, "dim"))
+        if len(found) > MOST_VALUES:
+            yield from self._beside(Piece(f"  … {len(found) - MOST_VALUES} more values", "dim"))
