@@ -27,12 +27,12 @@ def _refuse(analysis: Analysis, verdicts: list[Verdict], failed: Verdict) -> NoR
     told = _told(failed)
     line = next((each.mark.line for each in failed.findings if each.mark is not None), None)
     if failed.status == "UNSUPPORTED":
-        refuse("unsupported", f"{case} cannot run here: {told}")
+        refuse("cannot_run", f"{case} cannot run here: {told}")
     if failed.status == "INCONCLUSIVE":
-        refuse("inconclusive", f"{case}: {told}")
+        refuse("left_open", f"{case}: {told}")
     if any(verdict.status == "PASSED" for verdict in verdicts):
         message = f"{case} passes in one run and fails in another: {told}"
-        refuse("flaky", message, line)
+        refuse("runs_differ", message, line)
     refuse("reference_disagrees", f"{case}: {told}", line)
 
 

@@ -25,7 +25,11 @@ VALUES = frozenset(
     {"value_differs", "shape_differs", "dtype_differs", "value_missing", "undefined_read"}
 )
 #: how a program ends otherwise than stated -> why that is never blessed
-_ENDINGS = {"deadlock": "hang", "crash": "crash", "error": "raises"}
+_ENDINGS = {
+    "deadlock": "program_hangs",
+    "crash": "program_crashes",
+    "error": "program_raises",
+}
 
 
 def analysed(path: Path, text: str, limits: Limits) -> list[Analysed]:
@@ -46,7 +50,7 @@ def police(cases: Sequence[Analysed], limits: Limits) -> None:
             if finding.code not in VALUES:
                 raise RefusedError(_refusal(case, finding))
         if case.predicted.limits:
-            refuse("inconclusive", "; ".join(case.predicted.limits))
+            refuse("left_open", "; ".join(case.predicted.limits))
 
 
 def _refusal(case: Analysed, finding: Finding) -> Refusal:
@@ -71,7 +75,7 @@ def proved(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:
     for analysis in found:
         verdict = analysis.verdict
         if verdict.status == "INCONCLUSIVE":
-            refuse("inconclusive", verdict.reason or "the analysis left it open")
+            refuse("left_open", verdict.reason or "the analysis left it open")
         if verdict.status != "PASSED":
             told = [_told(finding) for finding in verdict.findings]
             told += [problem.message for problem in verdict.problems]

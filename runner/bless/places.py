@@ -109,7 +109,7 @@ def holes(place: Place, objects: frozenset[str]) -> Iterator[Hole]:
             if key.text not in FINAL_KEYS and is_open(value):
                 message = f"`{key.text}` stands in the section of a backend: what one backend does "
                 message += "otherwise than the semantics is for you to state"
-                refuse("section", message, key.line)
+                refuse("backend_section", message, key.line)
 
 
 def _holes(value: Span, *, of_object: bool) -> Iterator[Hole]:

@@ -84,7 +84,7 @@ def _police_conflict(text: str) -> None:
     if found is not None and "<<<<<<<" in text:
         line = text.count("\n", 0, found.start()) + 1
         message = "a conflict is not resolved here: resolve it, then bless"
-        refuse("conflict", message, line)
+        refuse("unresolved_conflict", message, line)
 
 
 # ---------------------------------------------------------------------------- what is stated anew

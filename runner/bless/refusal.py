@@ -7,25 +7,25 @@ from typing import NoReturn
 
 #: code -> what it says in general
 CODES = {
-    "hang": "the program hangs, and the file does not say so",
-    "crash": "a process ends, and the file does not say so",
-    "raises": "a rank raises what no step expects",
+    "program_hangs": "the program hangs, and the file does not say so",
+    "program_crashes": "a process ends, and the file does not say so",
+    "program_raises": "a rank raises what no step expects",
     "wrong_program": "the analysis finds something wrong with the program",
-    "undefined": "no value may be relied on there",
+    "value_undefined": "no value may be relied on there",
     "cases_differ": "one text serves several cases of the matrix, and they differ",
     "rounds_differ": "one text serves all rounds of a loop, and they differ",
-    "too_large": "the value is too large to be written out",
+    "value_too_large": "the value is too large to be written out",
     "used_part": "the expectation stands in a part that several scenarios use",
-    "section": "the expectation stands in the section of one backend",
-    "shared": "the value has an anchor, an alias or a tag",
+    "backend_section": "the expectation stands in the section of one backend",
+    "shared_value": "the value has an anchor, an alias or a tag",
     "nothing_written": "the step writes nothing that could be expected",
     "reference_disagrees": "the reference and the run disagree",
-    "flaky": "two runs differ",
+    "runs_differ": "two runs differ",
     "not_proved": "the expectations would not hold",
-    "unsupported": "the backend at hand cannot run the scenario",
-    "inconclusive": "the environment, or a bound of the analysis, left it open",
-    "conflict": "the file holds the marks of a conflict that was not resolved",
-    "changed": "the file changed meanwhile",
+    "cannot_run": "the backend at hand cannot run the scenario",
+    "left_open": "the environment, or a bound of the analysis, left it open",
+    "unresolved_conflict": "the file holds the marks of a conflict that was not resolved",
+    "file_changed": "the file changed meanwhile",
 }
 
 

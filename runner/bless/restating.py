@@ -82,16 +82,16 @@ def _police(draft: Draft, entry: Entry, leaf: Span, given: Sequence[Answer]) -> 
     if undefined and (everywhere or leaf.start not in draft.open):
         value = undefined[0].value
         message = f"`{entry.key.text}` is undefined on {_ranks(undefined)} after {value.cause}"
-        refuse("undefined", message + ": no value may be relied on", entry.key.line)
+        refuse("value_undefined", message + ": no value may be relied on", entry.key.line)
     if all(answer.value is None for answer in given):
         message = f"`{entry.key.text}` does not exist on {_ranks(given)}"
-        refuse("undefined", message, entry.key.line)
+        refuse("value_undefined", message, entry.key.line)
 
 
 def _police_dressed(span: Span) -> None:
     if span.kind == "alias" or span.dressed:
         message = "this value has an anchor, an alias or a tag: to change it here could change it "
-        refuse("shared", message + "elsewhere; write it out", span.line)
+        refuse("shared_value", message + "elsewhere; write it out", span.line)
 
 
 def _ranks(given: Sequence[Answer]) -> str:

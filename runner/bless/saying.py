@@ -79,7 +79,7 @@ def _by_rank(key: Span, given: Iterable[Answer], text_of: TextOf) -> dict[int, s
         try:
             text = text_of(answer.value)
         except CannotWordError as error:
-            refuse("too_large", f"`{key.text}` {error}", key.line)
+            refuse("value_too_large", f"`{key.text}` {error}", key.line)
         before = spoken.setdefault(answer.rank, (text, answer))
         if before[0] != text:
             spoken[answer.rank] = _common(key, before, (text, answer))

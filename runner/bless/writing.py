@@ -24,7 +24,7 @@ def write(proposal: Proposal) -> None:
     path = proposal.path.resolve()
     now = path.read_bytes()
     if now.removeprefix(_BOM) != proposal.before.encode():
-        refuse("changed", "the file changed while it was blessed; bless it again")
+        refuse("file_changed", "the file changed while it was blessed; bless it again")
     mark = _BOM if now.startswith(_BOM) else b""
     mode = path.stat().st_mode
     number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REFUSED, INVALID, INCONCLUSIVE, NOTHING_SELECTED = 1, 2, 3, 5
 #: reasons that lie in the environment, not in the file
-_ENVIRONMENT = frozenset({"inconclusive", "unsupported"})
+_ENVIRONMENT = frozenset({"left_open", "cannot_run"})
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
@@ -52,7 +52,7 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 @executing
 @bounding
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
-    r"""Fill in expected values that are missing or wrong, and change nothing else in the file.
+    """Fill in expected values that are missing or wrong, and change nothing else in the file.
 
     PATHS are scenario files, or folders that hold some. Missing is a value that is left out (`x:`,
     `x: null`, `x: ...`), whatever a step with an empty `expect:` writes and, in a file without any
@@ -69,7 +69,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     Exit codes: 0 everything is blessed or as it should be; 1 a file was refused or, with
     --dry-run, would change; 2 a file or the command line is invalid, and nothing was written;
     3 the environment could not run it; 5 nothing was selected; 130 interrupted.
-    """
+    """  # noqa: D301 -- Click asks for a real backspace
     _police(options)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)

@@ -48,7 +48,7 @@ OFTEN_S = 0.2
 @executing
 @bounding
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
-    r"""Shrink a failing or deadlocking scenario to a smallest one with the same fault.
+    """Shrink a failing or deadlocking scenario to a smallest one with the same fault.
 
     Steps, ranks, groups, tensors, sizes, rounds of loops, parameters and arguments are left out or
     made smaller, as long as the verdict, the outcome, the diagnoses and the kinds of findings stay
@@ -64,7 +64,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     Exit codes: 0 the result is printed; 1 the scenario shows no fault that could be kept; 2 the
     file or the command line is invalid; 3 the environment could not run it; 130 interrupted, and
     the smallest so far is printed.
-    """
+    """  # noqa: D301 -- Click asks for a real backspace
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _interrupt)
     limits = limits_of(options)

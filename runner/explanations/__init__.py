@@ -6,6 +6,7 @@ a diagnosis states it and passes, and what `fixed` holds passes without it.
 
 from __future__ import annotations
 
+from runner.explanations.blessing import BLESSING
 from runner.explanations.calls import CALLS
 from runner.explanations.diagnoses import DIAGNOSES
 from runner.explanations.entry import Explanation
@@ -32,6 +33,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         *DIAGNOSES,
         *HAZARDS,
         *CALLS,
+        *BLESSING,
     )
 }
 

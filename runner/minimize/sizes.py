@@ -136,7 +136,7 @@ def _shorter(text: str, root: Span) -> list[Edit]:
             if key.text == "ranks" and [item.text for item in value.items] == everyone:
                 found += without(text, span, {number})
                 continue
-            single = value.items if key.text in {"ranks", "wait", "diagnosis"} else []
+            single = value.items if key.text == "ranks" else []
             if [inner.text for inner, _ in value.entries] in (["value"], ["else"]):
                 single = [value.entries[0][1]]
             if len(single) == 1 and value.flow:

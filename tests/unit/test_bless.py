@@ -17,6 +17,7 @@ from runner.bless import CODES, RefusedError, confirm, propose, write
 from runner.bless.selectors import stated
 from runner.bless.wording import CannotWordError, worded
 from runner.cli import cli
+from runner.explanations import EXPLANATIONS
 from runner.problems import UnsupportedError
 
 if TYPE_CHECKING:
@@ -236,23 +237,29 @@ def test_ranks_with_equal_values_are_said_together(
 
 # ---------------------------------------------------------------------------- what is refused
 
+
+def test_every_refusal_is_explained() -> None:
+    assert CODES.keys() <= EXPLANATIONS.keys()
+    assert {EXPLANATIONS[code].sort for code in CODES} == {"refusal to bless"}
+
+
 HANG = "  - ranks: 0\n    send: {tensor: x, dst: 1}\n    expect: {x: }\n"
 
 
 @pytest.mark.parametrize(
     ("steps", "code"),
     [
-        (HANG, "hang"),
-        ("  - fault: kill\n    ranks: 1\n    expect: {x: }\n", "crash"),
-        ("  - fault: {raise: no}\n    ranks: 1\n", "raises"),
-        ("  - reduce: {tensor: x, dst: 1}\n    expect: {x: {0: }}\n", "undefined"),
-        ("  - reduce: {tensor: x, dst: 1}\n    expect: {x: [3, 3]}\n", "undefined"),
+        (HANG, "program_hangs"),
+        ("  - fault: kill\n    ranks: 1\n    expect: {x: }\n", "program_crashes"),
+        ("  - fault: {raise: no}\n    ranks: 1\n", "program_raises"),
+        ("  - reduce: {tensor: x, dst: 1}\n    expect: {x: {0: }}\n", "value_undefined"),
+        ("  - reduce: {tensor: x, dst: 1}\n    expect: {x: [3, 3]}\n", "value_undefined"),
         ("  - barrier: {}\n    expect: {}\n", "nothing_written"),
         ("  - ranks: []\n    all_reduce: {tensor: x}\n    expect: {x: }\n", "nothing_written"),
-        ("  - expect: {x: &a [7, 7]}\n", "shared"),
-        ('  - compute: {z: "arange(999)"}\n', "too_large"),
-        ("  - barrier: {}\nexpect:\n  gloo: {x: }\n", "section"),
-        ("<<<<<<< HEAD\n  - barrier: {}\n=======\n", "conflict"),
+        ("  - expect: {x: &a [7, 7]}\n", "shared_value"),
+        ('  - compute: {z: "arange(999)"}\n', "value_too_large"),
+        ("  - barrier: {}\nexpect:\n  gloo: {x: }\n", "backend_section"),
+        ("<<<<<<< HEAD\n  - barrier: {}\n=======\n", "unresolved_conflict"),
     ],
 )
 def test_what_cannot_be_blessed_is_refused(steps: str, code: str) -> None:
@@ -317,10 +324,10 @@ def unable(run: Trace) -> Trace:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ((same, writing(0, 1, "x", [9, 9])), "flaky"),
+        ((same, writing(0, 1, "x", [9, 9])), "runs_differ"),
         ((writing(0, 1, "x", [9, 9]), writing(0, 1, "x", [9, 9])), "reference_disagrees"),
         ((raising(0, 1, "other"), raising(0, 1, "other")), "reference_disagrees"),
-        ((unable, unable), "unsupported"),
+        ((unable, unable), "cannot_run"),
     ],
 )
 def test_what_the_run_does_not_confirm_is_refused(
@@ -398,7 +405,7 @@ def test_a_refusal_names_the_line_and_exits_1(folder: Path) -> None:
     result = called(".")
     assert result.exit_code == 1
     assert "refused    sum.yaml:7: the program hangs" in result.output
-    assert "[hang]" in result.output
+    assert "[program_hangs]" in result.output
 
 
 def test_a_missing_file_and_a_case_exit_2(folder: Path) -> None:
