@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.commands.bounds import bounding, executing, launch_options
+from runner.commands.grouping import GroupedCommand, option
 from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
 from runner.problems import LaunchError, ScenarioError
 from runner.report.spacetime import Piece, Printer, View, picture
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from runner.timeline import Timeline
 
 NOTHING_EXIT = 5
+
+WHAT = "What is drawn"
 
 #: further cases that are named
 MOST_NAMES = 8
@@ -58,22 +61,33 @@ def _steps(
     return (int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None)
 
 
-@click.command("show")
+@click.command("show", cls=GroupedCommand)
 @click.argument("target", required=False, metavar="FILE[::CASE]")
-@click.option("--run", "runs", is_flag=True, help="Run it, and draw what was observed.")
-@click.option(
+@option(WHAT, "--run", "runs", is_flag=True, help="Run it, and draw what was observed.")
+@option(
+    WHAT,
     "--last",
     is_flag=True,
     help="Draw the latest run, what failed first; FILE[::CASE] then chooses by a part of the name.",
 )
-@click.option("--predicted", is_flag=True, help="With --last: draw the prediction of that run.")
-@click.option("--values", is_flag=True, help="Show what each step left in its tensors.")
-@click.option(
-    "--steps", callback=_steps, metavar="A:B", help="Draw only these steps, counted from 1."
+@option(WHAT, "--predicted", is_flag=True, help="With --last: draw the prediction of that run.")
+@option(WHAT, "--values", is_flag=True, help="Show what each step left in its tensors.")
+@option(
+    WHAT,
+    "--steps",
+    callback=_steps,
+    metavar="A:B",
+    help="Draw only these steps of the picture, counted from 1: 10:30, 480:, :20.",
 )
-@click.option("--ranks", callback=_ranks, metavar="LIST", help="Draw only these ranks: 0,3,8-11.")
-@click.option(
-    "--set", "sets", multiple=True, metavar="K=V", callback=_pairs, help="Replace a parameter."
+@option(WHAT, "--ranks", callback=_ranks, metavar="LIST", help="Draw only these ranks: 0,3,8-11.")
+@option(
+    WHAT,
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="K=V",
+    callback=_pairs,
+    help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
 )
 @executing
 @bounding
