@@ -59,7 +59,7 @@ def told(page: Page) -> str:
 
 def test_failures_come_first_and_the_first_is_open(open_page: Open, run: str) -> None:
     page = open_page(run)
-    names = page.locator("#list .option .name").all_inner_texts()
+    names = page.locator("#list .option .name").all_text_contents()
     assert names[-1] == "passes"
     assert page.locator("#title h2").inner_text() == names[0] == "ring"
     assert page.locator("#summary").inner_text() == "1 passed, 5 failed in 1.50 s"
@@ -69,9 +69,9 @@ def test_failures_come_first_and_the_first_is_open(open_page: Open, run: str) ->
 def test_text_filters_the_list(open_page: Open, run: str) -> None:
     page = open_page(run)
     page.locator("#filter").fill("wrong")
-    assert page.locator("#list .option .name").all_inner_texts() == ["wrong_sum"]
+    assert page.locator("#list .option .name").all_text_contents() == ["wrong_sum"]
     page.locator("#filter").fill("circular_wait")
-    assert page.locator("#list .option .name").all_inner_texts() == ["ring"]
+    assert page.locator("#list .option .name").all_text_contents() == ["ring"]
     page.locator("#filter").fill("no such thing")
     assert page.locator("#list").inner_text() == "No case matches."
 
@@ -79,7 +79,7 @@ def test_text_filters_the_list(open_page: Open, run: str) -> None:
 def test_a_verdict_filters_the_list(open_page: Open, run: str) -> None:
     page = open_page(run)
     page.locator(".chip.PASSED").click()
-    assert page.locator("#list .option .name").all_inner_texts() == ["passes"]
+    assert page.locator("#list .option .name").all_text_contents() == ["passes"]
     assert page.locator(".chip.FAILED").get_attribute("aria-pressed") == "false"
     page.locator(".chip.PASSED").click()
     assert page.locator("#list .option").count() == 6

@@ -121,6 +121,20 @@ class Geometry {
     return [from, to];
   }
 
+  /** Return the spans, lane and position in turn, that a span meets with. */
+  partners({ lane, position }) {
+    const column = this.timeline.lanes[lane].column[position];
+    const found = [];
+    this.meetings(column, column, ({ spans, completed }) => {
+      for (const ends of new Set([spans, completed])) {
+        for (let at = 0; at < ends.length; at += 2) {
+          if (ends[at] === lane && ends[at + 1] === position) return void found.push(...spans, ...completed);
+        }
+      }
+    });
+    return found;
+  }
+
   /** Call `tell` once for each meeting that may be visible between two columns. */
   meetings(from, to, tell) {
     this.stamp += 1;

@@ -14,6 +14,8 @@ const KEYS = [
 ];
 
 const MOST_KEYS = 12; // groups in the legend
+const MANY = 16; // ranks, whose table is not made while a pointer moves
+const REST = 60; // milliseconds until a pointer rests
 
 class Page {
   constructor(run) {
@@ -59,14 +61,14 @@ class Page {
     this.opened = openCase(this.run.cases[at]);
     remember(nameOf(this.run.cases[at]));
     const { timelines } = this.opened;
-    this.witness = timelines.observed ? "observed" : "predicted";
+    this.witness = timelines.has("observed") ? "observed" : "predicted";
     showTitle(byId("title"), this.opened);
     showStory(byId("story"), this.opened, this.run);
     this.source.show(this.opened);
-    byId("run").hidden = !timelines.predicted;
+    byId("run").hidden = !timelines.has("predicted");
     this.pinned = this.hovered = null;
     byId("case").scrollTop = 0;
-    if (timelines.predicted) {
+    if (timelines.has("predicted")) {
       this.draw(false);
       this.pin(this.first());
       if (this.pinned) this.diagram.reveal(this.pinned);
@@ -80,7 +82,7 @@ class Page {
   }
 
   draw(keep) {
-    const timeline = this.opened.timelines[this.witness];
+    const timeline = this.opened.timelines.of(this.witness);
     this.diagram.show(this.opened, timeline, keep);
     this.mark();
     this.legend(timeline);
@@ -88,7 +90,7 @@ class Page {
 
   /** Return the span that a reader should see first: the first that is wrong, or stuck. */
   first() {
-    const timeline = this.opened.timelines[this.witness];
+    const timeline = this.opened.timelines.of(this.witness);
     let found = null;
     timeline.lanes.forEach((lane, at) => {
       for (let position = 0; position < lane.count; position += 1) {
@@ -126,7 +128,7 @@ class Page {
       const { witness } = radio.dataset;
       radio.setAttribute("aria-checked", String(witness === this.witness));
       radio.tabIndex = witness === this.witness ? 0 : -1;
-      radio.disabled = !this.opened.timelines[witness];
+      radio.disabled = !this.opened.timelines.has(witness);
       radio.title = radio.disabled ? "nothing ran" : "";
     }
   }
@@ -136,9 +138,9 @@ class Page {
   }
 
   see(witness) {
-    const timeline = this.opened?.timelines[witness];
+    const timeline = this.opened?.timelines.of(witness);
     if (!timeline || witness === this.witness) return;
-    const before = this.pinned && spanAt(this.opened.timelines[this.witness], this.pinned.lane, this.pinned.position);
+    const before = this.pinned && spanAt(this.opened.timelines.of(this.witness), this.pinned.lane, this.pinned.position);
     this.witness = witness;
     this.draw(true);
     let next = null;
@@ -174,7 +176,7 @@ class Page {
     this.pinned = at;
     this.diagram.light({ pinned: at });
     if (at) byId("told").textContent = this.words(at);
-    this.update();
+    this.soon();
   }
 
   hover(at, event) {
@@ -188,21 +190,29 @@ class Page {
       tip.style.left = `${Math.min(x + 14, window.innerWidth - tip.offsetWidth - 12)}px`;
       tip.style.top = `${Math.min(y + 18, window.innerHeight - tip.offsetHeight - 12)}px`;
     }
-    this.update();
+    this.soon();
+  }
+
+  /** Show what belongs to the step at hand; of many ranks once the pointer, or the page, rests. */
+  soon() {
+    clearTimeout(this.resting);
+    const timeline = this.opened?.timelines.of(this.witness);
+    if (!timeline || timeline.lanes.length <= MANY) this.update();
+    else this.resting = setTimeout(() => this.update(), REST);
   }
 
   /** Light the step's lines, and show what was held around it. */
   update() {
     if (!this.opened) return;
     const at = this.hovered || this.pinned;
-    const timeline = this.opened.timelines[this.witness];
+    const timeline = this.opened.timelines.of(this.witness);
     this.values.show(this.opened, this.witness, at);
     if (at && timeline) this.source.light(spanAt(timeline, at.lane, at.position).line ?? null, true);
     else if (timeline) this.source.light(null);
   }
 
   words(at) {
-    const timeline = this.opened.timelines[this.witness];
+    const timeline = this.opened.timelines.of(this.witness);
     const span = spanAt(timeline, at.lane, at.position);
     const lines = [`rank ${span.rank}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
     if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
@@ -222,7 +232,7 @@ class Page {
   }
 
   chooseLine(line) {
-    const timeline = this.opened.timelines[this.witness];
+    const timeline = this.opened.timelines.of(this.witness);
     for (let lane = 0; lane < timeline.lanes.length; lane += 1) {
       const row = timeline.lanes[lane];
       const position = row.step.findIndex((step) => timeline.steps[step][5] === line);
@@ -246,10 +256,10 @@ class Page {
       d: () => byId("canvas").focus(),
       t: () => byId("theme").click(),
       "?": () => byId("keys").click(),
-      "+": () => this.opened?.timelines.predicted && this.diagram.zoom(1.35),
-      "=": () => this.opened?.timelines.predicted && this.diagram.zoom(1.35),
-      "-": () => this.opened?.timelines.predicted && this.diagram.zoom(1 / 1.35),
-      0: () => this.opened?.timelines.predicted && this.diagram.fit(),
+      "+": () => this.opened?.timelines.has("predicted") && this.diagram.zoom(1.35),
+      "=": () => this.opened?.timelines.has("predicted") && this.diagram.zoom(1.35),
+      "-": () => this.opened?.timelines.has("predicted") && this.diagram.zoom(1 / 1.35),
+      0: () => this.opened?.timelines.has("predicted") && this.diagram.fit(),
       Escape: () => this.pin(null),
     };
     const act = acts[event.key];
@@ -266,7 +276,7 @@ class Page {
       const now = root.dataset.theme || (dark.matches ? "dark" : "light");
       root.dataset.theme = now === "dark" ? "light" : "dark";
       this.diagram.recolor();
-      if (this.opened?.timelines.predicted) this.legend(this.opened.timelines[this.witness]);
+      if (this.opened?.timelines.has("predicted")) this.legend(this.opened.timelines.of(this.witness));
     });
   }
 

@@ -35,11 +35,9 @@ async function readRun() {
   return run;
 }
 
-/** Return a case with everything that it shows; its timelines are null where there is none. */
+/** Return a case with everything that it shows. */
 function openCase(head) {
   const body = JSON.parse(head.body);
-  const predicted = body.predicted ? unpack(body.predicted) : null;
-  const observed = body.observed ? unpack({ ...body.predicted, ...body.observed }) : null;
   const wrong = new Set();
   for (const place of body.places) {
     if (place.index === undefined || place.index < 0) continue;
@@ -48,7 +46,25 @@ function openCase(head) {
       if (place.name) wrong.add(`${place.index}|${place.iteration}|${rank}|${place.name}`);
     }
   }
-  return { ...head, ...body, timelines: { predicted, observed }, wrong };
+  return { ...head, ...body, timelines: new Timelines(body), wrong };
+}
+
+/** The timelines of a case by their witness, each made when it is first asked for. */
+class Timelines {
+  constructor(body) {
+    this.body = body;
+    this.made = new Map();
+  }
+
+  has(witness) {
+    return Boolean(this.body[witness]);
+  }
+
+  of(witness) {
+    if (!this.has(witness)) return null;
+    if (!this.made.has(witness)) this.made.set(witness, unpack({ ...this.body.predicted, ...this.body[witness] }));
+    return this.made.get(witness);
+  }
 }
 
 /** Return a timeline (runner/timeline/stored.py says how it is written) with a column a fact. */

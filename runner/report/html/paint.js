@@ -498,8 +498,27 @@ class Painter {
       context.stroke(path);
       context.globalAlpha = 1;
     }
+    if (lit.hovered || lit.pinned) this.partners(lit.hovered || lit.pinned);
     if (lit.pinned) this.ring(lit.pinned, 3);
     if (lit.hovered) this.ring(lit.hovered, 2);
+  }
+
+  /** Those who take part in the same: a thin line around each. */
+  partners(at) {
+    const { context, geometry, palette } = this;
+    const found = geometry.partners(at);
+    if (!found.length) return;
+    const path = new Path2D();
+    for (let end = 0; end < found.length; end += 2) {
+      if (found[end] < this.rows[0] || found[end] >= this.rows[1]) continue;
+      const box = geometry.box(found[end], found[end + 1]);
+      path.roundRect(box.x - 1, box.y - 1, box.w + 2, box.h + 2, clamp(this.column / 20, 0, 6));
+    }
+    context.strokeStyle = palette.focus;
+    context.lineWidth = 1.5;
+    context.setLineDash([2, 3]);
+    context.stroke(path);
+    context.setLineDash([]);
   }
 
   ring(at, width) {

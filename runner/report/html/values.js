@@ -13,7 +13,7 @@ class ValuesView {
   }
 
   show(opened, witness, at) {
-    const timeline = opened.timelines[witness];
+    const timeline = opened.timelines.of(witness);
     if (!timeline || !at) {
       this.root.replaceChildren();
       return;
@@ -22,7 +22,7 @@ class ValuesView {
     if (this.key === key) return;
     this.key = key;
     const span = spanAt(timeline, at.lane, at.position);
-    const other = opened.timelines[witness === "observed" ? "predicted" : "observed"];
+    const other = opened.timelines.of(witness === "observed" ? "predicted" : "observed");
     this.root.replaceChildren(this.heading(opened, timeline, span), this.table(opened, timeline, other, span));
   }
 
