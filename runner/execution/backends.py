@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runner.execution import nccl
+from runner.execution.gpus import count as gpu_count
 from runner.problems import LaunchError, UnsupportedError
 from runner.traits import traits_of
 
@@ -99,7 +100,7 @@ def _automatic(
 ) -> tuple[str, tuple[str, ...]]:
     """Return the backend, and what `auto` has to say about it."""
     dist = torch.distributed
-    gpus = torch.cuda.device_count() if dist.is_nccl_available() else 0
+    gpus = gpu_count(torch) if dist.is_nccl_available() else 0
     able = gpus >= ranks or bool(gpus and share_gpu)
     spelled = _spelled(scenario.backends or (), able=able)
     if spelled is not None:
@@ -147,7 +148,7 @@ def _require_gpus(
             "of torch, or run with --backend gloo."
         )
         raise LaunchError(message)
-    gpus = torch.cuda.device_count()
+    gpus = gpu_count(torch)
     if gpus == 0:
         what = "NCCL" if "nccl" in names(backend) else f"the backend {backend}"
         message = f"{what} needs a GPU, and torch sees none here. Run with --backend gloo."
@@ -165,7 +166,7 @@ def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:  # noqa: ANN40
 
     It is the same for every scenario of a launch: NCCL reads its environment once.
     """
-    version, gpus = nccl.version_of(torch), torch.cuda.device_count()
+    version, gpus = nccl.version_of(torch), gpu_count(torch)
     shared = nccl.sharing(version, here, gpus)
     if not isinstance(shared, str):
         return shared
@@ -177,7 +178,7 @@ def _shared(torch: Any, ranks: int, here: int) -> Sharing | None:  # noqa: ANN40
 
 def described(torch: Any, backend: str) -> dict[str, str]:  # noqa: ANN401 -- the module
     """Return what the results keep of a machine with GPUs; CUDA need not be initialised."""
-    found = {"cuda": str(torch.version.cuda), "gpus": str(torch.cuda.device_count())}
+    found = {"cuda": str(torch.version.cuda), "gpus": str(gpu_count(torch))}
     if "nccl" in names(backend):
         found["nccl"] = nccl.told(nccl.version_of(torch))
     return found

@@ -20,6 +20,7 @@ LENGTH = 2000
 TORCH = (
     (r"Invalid process group specified|not part of the (process )?group", "not_member"),
     (r"invalid tensor type at index|same dtype|scalar type|Tensor dtypes", "dtype_mismatch"),
+    (r"unexpected keyword argument|has no attribute '(all|reduce|new)_", "unsupported"),
     (r"Split sizes|invalid tensor size|incorrect size|must have the same size", "shape_mismatch"),
 )
 

@@ -93,6 +93,8 @@ MESSAGES = [
     ("ProcessGroupNCCL does not support allgather_coalesced", "unsupported"),
     ("Distributed package doesn't have NCCL built in", "unsupported"),
     ("No backend type associated with device type cpu", "unsupported"),
+    ("barrier() got an unexpected keyword argument 'timeout'", "unsupported"),
+    ("module 'torch.distributed' has no attribute 'all_gather_single'", "unsupported"),
     (
         "output tensor size must be equal to world_size times input tensor size",
         "shape_mismatch",

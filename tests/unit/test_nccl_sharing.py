@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution import nccl
+from runner.execution import gpus, nccl
 from runner.execution.backends import carrier, device_type, names, resolve
 from runner.execution.nccl import Sharing, decoded, sharing
 from runner.language import load
@@ -110,7 +110,11 @@ def fake_torch(gpus: int, *, built: bool = True, version: Any = (2, 30, 4)) -> M
     """Return as much of torch as the choice of a backend asks."""
     torch = ModuleType("torch")
     dist = SimpleNamespace(is_nccl_available=lambda: built)
-    cuda = SimpleNamespace(device_count=lambda: gpus, nccl=SimpleNamespace(version=lambda: version))
+    cuda = SimpleNamespace(
+        _is_compiled=lambda: built,
+        _device_count_nvml=lambda: gpus,
+        nccl=SimpleNamespace(version=lambda: version),
+    )
     vars(torch).update(
         distributed=dist, cuda=cuda, __version__="2.13.0", version=SimpleNamespace(cuda="13.0")
     )
@@ -234,3 +238,36 @@ def test_another_name_or_another_kind_of_device_does_not_fit(
     loaded = scenario(tmp_path, f"world_size: 2\nbackends: {meant}")
     with pytest.raises(UnsupportedError, match="it is meant for"):
         resolve(fake_torch(2), run_on, loaded, share_gpu=False, here=2)
+
+
+# ---------------------------------------------------------------------------- counting
+
+
+def test_a_cpu_build_has_no_gpus_and_asks_nobody() -> None:
+    assert gpus.count(fake_torch(4, built=False)) == 0
+
+
+def test_the_drivers_library_is_asked_and_not_cuda() -> None:
+    assert gpus.count(fake_torch(4)) == 4
+
+
+def test_where_the_driver_does_not_answer_a_process_of_its_own_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(gpus, "DEVICES", (str(tmp_path),))
+    monkeypatch.setattr(gpus, "asked", lambda: 1)
+    assert gpus.count(fake_torch(-1)) == 1
+
+
+def test_without_a_device_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "DEVICES", ("/dev/null/none",))
+    monkeypatch.setattr(gpus, "asked", lambda: 1)
+    assert gpus.count(fake_torch(-1)) == 0
+
+
+@pytest.mark.parametrize(("program", "found"), [("print(2)", 2), ("print('no')", 0), ("1/0", 0)])
+def test_a_process_says_a_number_or_nothing(
+    program: str, found: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "ASK", program)
+    assert gpus.asked() == found
