@@ -10,7 +10,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Self
 
-from watchfiles import watch
+from watchfiles import DefaultFilter, watch
+
+from runner.history import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 QUIET_MS = 30
 #: ms after which changes that never pause are told
 LONGEST_MS = 400
+
+#: what editors and other tools write, and we ourselves
+_FILTER = DefaultFilter(ignore_dirs=(*DefaultFilter.ignore_dirs, FOLDER))
 
 
 class Changes:
@@ -69,6 +74,7 @@ class Changes:
                 *folders,
                 recursive=recursive,
                 stop_event=stop,
+                watch_filter=_FILTER,
                 step=QUIET_MS,
                 debounce=LONGEST_MS,
                 ignore_permission_denied=True,

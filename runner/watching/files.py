@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.language.tree import Node
 
-#: time of the last change in ns, size in bytes, inode, and whether it may change again unseen
-Stamp: TypeAlias = tuple[int, int, int, bool]
+#: time of the last change in ns, size in bytes, inode
+Stamp: TypeAlias = tuple[int, int, int]
 
 #: ns after a change in which another one may get the same time: a kernel's clock is coarse
 TICK_NS = 10_000_000
+#: looks at a file that never rests
+RESTLESS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +79,10 @@ class Difference:
     def __bool__(self) -> bool:
         """Whether there is anything."""
         return bool(self.affected or self.gone)
+
+    def concerns(self, path: Path) -> bool:
+        """Return whether a scenario file changed, by itself or by what it uses, or is gone."""
+        return path in self.affected or path in self.gone
 
 
 class Files:
@@ -142,13 +148,20 @@ class Files:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return a file's stamp; None where it is not there."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    fresh = time.time_ns() - status.st_mtime_ns < TICK_NS
-    return status.st_mtime_ns, status.st_size, status.st_ino, fresh
+    """Return a file's stamp; None where it is not there.
+
+    A file that changed this very moment is looked at a moment later: its next change could have
+    the same stamp.
+    """
+    for _ in range(RESTLESS):
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        if not 0 <= time.time_ns() - status.st_mtime_ns < TICK_NS:
+            break
+        time.sleep(TICK_NS / 1e9)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def used_in(tree: Node) -> Iterator[str]:

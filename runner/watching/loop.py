@@ -1,8 +1,8 @@
 """The loop of a watch: look, run what changed, wait.
 
 A change while a case runs: the case gets a second to finish, or none where it is the one that
-changed; then its workers are ended, and what changed runs first. Whatever was left undone is done
-after, so that no change is lost and no hang holds anything up.
+changed; then its workers are ended, and what changed runs first. What was abandoned comes last, and
+whatever was left undone is done after, so that no change is lost and no hang holds anything up.
 
 ::
 
@@ -77,6 +77,8 @@ class Watch:
         self._look_s = 0.0
         #: what is to be run: the files, in this order
         self._todo: dict[Path, None] = {}
+        #: those that were abandoned when they last ran, which come last
+        self._hung: set[Path] = set()
         self._results: dict[Path, list[Result]] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="case")
 
@@ -118,7 +120,8 @@ class Watch:
         for path in difference.gone:
             self._results.pop(path, None)
             self._todo.pop(path, None)
-        self._todo = dict.fromkeys((*difference.affected, *self._todo))
+        todo = dict.fromkeys((*difference.affected, *self._todo))
+        self._todo = dict.fromkeys(sorted(todo, key=self._hung.__contains__))
         self._look_s = time.monotonic() - began
         return difference
 
@@ -155,27 +158,29 @@ class Watch:
         """Run every file that is to be run, until something changes."""
         while self._todo:
             path = next(iter(self._todo))
-            whole, meanwhile = self._file(path)
-            judged += self._results[path]
-            if whole and not (meanwhile and path in meanwhile.affected):
+            done: list[Result] = []
+            whole, meanwhile = self._file(path, done)
+            judged += done
+            if path in self._look.read:
+                self._results[path] = done
+            if whole and not (meanwhile and meanwhile.concerns(path)):
                 del self._todo[path]
             if meanwhile:
                 return meanwhile
-            if self._stop_at_failure and "FAILED" in map(_status, self._results[path]):
+            if self._stop_at_failure and "FAILED" in map(_status, done):
                 self._todo.clear()
         return None
 
-    def _file(self, path: Path) -> tuple[bool, Difference | None]:
+    def _file(self, path: Path, done: list[Result]) -> tuple[bool, Difference | None]:
         """Run the cases of a file: whether all of them are judged, and what changed meanwhile."""
         loaded = self._load(path)
-        self._results[path] = []
         for invalid in loaded.invalid:
-            self._keep(path, invalid)
+            self._keep(invalid, done)
         last = len(loaded.scenarios) - 1
         for at, scenario in enumerate(loaded.scenarios):
             result, meanwhile = self._case(path, analyse(scenario, self._selection.limits))
             if result is not None:
-                self._keep(path, result)
+                self._keep(result, done)
             if meanwhile:
                 return result is not None and at == last, meanwhile
         return True, None
@@ -189,28 +194,31 @@ class Watch:
             verdict = Verdict(status="INVALID", problems=error.problems)
             return Loaded(scenarios=(), invalid=(Result(file=name, case=name, verdict=verdict),))
 
-    def _keep(self, path: Path, result: Result) -> None:
+    def _keep(self, result: Result, done: list[Result]) -> None:
         """Show a result; of its traces nothing is kept."""
         self._screen.result(result)
         self._memory.finish(result)
-        self._results[path].append(
-            replace(result, verdict=Verdict(status=result.verdict.status), scenario=None)
-        )
+        slim = replace(result, verdict=Verdict(status=result.verdict.status), scenario=None)
+        done.append(slim)
 
     def _case(self, path: Path, analysis: Analysis) -> tuple[Result | None, Difference | None]:
         """Run a case, and return what changed meanwhile; no result where it was abandoned."""
         if self._launcher is None or analysis.verdict.status != "PASSED":
+            self._hung.discard(path)
             return result_of(analysis), self._meanwhile()
         running = self._thread.submit(execute, analysis, self._launcher)
         if _done(running, LONG_S):
+            self._hung.discard(path)
             return running.result(), self._meanwhile()
         scenario = analysis.scenario
         name = f"{scenario.source.path}::{scenario.case}"
         with self._screen.busy(name):
             meanwhile = self._until_done(running, path)
         if _done(running, 0):
+            self._hung.discard(path)
             return running.result(), meanwhile
         self._abandon(running)
+        self._hung.add(path)
         self._screen.abandoned(name)
         return None, meanwhile
 
@@ -230,7 +238,7 @@ class Watch:
         while not _done(running, POLL_S):
             meanwhile = self._meanwhile()
             if meanwhile:
-                _done(running, POLL_S if path in meanwhile.affected else PATIENCE_S)
+                _done(running, POLL_S if meanwhile.concerns(path) else PATIENCE_S)
                 return meanwhile
         return self._meanwhile()
 

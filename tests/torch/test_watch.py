@@ -218,6 +218,9 @@ def test_a_hang_does_not_hold_up_a_save(watching: Callable[..., Watching]) -> No
     assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
     watch.save("two.yaml", SUM)
     watch.says("abandoned    one.yaml::one: a file changed", "PASSED       two.yaml::two")
+    watch.save("one.yaml", HANGS + "  - barrier:\n")
+    watch.save("two.yaml", SUM + "  - barrier:\n")
+    watch.says("PASSED       two.yaml::two")
     watch.save("one.yaml", WRONG)
     watch.says("abandoned    one.yaml::one", "one.yaml changed", "FAILED       one.yaml::one")
     watch.save("one.yaml", SUM)
@@ -232,6 +235,18 @@ def test_a_change_of_what_hangs_ends_the_hang(watching: Callable[..., Watching])
         "abandoned    one.yaml::one", "one.yaml changed", "PASSED       one.yaml::one", READY
     )
     assert watch.end(signal.SIGTERM) == 130
+
+
+def test_a_hang_that_is_deleted_ends(watching: Callable[..., Watching]) -> None:
+    watch = watching(one=HANGS, two=SUM)
+    assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
+    (watch.folder / "one.yaml").unlink()
+    watch.says(
+        "abandoned    one.yaml::one", "one.yaml deleted", "PASSED       two.yaml::two", READY
+    )
+    watch.save("two.yaml", WRONG)
+    watch.says("FAILED       two.yaml::two", "1 failed")
+    assert watch.end() == 130
 
 
 @pytest.mark.parametrize("moment", ["at once", "while a case runs", "while it waits"])
