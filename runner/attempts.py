@@ -38,7 +38,7 @@ def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
         verdict = Verdict(status="INCONCLUSIVE", reason=reason)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     except Exception as error:  # noqa: BLE001 -- a fault of ours costs one case, not the run
-        verdict = _our_fault("analysis", error)
+        verdict = our_fault("analysis", error)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     return Analysis(
         scenario=scenario,
@@ -49,7 +49,7 @@ def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
     )
 
 
-def _our_fault(stage: str, error: Exception) -> Verdict:
+def our_fault(stage: str, error: Exception) -> Verdict:
     """Return the verdict on a case that this program itself fails on; `-v` shows where."""
     reason = (
         f"its {stage} failed inside scenario-runner ({type(error).__name__}: {error}): that is a "
@@ -96,7 +96,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
         try:
             verdict = judge(analysis.scenario, analysis.predicted, observed, backend)
         except Exception as error:  # noqa: BLE001 -- as in the analysis
-            verdict = _our_fault("verdict", error)
+            verdict = our_fault("verdict", error)
     duration_s = time.perf_counter() - began
     return replace(result_of(analysis), verdict=verdict, duration_s=duration_s)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.attempts import our_fault
 from runner.language import discover, load
 from runner.places import narrowed, place_of
 from runner.problems import Problem, ScenarioError
@@ -32,6 +33,10 @@ def load_all(selection: Selection) -> Loaded:
             cases = load(path, sets=selection.sets, limits=selection.limits)
         except ScenarioError as error:
             invalid.append(_invalid(str(path), error.problems))
+            continue
+        except Exception as error:  # noqa: BLE001 -- a fault of ours is told as one
+            verdict = our_fault("reading", error)
+            invalid.append(Result(file=str(path), case=str(path), verdict=verdict))
             continue
         whole = any(place.whole for place in places)
         scenarios += cases if whole else narrowed(cases, places, problems)

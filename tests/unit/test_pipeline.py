@@ -259,6 +259,20 @@ def test_a_fault_of_the_analysis_costs_one_case_and_asks_to_be_reported(
         assert "Traceback" in verdict.notes[0]
 
 
+def test_a_fault_of_the_reading_is_told_as_ours_and_nothing_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(*_: object, **__: object) -> list[Scenario]:
+        raise RecursionError
+
+    monkeypatch.setattr("runner.loading.load", faulty)
+    executor = Obedient()
+    outcome, _ = went(written(tmp_path, a=GOOD), executor)
+    assert outcome.exit_code == 3
+    assert executor.started == 0
+    assert "its reading failed inside scenario-runner" in str(outcome.results[0].verdict.reason)
+
+
 def test_a_fault_of_the_verdict_costs_one_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
