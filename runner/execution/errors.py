@@ -73,6 +73,7 @@ NCCL = (
     (r"Unconvertible NCCL type|[Uu]nsupported Float8", "unsupported"),
     (r"PreMulSum (Data type|requires)", "unsupported"),
     (r"built with(out)? NCCL|doesn't have NCCL|No backend type associated", "unsupported"),
+    (r"only supported with GPUs, no GPUs found", "unsupported"),
     (r"must be equal to world_size times|same size as output size times", "shape_mismatch"),
     (r"must have the same number of elements|have identical size", "shape_mismatch"),
     (r"must (be|have) the same type (as|of)|have identical type", "dtype_mismatch"),

@@ -92,6 +92,7 @@ MESSAGES = [
     ("ProcessGroupNCCL does not support recvAnysource", "unsupported"),
     ("ProcessGroupNCCL does not support allgather_coalesced", "unsupported"),
     ("Distributed package doesn't have NCCL built in", "unsupported"),
+    ("ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "unsupported"),
     ("No backend type associated with device type cpu", "unsupported"),
     ("barrier() got an unexpected keyword argument 'timeout'", "unsupported"),
     ("module 'torch.distributed' has no attribute 'all_gather_single'", "unsupported"),
