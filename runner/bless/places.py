@@ -83,7 +83,7 @@ def values_of(place: Place) -> list[tuple[Span, Span]]:
     return [
         (key, value)
         for key, value in expect.entries
-        if key.text not in known and not (place.step is None and _is_section(key, value))
+        if key.text not in known and not (place.step is None and is_section(key, value))
     ]
 
 
@@ -91,10 +91,11 @@ def sections_of(place: Place) -> list[Span]:
     """Return the sections of single backends."""
     if place.step is not None or place.expect is None:
         return []
-    return [value for key, value in place.expect.entries if _is_section(key, value)]
+    return [value for key, value in place.expect.entries if is_section(key, value)]
 
 
-def _is_section(key: Span, value: Span) -> bool:
+def is_section(key: Span, value: Span) -> bool:
+    """Whether an entry of the top-level `expect` says what differs on one backend."""
     if value.kind != "mapping" or key.text in FINAL_KEYS:
         return False
     return key.text in KNOWN_BACKENDS or any(word.text in FINAL_KEYS for word, _ in value.entries)

@@ -57,8 +57,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     name, the description and the tags are kept: see whether they still fit.
 
     Of a file with several cases the first with a fault is taken, or CASE. The analysis tells what
-    an attempt shows, some hundred times a second; --run asks a backend instead. Ctrl-C gives the
-    smallest so far.
+    an attempt shows, some hundred times a second. --run asks a backend as well, for a fault that
+    only a run shows, or where the semantics leave open what comes of one. Ctrl-C gives the smallest
+    so far.
 
     \b
     Exit codes: 0 the result is printed; 1 the scenario shows no fault that could be kept; 2 the
@@ -138,6 +139,11 @@ def _minimized(
         finally:
             telling.close()
         _summary(scenario, done, time.perf_counter() - began)
+        if done.signature.open and not options["runs"]:
+            outcomes = ", ".join(sorted(done.signature.open))
+            click.echo(
+                f"what a backend makes of it is open ({outcomes}): --run keeps that, too", err=True
+            )
         return done
     more = "" if options["runs"] else "; if a run shows one, add --run"
     click.echo(f"there is no fault to keep: {', '.join(shown)}{more}", err=True)

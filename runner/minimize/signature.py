@@ -30,13 +30,15 @@ class Signature:
     """The fault of a scenario, whatever its size.
 
     `findings` are (code, witness, operation); the operation is named where a value is concerned.
-    `observed` is the outcome of a run, None where nothing ran.
+    `open` are the outcomes that the semantics leave to a backend, `observed` is that of a run, None
+    where nothing ran.
     """
 
     status: str
     outcome: str
     diagnoses: frozenset[str]
     findings: frozenset[tuple[str, str, str]]
+    open: frozenset[str] = frozenset()
     observed: str | None = None
 
     @property
@@ -63,6 +65,7 @@ def signature_of(scenario: Scenario, verdict: Verdict) -> Signature | None:
     return Signature(
         status=verdict.status,
         outcome=verdict.predicted.outcome,
+        open=frozenset(verdict.predicted.open),
         diagnoses=frozenset(each.name for each in verdict.predicted.diagnoses),
         findings=frozenset(_findings(scenario, verdict)),
         observed=verdict.observed.outcome if verdict.observed is not None else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from runner.bless.places import is_section
 from runner.language.splice import Edit, splice, without
 from runner.minimize.ddmin import ddmin
 
@@ -127,7 +128,11 @@ def _removable(parent: Span) -> list[int]:
     if parent.kind == "sequence":
         return list(range(len(parent.items)))
     kept = KEPT if _is_root(parent) else _STAYING
-    return [number for number, (key, _) in enumerate(parent.entries) if key.text not in kept]
+    return [
+        number
+        for number, (key, value) in enumerate(parent.entries)
+        if key.text not in kept and not (key.text != "expect" and is_section(key, value))
+    ]
 
 
 def _edits(text: str, gone: dict[int, set[int]], parents: Sequence[Span]) -> list[Edit] | None:
