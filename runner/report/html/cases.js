@@ -60,7 +60,7 @@ class CasesView {
     const parts = each.file.split("/");
     const words = make("span", "words");
     const name = make("span", "name");
-    for (const part of (whole ? parts.at(-1) : each.case).split(/(?<=[_[,.-])/)) name.append(part, make("wbr"));
+    name.append(...breakable(whole ? parts.at(-1) : each.case));
     words.append(name);
     if (each.cause) words.append(make("span", "cause", each.cause));
     if (parts.length > 1) words.append(make("span", "path", parts.slice(0, -1).join("/")));

@@ -1,18 +1,5 @@
 // Brings the parts together: which case, which witness, what is pointed at; keys, theme, print.
 
-const KEYS = [
-  ["j  k", "next and previous case"],
-  ["/", "filter; Esc clears it"],
-  ["o", "predicted or observed"],
-  ["d", "go to the diagram"],
-  ["← → ↑ ↓", "in the diagram: along a rank, to another rank; Home and End"],
-  ["Enter", "on a line of the file: go to its step"],
-  ["+  −  0", "larger, smaller, whole; Ctrl and the wheel, too"],
-  ["Esc", "let go of a step"],
-  ["t", "light or dark"],
-  ["?", "these keys"],
-];
-
 const MOST_KEYS = 12; // groups in the legend
 const MANY = 16; // ranks, whose table is not made while a pointer moves
 const REST = 60; // milliseconds until a pointer rests
@@ -35,8 +22,11 @@ class Page {
     byId("summary").textContent = run.summary;
     byId("environment").textContent = environmentText(run);
     this.witnesses();
-    this.theme();
-    this.help();
+    switchTheme(byId("theme"), () => {
+      this.diagram.recolor();
+      if (this.opened?.timelines.has("predicted")) this.legend(this.opened.timelines.of(this.witness));
+    });
+    explainKeys(byId("keys"), byId("help"));
     document.addEventListener("keydown", (event) => this.key(event));
     window.addEventListener("resize", () => this.diagram.layout());
     window.addEventListener("beforeprint", () => this.print(true));
@@ -175,7 +165,7 @@ class Page {
   pin(at) {
     this.pinned = at;
     this.diagram.light({ pinned: at });
-    if (at) byId("told").textContent = this.words(at);
+    if (at) byId("told").textContent = wordsAbout(this.opened, this.opened.timelines.of(this.witness), at);
     this.soon();
   }
 
@@ -185,7 +175,7 @@ class Page {
     const tip = byId("tip");
     tip.hidden = !at;
     if (at) {
-      tip.textContent = this.words(at);
+      tip.textContent = wordsAbout(this.opened, this.opened.timelines.of(this.witness), at);
       const { clientX: x, clientY: y } = event;
       tip.style.left = `${Math.min(x + 14, window.innerWidth - tip.offsetWidth - 12)}px`;
       tip.style.top = `${Math.min(y + 18, window.innerHeight - tip.offsetHeight - 12)}px`;
@@ -209,26 +199,6 @@ class Page {
     this.values.show(this.opened, this.witness, at);
     if (at && timeline) this.source.light(spanAt(timeline, at.lane, at.position).line ?? null, true);
     else if (timeline) this.source.light(null);
-  }
-
-  words(at) {
-    const timeline = this.opened.timelines.of(this.witness);
-    const span = spanAt(timeline, at.lane, at.position);
-    const lines = [`rank ${span.rank}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
-    if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
-    if (STUCK.includes(span.state)) {
-      const peers = timeline.edges.filter((edge) => edge.waiter === span.rank);
-      for (const edge of peers.slice(0, 6)) lines.push(`waits for rank ${edge.peer} ${edge.because}`);
-      if (peers.length > 6) lines.push(`… and for ${peers.length - 6} more ranks`);
-    }
-    if (span.raised) lines.push(span.raised);
-    if (isWrong(this.opened, span)) {
-      for (const place of this.opened.places) {
-        if (place.index === span.index && place.ranks?.includes(span.rank)) lines.push(place.says);
-      }
-    }
-    if (span.took > 0) lines.push(`took ${duration(span.took)}`);
-    return lines.join("\n");
   }
 
   chooseLine(line) {
@@ -268,67 +238,11 @@ class Page {
     act();
   }
 
-  theme() {
-    const dark = window.matchMedia("(prefers-color-scheme: dark)");
-    dark.addEventListener("change", () => this.diagram.recolor());
-    byId("theme").addEventListener("click", () => {
-      const root = document.documentElement;
-      const now = root.dataset.theme || (dark.matches ? "dark" : "light");
-      root.dataset.theme = now === "dark" ? "light" : "dark";
-      this.diagram.recolor();
-      if (this.opened?.timelines.has("predicted")) this.legend(this.opened.timelines.of(this.witness));
-    });
-  }
-
-  help() {
-    const dialog = byId("help");
-    const list = make("dl");
-    for (const [keys, what] of KEYS) {
-      const term = make("dt");
-      for (const key of keys.split(/\s+/)) term.append(make("kbd", "", key), " ");
-      list.append(term, make("dd", "", what));
-    }
-    const close = make("button", "", "Close");
-    close.type = "button";
-    close.addEventListener("click", () => dialog.close());
-    dialog.append(make("h2", "", "Keys"), list, close);
-    byId("keys").addEventListener("click", () => dialog.showModal());
-  }
-
   /** Paper is light, has no scroll bars, and shows the whole diagram in its width. */
   print(on) {
     document.documentElement.classList.toggle("printed", on);
     this.diagram.print(on);
   }
-}
-
-function nameOf(each) {
-  return each.case === each.file ? each.file : `${each.file}::${each.case}`;
-}
-
-/** Put the case into the address; where the page may not do that, it works all the same. */
-function remember(name) {
-  try {
-    history.replaceState(null, "", `#${encodeURIComponent(name)}`);
-  } catch {
-    // shown inside another page, without an address of its own
-  }
-}
-
-function decode(text) {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return "";
-  }
-}
-
-function environmentText(run) {
-  const parts = [`scenario-runner ${run.version}`];
-  const { torch, backend } = run.environment;
-  if (torch) parts.push(`torch ${torch}`);
-  if (backend) parts.push(backend);
-  return parts.join(" · ");
 }
 
 readRun().then(

@@ -17,6 +17,11 @@ function make(tag, className, text) {
   return element;
 }
 
+/** Return the parts of a name, or a path, with places between them where a line may break. */
+function breakable(name) {
+  return name.split(/(?<=[_[,./-])/).flatMap((part) => [part, make("wbr")]);
+}
+
 async function readRun() {
   if (!window.DecompressionStream) throw new Error("it needs a browser of 2023 or later");
   const binary = atob(byId("data").textContent);

@@ -21,11 +21,15 @@ PROGRAM = (
     "source.js",
     "palette.js",
     "geometry.js",
+    "meetings.js",
+    "waiting.js",
+    "pointed.js",
     "paint.js",
     "diagram.js",
     "values.js",
     "story.js",
     "cases.js",
+    "controls.js",
     "main.js",
 )
 

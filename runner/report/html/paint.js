@@ -23,7 +23,7 @@ class Painter {
     this.seen.clearRect(0, 0, this.base.width, this.base.height);
     this.seen.drawImage(this.base, 0, 0);
     this.place();
-    this.marks();
+    paintMarks(this);
     this.names();
   }
 
@@ -36,13 +36,13 @@ class Painter {
     this.column = this.geometry.column;
     this.place();
     this.lines();
-    this.joins();
+    paintJoins(this);
     if (this.column < READABLE) this.blocks();
     else this.spans();
-    this.absent();
-    this.messages();
-    this.ends();
-    this.graph();
+    paintAbsent(this);
+    paintMessages(this);
+    paintEnds(this);
+    paintGraph(this);
   }
 
   place() {
@@ -78,55 +78,6 @@ class Painter {
     context.stroke();
   }
 
-  /** Collectives: a bar through all who take part; dashed where one is missing. */
-  joins() {
-    const { context, geometry, palette, timeline } = this;
-    const [from, to] = this.rows;
-    const inner = 2 * geometry.pad;
-    context.lineWidth = clamp(geometry.column / 30, 0.6, 3);
-    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
-      if (meeting.kind === "message" || meeting.bottom < from || meeting.top > to) return;
-      const { spans } = meeting;
-      const [, , kind, , group] = timeline.steps[timeline.lanes[spans[0]].step[spans[1]]];
-      const left = geometry.x(meeting.column) + geometry.gap;
-      const x = geometry.bar(meeting, left);
-      context.strokeStyle = context.fillStyle = meeting.complete ? palette.hue(kind, group || "world") : palette.bad;
-      if (meeting.complete && geometry.column > 10) {
-        context.globalAlpha = 0.13;
-        for (let at = 2; at < spans.length; at += 2) {
-          if (spans[at] !== spans[at - 2] + 1 || spans[at] < from || spans[at] > to) continue;
-          context.fillRect(left, geometry.y(spans[at]) - geometry.pad, geometry.column - 2 * geometry.gap, inner);
-        }
-        context.globalAlpha = 1;
-      }
-      if (!meeting.complete) context.setLineDash([4, 3]);
-      context.beginPath();
-      context.moveTo(x, geometry.y(meeting.top) + geometry.pad);
-      context.lineTo(x, geometry.y(meeting.bottom + 1) - geometry.pad);
-      context.stroke();
-      context.setLineDash([]);
-    });
-  }
-
-  /** Where a collective's bar meets a span that takes part in it. */
-  accents() {
-    const { context, geometry, palette, timeline } = this;
-    const wide = clamp(geometry.column / 30, 0.6, 3);
-    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
-      if (meeting.kind === "message" || meeting.top === meeting.bottom) return;
-      const { spans } = meeting;
-      const [, , kind, , group] = timeline.steps[timeline.lanes[spans[0]].step[spans[1]]];
-      context.fillStyle = meeting.complete ? palette.hue(kind, group || "world") : palette.bad;
-      for (let at = 0; at < spans.length; at += 2) {
-        if (spans[at] < this.rows[0] || spans[at] > this.rows[1]) continue;
-        const left = geometry.x(timeline.lanes[spans[at]].column[spans[at + 1]]) + geometry.gap;
-        context.fillRect(geometry.bar(meeting, left) - wide / 2, geometry.y(spans[at]) + geometry.pad, wide, geometry.lane - 2 * geometry.pad);
-      }
-    });
-  }
-
-  // ------------------------------------------------------------------ spans
-
   /** Every visible span, gathered by what it looks like, then drawn look by look. */
   spans() {
     const { geometry, looks, timeline } = this;
@@ -147,7 +98,7 @@ class Painter {
     }
     this.waits(waits);
     boxes.forEach((found, number) => found.length && this.boxes(looks.table[number], found));
-    this.accents();
+    paintAccents(this);
     for (const each of shown) this.text(...each);
   }
 
@@ -180,7 +131,7 @@ class Painter {
       }
     });
     context.globalAlpha = 1;
-    if (this.column > 12) this.accents();
+    if (this.column > 12) paintAccents(this);
   }
 
   boxes(look, boxes) {
@@ -284,254 +235,6 @@ class Painter {
       this.words.set(key, shown);
     }
     if (shown) context.fillText(shown, x, y);
-  }
-
-  // ------------------------------------------------------------------ messages
-
-  messages() {
-    const { context, geometry, palette } = this;
-    if (this.column < 8) return;
-    const thin = clamp(this.column / 60, 0.5, 1.6);
-    const fine = new Path2D();
-    geometry.meetings(this.columns[0], this.columns[1], (meeting) => {
-      if (meeting.kind !== "message" || meeting.bottom < this.rows[0] - 1 || meeting.top > this.rows[1]) return;
-      if (this.column < 24) return void (meeting.spans.length > 2 && this.fine(fine, meeting));
-      context.strokeStyle = context.fillStyle = meeting.complete ? palette.message : palette.bad;
-      context.lineWidth = thin;
-      if (meeting.spans.length < 4) this.lost(meeting);
-      else this.arrow(...this.way(meeting), meeting.complete);
-    });
-    context.strokeStyle = palette.message;
-    context.lineWidth = thin;
-    context.globalAlpha = 0.6;
-    context.stroke(fine);
-    context.globalAlpha = 1;
-  }
-
-  /** A message where there is no room for an arrow: one line among others of the same path. */
-  fine(path, meeting) {
-    const [start, end] = this.way(meeting);
-    path.moveTo(...start);
-    path.lineTo(...end);
-  }
-
-  /** Return where a message leaves its sender's box, and where it comes to its receiver's. */
-  way({ spans, completed }) {
-    const { geometry } = this;
-    const { lanes } = this.timeline;
-    const [a, b] = [geometry.box(spans[0], spans[1]), geometry.box(completed[2], completed[3])];
-    const [from, to] = [lanes[spans[0]].column[spans[1]], lanes[completed[2]].column[completed[3]]];
-    const [down, same] = [completed[2] > spans[0], completed[2] === spans[0]];
-    if (from >= to) {
-      const part = geometry.column * (down ? 0.72 : 0.84);
-      return [[geometry.x(from) + part, down ? a.y + a.h : a.y], [geometry.x(to) + part, down ? b.y : b.y + b.h]];
-    }
-    const inset = same ? 0 : Math.min(18, geometry.column * 0.14);
-    const start = [geometry.x(from + 1) - geometry.gap - inset, same ? a.y + a.h / 2 : down ? a.y + a.h : a.y];
-    return [start, [b.x + inset, same ? b.y + b.h / 2 : down ? b.y : b.y + b.h]];
-  }
-
-  arrow(start, end, complete) {
-    const { context, palette } = this;
-    const head = clamp(this.column / 14, 1.5, 7);
-    const angle = Math.atan2(end[1] - start[1], end[0] - start[0]);
-    const path = new Path2D();
-    path.moveTo(...start);
-    path.lineTo(end[0] - head * 0.8 * Math.cos(angle), end[1] - head * 0.8 * Math.sin(angle));
-    if (this.column > 60) {
-      const [color, width] = [context.strokeStyle, context.lineWidth];
-      context.strokeStyle = palette.bg;
-      context.lineWidth = width + 2.5;
-      context.stroke(path);
-      context.strokeStyle = color;
-      context.lineWidth = width;
-    }
-    if (!complete) context.setLineDash([4, 3]);
-    context.stroke(path);
-    context.setLineDash([]);
-    if (head > 2) this.tip(end, angle, head);
-  }
-
-  tip(end, angle, head) {
-    const { context } = this;
-    context.beginPath();
-    context.moveTo(...end);
-    for (const side of [-0.42, 0.42]) {
-      context.lineTo(end[0] - head * Math.cos(angle + side), end[1] - head * Math.sin(angle + side));
-    }
-    context.fill();
-  }
-
-  /** Who should have come to a collective and is nowhere at that time: an empty place. */
-  absent() {
-    const { context, geometry, palette, timeline } = this;
-    if (this.column < 12) return;
-    const size = clamp(geometry.lane * 0.4, 8, 12);
-    geometry.meetings(this.columns[0], this.columns[1], ({ kind, missing, column }) => {
-      if (kind === "message") return;
-      for (const rank of missing) {
-        const lane = timeline.laneOf.get(rank);
-        if (lane === undefined || lane < this.rows[0] || lane >= this.rows[1]) continue;
-        const row = timeline.lanes[lane];
-        if (row.column[firstAt(row, column)] === column || row.died !== null) continue;
-        const path = new Path2D();
-        const left = geometry.x(column) + geometry.gap;
-        const [top, wide, high] = [geometry.y(lane) + geometry.pad, geometry.column - 2 * geometry.gap, geometry.lane - 2 * geometry.pad];
-        path.roundRect(left, top, wide, high, clamp(this.column / 20, 0, 5));
-        context.fillStyle = palette.bg;
-        context.fill(path);
-        context.strokeStyle = palette.bad;
-        context.lineWidth = 1.5;
-        context.setLineDash([3, 4]);
-        context.stroke(path);
-        context.setLineDash([]);
-        context.textBaseline = "middle";
-        if (this.column >= READABLE) this.word("missing", `600 ${size}px ${palette.ui}`, palette.bad, left + 12, geometry.middle(lane), wide - 16);
-      }
-    });
-  }
-
-  /** A message that nobody receives, or that nobody sends; where a rank is stuck the graph tells. */
-  lost(meeting) {
-    const { context, geometry, timeline } = this;
-    const [lane, position] = meeting.spans;
-    if (STUCK.includes(timeline.lanes[lane].state[position])) return;
-    const box = geometry.box(lane, position);
-    const peer = timeline.laneOf.get(meeting.missing[0]);
-    const down = peer === undefined || peer > lane;
-    const x = geometry.x(meeting.column) + geometry.column * (down ? 0.72 : 0.84);
-    const from = down ? box.y + box.h : box.y;
-    const to = from + (down ? 1 : -1) * (geometry.pad * 2 + 5);
-    context.setLineDash([3, 3]);
-    context.beginPath();
-    context.moveTo(x, from);
-    context.lineTo(x, to);
-    context.stroke();
-    context.setLineDash([]);
-    context.font = `700 11px ${this.palette.ui}`;
-    context.textBaseline = "middle";
-    context.fillText("✕", x + 4, to);
-  }
-
-  // ------------------------------------------------------------------ how it ended
-
-  /** Ranks that died: how, after their last span. */
-  ends() {
-    const { context, geometry, palette, timeline } = this;
-    if (geometry.lane < 12) return;
-    context.textBaseline = "middle";
-    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
-      const row = timeline.lanes[lane];
-      if (row.ending !== "died") continue;
-      const column = row.count ? row.column[row.count - 1] + 1 : 0;
-      const x = geometry.x(column) + 6;
-      const text = `† ${row.died || "died"}`;
-      context.font = `600 12px ${palette.ui}`;
-      const wide = context.measureText(text).width;
-      context.fillStyle = palette.bg;
-      context.fillRect(x - 4, geometry.middle(lane) - 9, wide + 8, 18);
-      context.fillStyle = palette.bad;
-      context.fillText(text, x, geometry.middle(lane));
-    }
-  }
-
-  /** The wait-for graph, right of the lanes: who waits for whom, the cycle strong. */
-  graph() {
-    const { context, geometry, palette, timeline } = this;
-    if (!timeline.edges.length) return;
-    const many = timeline.edges.length > 24;
-    const sorted = [...timeline.edges].sort((a, b) => a.cycle - b.cycle);
-    for (const edge of sorted) {
-      const [from, to] = [timeline.laneOf.get(edge.waiter), timeline.laneOf.get(edge.peer)];
-      if (from === undefined || to === undefined) continue;
-      context.strokeStyle = context.fillStyle = edge.cycle ? palette.bad : palette.dim;
-      context.globalAlpha = edge.cycle ? 1 : many ? 0.35 : 0.7;
-      context.lineWidth = clamp(geometry.lane / 14, 0.7, edge.cycle ? 2.2 : 1.2);
-      this.arc(from, to, edge.cycle);
-    }
-    context.globalAlpha = 1;
-  }
-
-  arc(from, to, cycle) {
-    const { context, geometry } = this;
-    const down = to > from; // a way up goes around one down, so that a pair is two arcs
-    const shift = Math.min(6, geometry.lane / 7);
-    const dot = clamp(geometry.lane / 11, 1, cycle ? 4.5 : 3.5);
-    const head = clamp(geometry.lane / 5, 2.5, cycle ? 8 : 6);
-    const start = [geometry.end + 14, geometry.middle(from) + shift * 0.5];
-    const end = [geometry.end + 15 + dot, geometry.middle(to) - shift];
-    const near = clamp(geometry.lane * 0.62, 10, 30);
-    const bulge = Math.min(near * (1 + (Math.abs(to - from) - 1) * 0.55 + (down ? 0 : 0.5)), 96);
-    context.beginPath();
-    context.moveTo(...start);
-    context.bezierCurveTo(start[0] + bulge, start[1] + shift, end[0] + bulge, end[1] - shift, end[0] + head * 0.8, end[1]);
-    context.stroke();
-    this.tip(end, Math.PI, head);
-    context.beginPath();
-    context.arc(start[0], geometry.middle(from), dot, 0, 7);
-    context.fill();
-  }
-
-  // ------------------------------------------------------------------ what is pointed at
-
-  marks() {
-    const { context, palette, lit, timeline } = this;
-    context.lineJoin = "round";
-    if (lit.line !== null) {
-      context.lineWidth = 2;
-      context.strokeStyle = palette.focus;
-      context.fillStyle = palette.focus;
-      const path = new Path2D();
-      for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
-        const row = timeline.lanes[lane];
-        const start = this.geometry.first(lane, this.columns[0]);
-        for (let at = Math.max(0, start - 1); at < row.count; at += 1) {
-          if (row.column[at] > this.columns[1]) break;
-          if (timeline.steps[row.step[at]][5] !== lit.line) continue;
-          const box = this.geometry.box(lane, at);
-          path.roundRect(box.x - 1, box.y - 1, box.w + 2, box.h + 2, clamp(this.column / 20, 0, 6));
-        }
-      }
-      context.globalAlpha = 0.12;
-      context.fill(path);
-      context.globalAlpha = 0.75;
-      context.stroke(path);
-      context.globalAlpha = 1;
-    }
-    if (lit.hovered || lit.pinned) this.partners(lit.hovered || lit.pinned);
-    if (lit.pinned) this.ring(lit.pinned, 3);
-    if (lit.hovered) this.ring(lit.hovered, 2);
-  }
-
-  /** Those who take part in the same: a thin line around each. */
-  partners(at) {
-    const { context, geometry, palette } = this;
-    const found = geometry.partners(at);
-    if (!found.length) return;
-    const path = new Path2D();
-    for (let end = 0; end < found.length; end += 2) {
-      if (found[end] < this.rows[0] || found[end] >= this.rows[1]) continue;
-      const box = geometry.box(found[end], found[end + 1]);
-      path.roundRect(box.x - 1, box.y - 1, box.w + 2, box.h + 2, clamp(this.column / 20, 0, 6));
-    }
-    context.strokeStyle = palette.focus;
-    context.lineWidth = 1.5;
-    context.setLineDash([2, 3]);
-    context.stroke(path);
-    context.setLineDash([]);
-  }
-
-  ring(at, width) {
-    const { context, palette, geometry } = this;
-    const box = geometry.box(at.lane, at.position);
-    context.strokeStyle = palette.bg;
-    context.lineWidth = width + 2.5;
-    const path = new Path2D();
-    path.roundRect(box.x - 1.5, box.y - 1.5, box.w + 3, box.h + 3, clamp(this.column / 18, 0, 6));
-    context.stroke(path);
-    context.strokeStyle = palette.focus;
-    context.lineWidth = width;
-    context.stroke(path);
   }
 
   /** The names of the ranks, which stay at the left. */

@@ -35,7 +35,9 @@ class SourceView {
     list.setAttribute("role", "list");
     this.rows = this.lines.map((text, at) => this.row(text, at + 1, starts, marked.get(at + 1)));
     list.append(...this.rows);
-    this.root.replaceChildren(make("h3", "", opened.file), list);
+    const heading = make("h3");
+    heading.append(...breakable(opened.file));
+    this.root.replaceChildren(heading, list);
     this.root.hidden = !this.lines.length;
     this.light(null);
   }

@@ -68,3 +68,23 @@ function diagnosisBox({ name, prose }, told, explanation) {
   }
   return box;
 }
+
+/** Return what there is to say about a span, line by line. */
+function wordsAbout(opened, timeline, at) {
+  const span = spanAt(timeline, at.lane, at.position);
+  const lines = [`rank ${span.rank}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
+  if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
+  if (STUCK.includes(span.state)) {
+    const peers = timeline.edges.filter((edge) => edge.waiter === span.rank);
+    for (const edge of peers.slice(0, 6)) lines.push(`waits for rank ${edge.peer} ${edge.because}`);
+    if (peers.length > 6) lines.push(`… and for ${peers.length - 6} more ranks`);
+  }
+  if (span.raised) lines.push(span.raised);
+  if (isWrong(opened, span)) {
+    for (const place of opened.places) {
+      if (place.index === span.index && place.ranks?.includes(span.rank)) lines.push(place.says);
+    }
+  }
+  if (span.took > 0) lines.push(`took ${duration(span.took)}`);
+  return lines.join("\n");
+}
