@@ -29,6 +29,9 @@ NOTHING_EXIT = 5
 
 WHAT = "What is drawn"
 
+#: ranks that one range may name
+MOST_RANKS = 100_000
+
 #: further cases that are named
 MOST_NAMES = 8
 
@@ -39,12 +42,18 @@ def _ranks(ctx: click.Context, param: click.Parameter, text: str | None) -> tupl
         return None
     found: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        ends = (first, last) if dash else (first, first)
+        if not all(each.isdecimal() for each in ends) or not _few(*map(int, ends)):
             message = f"{text!r} names no ranks; ranks are written like 0,3,8-11"
             raise click.BadParameter(message, ctx=ctx, param=param)
-        found += range(int(first), int(last if dash else first) + 1)
+        found += range(int(ends[0]), int(ends[1]) + 1)
     return tuple(found)
+
+
+def _few(first: int, last: int) -> bool:
+    """Whether a range of ranks has members, and not more than a terminal could ever show."""
+    return 0 <= last - first < MOST_RANKS
 
 
 def _steps(

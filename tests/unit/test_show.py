@@ -289,6 +289,8 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(tmp_path: Path) 
         ((), "name a FILE to draw, or --last for the latest run"),
         (("a.yaml", "--run", "--last"), "--last draws the latest run; --run makes a new one"),
         (("a.yaml", "--ranks", "one"), "'one' names no ranks; ranks are written like 0,3,8-11"),
+        (("a.yaml", "--ranks", "5-3"), "'5-3' names no ranks"),
+        (("a.yaml", "--ranks", "0-99999999999"), "'0-99999999999' names no ranks"),
         (("a.yaml", "--steps", "x:"), "'x:' names no steps; they are written like 10:30"),
         (("nowhere.yaml",), "nowhere.yaml"),
     ],
