@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 GOOD = """\
 world_size: 2
-tags: [sums]
+tags: [sums, skip, xfail]
 tensors: {x: [1, 2]}
 steps:
   - all_reduce: {tensor: x}
