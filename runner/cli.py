@@ -32,8 +32,8 @@ COMMANDS = {
 INTERRUPTED = 130
 
 EPILOG = """\
-Exit codes: 0 all passed, 1 a scenario failed, 2 a file or the command line is invalid and nothing
-ran, 3 inconclusive because of the environment, 5 nothing was selected, 130 interrupted.
+Exit codes: 0 all passed, 1 a scenario failed or was flaky, 2 a file or the command line is invalid
+and nothing ran, 3 inconclusive because of the environment, 5 nothing was selected, 130 interrupted.
 
 Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
 """

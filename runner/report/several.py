@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from runner.problems import Problem, ScenarioError
@@ -87,7 +88,8 @@ class Reports:
     def begin(self, total: int) -> None:
         """Tell all."""
         self._begun = True
-        self._tell(lambda report: report.begin(total))
+        for entry in self._entries:
+            _tell_one(entry, partial(_begin, entry.target, total))
 
     def running(self, scenario: Scenario) -> None:
         """Tell all."""
@@ -169,6 +171,12 @@ def _tell_one(entry: _Entry, say: Callable[[Report], None]) -> None:
         if entry.essential:
             raise
         entry.failure = _reason(error)
+
+
+def _begin(target: Target | None, total: int, report: Report) -> None:
+    if target is not None:
+        target.start()
+    report.begin(total)
 
 
 def _reason(error: Exception) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 STANDARD_OUTPUT = "-"
+#: names of files that are open already; /dev/stderr may lead to a file, which others write to as well
+_OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
 class Target:
@@ -29,11 +31,17 @@ class Target:
         self.path = path
         self._final = Path(os.path.realpath(path))
         self._beside: Path | None = None
+        self._new = False
         self.file: TextIO
+        self._special = _special(Path(path))
         if path == STANDARD_OUTPUT:
             self.file = sys.stdout
-        elif streams or _special(self._final):
-            self.file = self._final.open("w", encoding="utf-8", newline="\n")
+        elif self._special:
+            self.file = Path(path).open("a", encoding="utf-8", newline="\n")  # noqa: SIM115 -- kept
+        elif streams:
+            self._new = not self._final.exists()
+            # what stands there is cut off only once something is written
+            self.file = self._final.open("a", encoding="utf-8", newline="\n")
         else:
             self._beside, self.file = _beside(self._final)
 
@@ -41,6 +49,12 @@ class Target:
     def identity(self) -> str:
         """What two targets have in common where they would write to one place."""
         return STANDARD_OUTPUT if self.path == STANDARD_OUTPUT else str(self._final)
+
+    def start(self) -> None:
+        """Be empty: from now on it is written to. Raises OSError."""
+        self._new = False
+        if self.path != STANDARD_OUTPUT and not self._special:
+            self.file.truncate(0)
 
     def keep(self) -> None:
         """Let what was written appear in its place. Raises OSError."""
@@ -61,10 +75,14 @@ class Target:
         if self._beside is not None:
             self._beside.unlink(missing_ok=True)
             self._beside = None
+        if self._new:
+            self._final.unlink(missing_ok=True)
 
 
 def _special(path: Path) -> bool:
-    """Return whether a path is a pipe or a device, which no rename may replace."""
+    """Return whether a path is a pipe, a device or an open file, which no rename may replace."""
+    if str(path).startswith(_OPEN_FILES):
+        return True
     try:
         return not stat.S_ISREG(path.stat().st_mode)
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import threading
 import time
@@ -102,6 +103,7 @@ def test_a_report_appears_whole_at_the_end_and_one_that_streams_at_once(folder: 
     (folder / "old.txt").write_text("of the run before")
     wanted = [(kind(Said), "old.txt"), (kind(Said, streams=True), "stream.txt")]
     with Reports().open(wanted) as reports:
+        reports.begin(1)
         reports.finish(OUTCOME.results[0])
         assert (folder / "old.txt").read_text() == "of the run before"
         assert (folder / "stream.txt").exists()
@@ -116,6 +118,17 @@ def test_a_run_without_an_end_leaves_what_stood_there_and_nothing_else(folder: P
         reports.finish(OUTCOME.results[0])  # and the block is left before the end
     assert names() == ["old.txt"]
     assert (folder / "old.txt").read_text() == "of the run before"
+
+
+def test_a_stream_that_never_began_leaves_what_stood_there(folder: Path) -> None:
+    (folder / "old.txt").write_text("of the run before")
+    streams = kind(Said, streams=True)
+    with Reports().open([(streams, "old.txt"), (streams, "new.txt")]):
+        pass
+    assert names() == ["old.txt"]
+    assert (folder / "old.txt").read_text() == "of the run before"
+    told(Reports().open([(streams, "old.txt")]))
+    assert (folder / "old.txt").read_text() == "a\nend 0\n"
 
 
 def test_a_report_with_a_fault_costs_the_others_nothing(folder: Path) -> None:
@@ -209,6 +222,22 @@ def test_a_device_is_written_in_place() -> None:
     target.file.write("gone")
     target.keep()
     assert Path("/dev/null").is_char_device()
+
+
+def test_an_open_pipe_is_written_to() -> None:
+    reading, writing = os.pipe()
+    told(Reports().open([(kind(Said), f"/dev/fd/{writing}")]))
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == "a\nend 0\n"
+
+
+def test_an_open_file_is_added_to_and_not_emptied(folder: Path) -> None:
+    with (folder / "log.txt").open("w") as log:
+        log.write("before\n")
+        log.flush()
+        told(Reports().open([(kind(Said, streams=True), f"/dev/fd/{log.fileno()}")]))
+    assert (folder / "log.txt").read_text() == "before\na\nend 0\n"
 
 
 def test_an_unwritable_report_is_told_before_anything_runs(folder: Path) -> None:
