@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 STANDARD_OUTPUT = "-"
-#: names of files that are open already; /dev/stderr may lead to a file, which others write to as well
+#: names of files that are open already; /dev/stderr may lead to a file that others write to
 _OPEN_FILES = ("/dev/std", "/dev/fd/", "/proc/")
 
 
