@@ -59,7 +59,7 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "report.html"
         file.write_text(text, encoding="utf-8")
         page = context.new_page()
-        page.set_default_timeout(8000)
+        page.set_default_timeout(20_000)  # a busy machine is slow, not wrong
         page.on("console", lambda message: told.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: told.append(f"error: {error}"))
         page.on("request", lambda asked: told.append(f"request: {asked.url}"))

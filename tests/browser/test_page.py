@@ -391,6 +391,13 @@ steps:
     assert page.locator("script").count() == 2
 
 
+def test_a_run_of_nothing_shows_no_empty_frames(open_page: Open) -> None:
+    page = open_page(page_of())
+    assert page.locator("#summary").inner_text() == "nothing was selected"
+    assert page.locator("#list").inner_text() == "There is no case."
+    assert page.locator("#stage").is_hidden()
+
+
 def test_a_damaged_page_says_so(open_page: Open, tmp_path: Path, run: str) -> None:
     page = open_page(run)
     file = tmp_path / "report.html"

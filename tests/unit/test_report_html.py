@@ -99,6 +99,13 @@ def test_a_file_that_is_not_there_has_a_page(tmp_path: Path) -> None:
     assert body["lines"]
 
 
+def test_the_cause_of_what_is_no_failure_is_its_reason(tmp_path: Path) -> None:
+    failed = analysed(RING, tmp_path, "ring")
+    verdict = replace(failed.verdict, status="UNSUPPORTED", reason="gloo has no such op")
+    heads = lines_of(page_of(replace(failed, verdict=verdict)))[0]
+    assert heads["cause"] == "gloo has no such op"
+
+
 def test_a_run_of_nothing_has_a_page() -> None:
     (whole,) = lines_of(page_of())
     assert whole["summary"] == "nothing was selected"

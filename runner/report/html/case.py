@@ -56,9 +56,9 @@ def _cause(verdict: Verdict) -> str:
     if verdict.problems:
         more = len(verdict.problems) - 1
         return verdict.problems[0].message + (f" (and {more} more)" if more else "")
-    if verdict.findings:
-        return verdict.findings[0].prose
-    return verdict.reason or ""
+    if verdict.reason:
+        return verdict.reason
+    return verdict.findings[0].prose if verdict.findings else ""
 
 
 def _places(result: Result) -> list[dict[str, Any]]:

@@ -42,12 +42,12 @@ class Page {
     const at = this.run.cases.findIndex((each) => nameOf(each) === wanted);
     if (at >= 0 && at === this.cases.at) return;
     if (this.run.cases.length) this.open(Math.max(0, at));
-    else byId("case").classList.add("nothing");
   }
 
   open(at) {
     if (at === this.cases.at) return;
     this.cases.choose(at);
+    byId("case").classList.remove("nothing");
     this.opened = openCase(this.run.cases[at]);
     remember(nameOf(this.run.cases[at]));
     const { timelines } = this.opened;

@@ -24,7 +24,7 @@ function paintMarks(painter) {
     context.stroke(path);
     context.globalAlpha = 1;
   }
-  if (lit.hovered || lit.pinned) paintPartners(painter, lit.hovered || lit.pinned);
+  if (lit.hovered) paintPartners(painter, lit.hovered);
   if (lit.pinned) paintRing(painter, lit.pinned, 3);
   if (lit.hovered) paintRing(painter, lit.hovered, 2);
 }
