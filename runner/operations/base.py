@@ -256,8 +256,15 @@ class GroupCreation(Operation):
     """Creates a process group while the program runs."""
 
     @abstractmethod
-    def group(self, entry: Entry, ordinal: int, timeout_s: float) -> Group:
-        """Return the group that this call asks for; `ordinal` numbers the rank's creations."""
+    def group(self, entry: Entry, timeout_s: float) -> Group:
+        """Return the group that this call asks for; its key is its name alone.
+
+        `timeout_s` is what it gets where the call states none.
+        """
+
+    @abstractmethod
+    def local(self, entry: Entry) -> bool:
+        """Return whether only the members need call it."""
 
 
 class Local(Operation):

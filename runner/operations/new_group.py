@@ -76,13 +76,17 @@ steps:
             return invalid(f"group_ranks names {outside[0]}, the world has {entry.size} ranks")
         return None
 
-    def group(self, entry: Entry, ordinal: int, timeout_s: float) -> Group:
+    def local(self, entry: Entry) -> bool:
+        """As `use_local_synchronization` says."""
+        return bool(entry["use_local_synchronization"])
+
+    def group(self, entry: Entry, timeout_s: float) -> Group:
         """Return the group, its ranks in the order of the group ranks."""
         ranks = entry["group_ranks"]
         ranks = list(entry.group.ranks) if ranks is None else ranks
         given = entry["timeout"]
         return Group(
-            key=f"{entry['name']}#{ordinal}",
+            key=entry["name"],
             name=entry["name"],
             ranks=tuple(sorted(ranks) if entry["sort_ranks"] else ranks),
             timeout_s=timeout_s if given is None else float(given),

@@ -123,11 +123,11 @@ def _missing(meeting: Meeting, joining: Joining, never: tuple[int, ...]) -> Find
 def disputed_creations(simulation: Simulation, futures: Futures) -> list[Finding]:
     """Find groups that the ranks do not create alike."""
     found = []
-    for ordinal, here in enumerate(simulation.creations.all()):
+    for here in simulation.creations.all():
         lists = {creating.group.ranks for creating in here.values()}
         if len(lists) > 1:
             simulation.opened |= ALL_OUTCOMES
-            found.append(_created_differently(ordinal, here))
+            found.append(_created_differently(here))
             continue
         first = here[min(here)]
         if first.local:
@@ -141,12 +141,13 @@ def disputed_creations(simulation: Simulation, futures: Futures) -> list[Finding
     return found
 
 
-def _created_differently(ordinal: int, here: dict[int, Creating]) -> Finding:
+def _created_differently(here: dict[int, Creating]) -> Finding:
     told = "; ".join(
         f"rank {rank} creates {list(here[rank].group.ranks)}{place(here[rank])}"
         for rank in sorted(here)
     )
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
+    ordinal = here[min(here)].ordinal
     first = here[min(here)].call
     return Finding(
         name="group_creation",
@@ -171,7 +172,7 @@ def _never_created(first: Creating, never: tuple[int, ...]) -> Finding:
             f"{several(never)} never {'calls' if len(never) == 1 else 'call'} "
             f"`{first.call.label}`{place(first)}{tail}"
         ),
-        kind=f"creation:{first.ordinal}",
+        kind=f"creation:{first.number}",
         index=first.call.step.index,
         iteration=first.call.iteration,
         ranks=tuple(sorted({first.rank, *never})),

@@ -6,7 +6,7 @@ Pure bookkeeping: nothing here knows what an operation computes, or when a rank 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,19 +78,25 @@ class Posted(Post):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Creating(Post):
-    """A rank that called `new_group`; `ordinal` numbers its calls.
+    """A rank that called `new_group`.
 
-    `local` tells that only the members need call (`use_local_synchronization`).
+    `ordinal` numbers its calls of the same series, `number` the creations of the program.
     """
 
+    series: Series
     ordinal: int
+    number: int
     group: Group
-    local: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether only the members need call (`use_local_synchronization`)."""
+        return bool(self.series)
 
     @property
     def link(self) -> str:
         """The creation's name, the same on every rank."""
-        return f"new_group:{self.ordinal}"
+        return f"new_group:{self.number}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -311,37 +317,69 @@ def _age(posted: Posted) -> int:
     return posted.order
 
 
+#: creations that ranks meet in one after the other: () are those of the whole world, the members
+#: those of groups that only their members create
+Series = tuple[int, ...]
+
+
 class Creations:
-    """The groups that ranks create while the program runs, by each rank's own count."""
+    """The groups that ranks create while the program runs.
+
+    Ranks meet in their n-th creation of a series. All ordinary calls of `new_group` are one
+    series, whatever members they name. With `use_local_synchronization` the calls that name the
+    same members are a series of their own: torch names such a group after its ranks, every other
+    by a counter (`torch.distributed.distributed_c10d._process_group_name`).
+    """
 
     def __init__(self) -> None:
-        self._at: dict[int, dict[int, Creating]] = {}
-        self._next: dict[int, int] = {}
+        self._at: dict[tuple[Series, int], dict[int, Creating]] = {}
+        self._keys: dict[tuple[Series, int], dict[tuple[int, ...], str]] = {}
+        self._numbers: dict[tuple[Series, int], int] = {}
+        self._next: dict[tuple[int, Series], int] = {}
+        self._named: dict[str, int] = {}
 
-    def ordinal(self, rank: int) -> int:
-        """Return how many groups the rank has created by steps."""
-        return self._next.get(rank, 0)
+    @staticmethod
+    def series(group: Group, *, local: bool) -> Series:
+        """Return the series in which a call creates the group."""
+        return tuple(sorted(group.ranks)) if local else ()
 
-    def create(self, call: Call, time_s: float, group: Group) -> Creating:
-        """Enter the rank's next creation."""
+    def ordinal(self, rank: int, series: Series) -> int:
+        """Return how many groups of the series the rank has created by steps."""
+        return self._next.get((rank, series), 0)
+
+    def create(self, call: Call, time_s: float, group: Group, *, local: bool) -> Creating:
+        """Enter the rank's next creation; its group gets a key that only its members share."""
         rank = call.entry.rank
-        ordinal = self.ordinal(rank)
-        self._next[rank] = ordinal + 1
+        series = self.series(group, local=local)
+        ordinal = self.ordinal(rank, series)
+        self._next[rank, series] = ordinal + 1
+        place = (series, ordinal)
+        here = self._at.setdefault(place, {})
+        keys = self._keys.setdefault(place, {})
+        if group.ranks not in keys:
+            nth = self._named.get(group.name, 0)
+            self._named[group.name] = nth + 1
+            keys[group.ranks] = f"{group.name}#{nth}"
         creating = Creating(
             rank=rank,
             call=call,
             time_s=time_s,
+            series=series,
             ordinal=ordinal,
-            group=group,
-            local=bool(call.entry.arguments.get("use_local_synchronization")),
+            number=self._numbers.setdefault(place, len(self._numbers)),
+            group=replace(group, key=keys[group.ranks]),
         )
-        self._at.setdefault(ordinal, {})[rank] = creating
+        here[rank] = creating
         return creating
 
-    def at(self, ordinal: int) -> dict[int, Creating]:
-        """Return who made its `ordinal`-th creation, by rank."""
-        return self._at.get(ordinal, {})
+    def key(self, group: Group, series: Series, ordinal: int) -> str | None:
+        """Return the key that a rank which created the group gave it, or None."""
+        return self._keys.get((series, ordinal), {}).get(group.ranks)
+
+    def beside(self, creating: Creating) -> dict[int, Creating]:
+        """Return who is in the same creation, by rank."""
+        return self._at[creating.series, creating.ordinal]
 
     def all(self) -> list[dict[int, Creating]]:
-        """Return the creations in order."""
-        return [self._at[ordinal] for ordinal in sorted(self._at)]
+        """Return the creations, in the order in which the first rank came."""
+        return list(self._at.values())

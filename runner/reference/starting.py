@@ -109,11 +109,11 @@ def _messages(
 def _creation(
     simulation: Simulation, state: RankState, call: Call, operation: GroupCreation
 ) -> None:
-    ordinal = simulation.creations.ordinal(state.rank)
-    group = operation.group(call.entry, ordinal, simulation.plan.scenario.timeout_s)
-    creating = simulation.creations.create(call, state.clock_s, group)
+    group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
+    local = operation.local(call.entry)
+    creating = simulation.creations.create(call, state.clock_s, group, local=local)
     _post(simulation, state, call, [creating])
-    here = simulation.creations.at(ordinal)
+    here = simulation.creations.beside(creating)
     for other in list(here.values()):
         if other.done_s is None and _agreed(other, here):
             members = other.group.ranks if other.rank in other.group.ranks else (other.rank,)

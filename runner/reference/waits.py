@@ -8,13 +8,14 @@ it were freed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint
 from runner.problems import ScenarioError
-from runner.reference.matching import Creating, Joining, Post, Posted
+from runner.reference.matching import Creating, Joining, Post, Posted, Series
 from runner.trace import Wait
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _alone(simulation: Simulation, post: Post) -> Need:
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
     assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
-    here = simulation.creations.at(post.ordinal)
+    here = simulation.creations.beside(post)
     absent = tuple(
         peer
         for peer in post.group.ranks
@@ -146,6 +147,7 @@ class Futures:
 
     def _look(self, state: RankState) -> list[Call]:
         found: list[Call] = []
+        created: Counter[Series] = Counter()
         if state.state != "blocked":
             return found
         try:
@@ -156,15 +158,23 @@ class Futures:
                         break
                     call.operation.run(state.process, call.entry)
                 elif isinstance(call.operation, GroupCreation):
-                    ordinal = self._simulation.creations.ordinal(state.rank)
-                    timeout_s = self._simulation.plan.scenario.timeout_s
-                    group = call.operation.group(call.entry, ordinal, timeout_s)
-                    state.process.join(group)
+                    self._join(state, call, created)
                 if call.step.handle is not None:
                     state.process.handles.add(call.step.handle)
         except ScenarioError:
             pass  # what lies behind needs values that never come
         return found
+
+    def _join(self, state: RankState, call: Call, created: Counter[Series]) -> None:
+        """Let the rank know the group that it would create; a key where others wait with it."""
+        assert isinstance(call.operation, GroupCreation)  # noqa: S101 -- only these create
+        creations = self._simulation.creations
+        group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
+        series = self._series(call)
+        ordinal = creations.ordinal(state.rank, series) + created[series]
+        created[series] += 1
+        key = creations.key(group, series, ordinal)
+        state.process.join(group if key is None else replace(group, key=key))
 
     def brings(self, post: Post, peer: int) -> str:
         """Return `late` if the peer would come, `never`, or `other`: it would do something else."""
@@ -193,11 +203,21 @@ class Futures:
         return "late" if coming[ahead].operation is post.call.operation else "other"
 
     def _creates(self, post: Creating, peer: int) -> str:
-        if peer in self._simulation.creations.at(post.ordinal):
+        creations = self._simulation.creations
+        if peer in creations.beside(post):
             return "other"
-        coming = [call for call in self.of(peer) if isinstance(call.operation, GroupCreation)]
-        ahead = post.ordinal - self._simulation.creations.ordinal(peer)
+        coming = [
+            call
+            for call in self.of(peer)
+            if isinstance(call.operation, GroupCreation) and self._series(call) == post.series
+        ]
+        ahead = post.ordinal - creations.ordinal(peer, post.series)
         return "late" if ahead < len(coming) else "never"
+
+    def _series(self, call: Call) -> Series:
+        assert isinstance(call.operation, GroupCreation)  # noqa: S101 -- asked only of these
+        group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
+        return self._simulation.creations.series(group, local=call.operation.local(call.entry))
 
 
 def messages_of(call: Call) -> tuple[Message, ...]:

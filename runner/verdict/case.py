@@ -115,7 +115,7 @@ class Case:
         if self.final.outcome == "error" and "unsupported" in _kinds(self.final.at_end.raises):
             return True
         own = self.own_section and self.final.outcome != self.scenario.expect.outcome
-        return own and self.final.outcome in {"error", "crash"}
+        return own and self.final.outcome in {"error", "crash", "deadlock"}
 
     def forgives(self, value: Undefined) -> bool:
         """Return whether the author states why a value is undefined, so that only the run is asked.

@@ -226,7 +226,7 @@ class Memories:
                 if step and isinstance(operation, GroupCreation) and event.state == "done":
                     entry = self.entry(process, operation, step)
                     timeout_s = self.plan.scenario.timeout_s
-                    created.append((event, operation.group(entry, len(created), timeout_s)))
+                    created.append((event, operation.group(entry, timeout_s)))
         return self._creations[process.rank]
 
     def entry(self, process: Process, operation: Operation, step: Step) -> Entry:

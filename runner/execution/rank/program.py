@@ -6,7 +6,7 @@ It knows the shapes of operations and no operation by name, and it knows nothing
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -192,15 +192,17 @@ class Program:
             goes_on = self._note(record, error).kinds[0] in self._expected(call)
             record.writes = self._snapshots(self._stores(call))
         board.leave(record)
+        if self._completion.enqueues:
+            record.timeout_s = self._timeout_s(call) if communicates else None
+            # behind the snapshots: they may be read once it has happened
+            record.event = self._completion.mark()
         if call.step.expect is not None:
             try:
                 record.observed = self._observed(call)
             except ScenarioError as error:
                 record.observed = {"": str(error)}
-        if self._completion.enqueues:
-            record.timeout_s = self._timeout_s(call) if communicates else None
-            # behind the snapshots: they may be read once it has happened
-            record.event = self._completion.mark()
+            if record.observed and self._completion.enqueues:
+                board.behind(record, self._completion.mark())
         return goes_on
 
     def _complete(self) -> str | None:
@@ -328,9 +330,9 @@ class Program:
         return tuple(sorted(written))
 
     def _create_now(self, call: Call, operation: GroupCreation) -> None:
-        ordinal = self._creations
+        group = operation.group(call.entry, self._world.plan.scenario.timeout_s)
+        group = replace(group, key=f"{group.name}#{self._creations}")
         self._creations += 1
-        group = operation.group(call.entry, ordinal, self._world.plan.scenario.timeout_s)
         handle = operation.execute(self._world.dist, arguments.convert(self._world, call))
         self._world.adopt(group, handle)
         self.process.join(group)

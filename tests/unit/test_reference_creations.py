@@ -1,0 +1,114 @@
+"""Groups that ranks create while the program runs: which calls of `new_group` belong together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.verdict import Verdict
+
+
+def judged(text: str, folder: Path) -> Verdict:
+    path = folder / "program.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    return runner.judge(scenario, runner.simulate(runner.plan(scenario)))
+
+
+APART = """\
+world_size: 4
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - new_group: {name: g, ranks: "[0, 1] if rank < 2 else [2, 3]", use_local_synchronization: true}
+  - all_reduce: {tensor: x, group: g}
+    expect: {x: {"rank < 2": [3], else: [7]}}
+"""
+
+ANY_ORDER = """\
+world_size: 3
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - ranks: [0, 1]
+    new_group: {name: left, ranks: [0, 1], use_local_synchronization: true}
+  - ranks: [0, 2]
+    new_group: {name: right, ranks: [0, 2], use_local_synchronization: true}
+  - all_reduce: {tensor: x, group: left}
+  - all_reduce: {tensor: x, group: right}
+    expect: {x: {0: [6], 2: [6]}}
+"""
+
+TWO_NAMES = """\
+world_size: 2
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - {ranks: 0, new_group: {name: a, ranks: [0, 1]}}
+  - {ranks: 1, new_group: {name: b, ranks: [0, 1]}}
+  - {ranks: 0, all_reduce: {tensor: x, group: a}}
+  - {ranks: 1, all_reduce: {tensor: x, group: b}}
+expect: {x: [3]}
+"""
+
+TWICE = """\
+world_size: 2
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - for: {i: "range(2)"}
+    steps:
+    - new_group: {name: g, ranks: [0, 1], use_local_synchronization: true}
+    - all_reduce: {tensor: x, group: g}
+expect: {x: [6]}
+"""
+
+
+@pytest.mark.parametrize("text", [APART, ANY_ORDER, TWO_NAMES, TWICE])
+def test_groups_that_their_members_create_alike_are_right(text: str, tmp_path: Path) -> None:
+    verdict = judged(text, tmp_path)
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("text", [APART, TWO_NAMES, TWICE])
+def test_torch_creates_them_too(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "program.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    plan = runner.plan(scenario)
+    predicted = runner.simulate(plan)
+    verdict = runner.judge(scenario, predicted, runner.launch(plan, predicted))
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+
+
+def test_ranks_that_stand_alone_in_groups_of_one_name_do_not_meet(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - new_group: {name: own, ranks: "[rank]", use_local_synchronization: true}
+  - all_reduce: {tensor: x, group: own}
+    expect: {x: "full(1, rank + 1)"}
+"""
+    path = tmp_path / "program.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    predicted = runner.simulate(runner.plan(scenario))
+    assert runner.judge(scenario, predicted).status == "PASSED"
+    assert predicted.ranks[0].links[1] != predicted.ranks[1].links[1]
+
+
+def test_a_member_that_creates_another_group_is_missed(tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+steps:
+  - ranks: [0, 1]
+    new_group: {name: g, ranks: "[0, 1] if rank == 0 else [0, 1, 2]",
+      use_local_synchronization: true}
+expect: {outcome: deadlock, diagnosis: group_creation, blocked: {0: new_group g, 1: new_group g}}
+"""
+    verdict = judged(text, tmp_path)
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
