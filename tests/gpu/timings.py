@@ -40,6 +40,7 @@ expect: {outcome: deadlock, diagnosis: missing_participant}
 """
 LOOP = f"""\
 world_size: 2
+timeout: 300s
 tensors: {{x: "full(4, rank)"}}
 steps:
   - for: {{i: "range({LONG})"}}
