@@ -11,9 +11,10 @@ from runner.operations.base import Collective, GroupCreation, PointToPoint, Wait
 from runner.plan import plan
 from runner.scenario import steps_of
 from runner.timeline.columns import columns_of
+from runner.timeline.faults import edges_of, faults_of
 from runner.timeline.handles import Handles
 from runner.timeline.meetings import Draft, group_of, settled
-from runner.timeline.model import STUCK, Edge, Fault, Lane, Span, Timeline
+from runner.timeline.model import STUCK, Lane, Span, Timeline
 from runner.timeline.texts import Texts, shortened
 
 if TYPE_CHECKING:
@@ -93,8 +94,8 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
         outcome=trace.outcome,
         lanes=lanes,
         meetings=tuple(meetings),
-        edges=tuple(_edges(trace, predicted)),
-        faults=tuple(_faults(predicted, places)),
+        edges=tuple(edges_of(trace, predicted)),
+        faults=tuple(faults_of(predicted, places.lines())),
         columns=max((own[-1] + 1 for own in columns if own), default=0),
         duration_s=round(trace.duration_s, 6),
     )
@@ -112,6 +113,10 @@ class _Places:
 
     def __getitem__(self, index: int) -> _Place:
         return self._known.get(index, _UNKNOWN)
+
+    def lines(self) -> dict[int, int | None]:
+        """Return each step's line in the scenario's own file."""
+        return {index: place.line for index, place in self._known.items()}
 
     def _of(self, step: Step) -> _Place:
         mark, operation = step.mark, step.operation
@@ -257,7 +262,7 @@ def _span(row: _Row, position: int, place: _Place, texts: Texts, column: int) ->
         label=row.labels[position] or _label(event, place),
         kind=place.kind,
         operation=place.operation,
-        group=group_of(links[0]) if links else None,
+        group=group_of(links[0]) if links and place.kind != "creation" else None,
         state=event.state,
         column=column,
         start_s=round(event.start_s, 6),
@@ -289,45 +294,3 @@ def _raised(failure: Failure | None) -> str | None:
     kinds = " or ".join(failure.kinds)
     words = _SOURCE_PLACE.sub("", failure.message, count=1)
     return shortened(f"{kinds}: {words}") if words else kinds
-
-
-# ---------------------------------------------------------------------------- what is wrong
-
-
-def _edges(trace: Trace, predicted: Trace | None) -> Iterator[Edge]:
-    """Yield who waits for whom, of the ranks that stand where the reference saw them stand."""
-    if predicted is None:
-        return
-    foreseen = {rank.rank: _stands(rank) for rank in predicted.ranks}
-    standing = {r.rank for r in trace.ranks if _stands(r) and _stands(r) == foreseen.get(r.rank)}
-    told = {
-        (wait.waiter, wait.peer, wait.index)
-        for diagnosis in predicted.diagnoses
-        for wait in diagnosis.waits
-    }
-    for wait in predicted.waits:
-        if wait.waiter in standing:
-            yield Edge(
-                waiter=wait.waiter,
-                peer=wait.peer,
-                because=wait.because,
-                cycle=(wait.waiter, wait.peer, wait.index) in told,
-                sure=wait.sure,
-            )
-
-
-def _stands(rank: RankTrace) -> tuple[int, tuple[int, ...]] | None:
-    """Return the step in which a rank is left standing, if it is."""
-    last = rank.events[-1] if rank.events else None
-    return (last.index, last.iteration) if last is not None and last.state in STUCK else None
-
-
-def _faults(predicted: Trace | None, places: _Places) -> Iterator[Fault]:
-    for diagnosis in predicted.diagnoses if predicted else ():
-        yield Fault(
-            name=diagnosis.name,
-            prose=diagnosis.prose,
-            ranks=diagnosis.ranks,
-            line=places[diagnosis.index].line,
-            odd=diagnosis.odd,
-        )

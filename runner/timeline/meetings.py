@@ -32,13 +32,10 @@ class Draft:
     stuck: bool = False
 
 
-def group_of(link: str) -> str | None:
-    """Return the key of the group that a link's meeting belongs to; None for a creation."""
+def group_of(link: str) -> str:
+    """Return the key of the group that a message or a collective belongs to."""
     found = _MESSAGE.fullmatch(link)
-    if found:
-        return found["group"]
-    group, _, _ = link.rpartition(":")
-    return None if group == "new_group" else group
+    return found["group"] if found else link.rpartition(":")[0]
 
 
 def ends_of(name: str) -> tuple[int | None, int] | None:
