@@ -2,8 +2,8 @@
 
 Two whole commands, as a user gives them, with their peak of memory. Then, from the file to the
 verdict in this process, the best of a few times: barriers on the world, messages around a ring
-(each passes the same tensor on), the ring all_reduce of the corpus, whose steps grow with the square
-of the ranks, and a crossed-group deadlock, in which everyone is stuck.
+(each passes the same tensor on), the ring all_reduce of the corpus, whose steps grow with the
+square of the ranks, and a crossed-group deadlock, in which everyone is stuck.
 """
 
 from __future__ import annotations

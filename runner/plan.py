@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runner.language.limits import Limits
+    from runner.prepared import Prepared
     from runner.problems import Mark
     from runner.scenario import GroupSpec, Scenario
 
@@ -85,6 +86,10 @@ class Plan:
     names: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
     #: names that steps may give a value first; on a rank without one they are None
     introduced: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    #: step index -> what is known of its call (see :mod:`runner.prepared`)
+    prepared: dict[int, Prepared] = field(
+        init=False, compare=False, repr=False, default_factory=dict
+    )
     #: name -> world rank -> the group that the name means there
     _members: dict[str, dict[int, Group]] = field(init=False, compare=False, repr=False)
 

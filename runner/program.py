@@ -15,6 +15,7 @@ from runner.evaluation import Evaluator, cannot_compute, roots_of
 from runner.nesting import DEFAULT_DTYPE
 from runner.operations.entries import Entry
 from runner.plan import WORLD, Group
+from runner.prepared import prepared
 from runner.problems import ScenarioError
 from runner.scenario import PerRank
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from runner.evaluation import Arrays
     from runner.operations.base import Operation
     from runner.plan import Plan
+    from runner.prepared import Prepared
     from runner.scenario import Form, Step
 
 
@@ -54,6 +56,8 @@ class Call:
     def written(self) -> tuple[str, ...]:
         """The names of the held tensors that this call may store into, sorted."""
         if self.operation is None:
+            return ()
+        if not any(self.roots.values()) and not self.operation.introduces(self.step):
             return ()
         stored = self.operation.written(self.entry, self.roots)
         return tuple(sorted(stored.union(self.operation.introduces(self.step))))
@@ -94,6 +98,8 @@ class Process(Evaluator):
         self.groups: dict[str, Group] = {}
         self.held: set[str] = set()
         self.handles: set[str] = set()
+        #: step index -> its call in the round before, where only other tensors would make another
+        self._last: dict[int, Call] = {}
         self.scope = {
             **arrays.functions(),
             "group_rank()": self.group_rank,
@@ -231,19 +237,49 @@ class Process(Evaluator):
             return None
         if operation is None:
             return Call(step=step, iteration=iteration, operation=None, entry=self._entry({}))
-        group = self.group(operation.group_of(self, step))
+        known = self.plan.prepared.get(step.index)
+        if known is None:
+            known = self.plan.prepared[step.index] = prepared(step)
+        group = self.group(operation.group_of(self, step) if known.computed else known.group)
         if step.ranks is None and group.group_rank(self.rank) < 0:
             return None
         if not operation.concerns(self, step):
             return None
-        arguments = operation.evaluate(self, step)
-        return Call(
-            step=step,
-            iteration=iteration,
-            operation=operation,
-            entry=Entry(rank=self.rank, group=group, arguments=arguments),
-            roots=operation.roots(self, step),
+        last = self._last.get(step.index)
+        if last is not None and last.entry.group is group and self._same_tensors(last, known):
+            entry, roots = last.entry, last.roots
+        else:
+            entry = Entry(rank=self.rank, group=group, arguments=self._arguments(step, known))
+            roots = operation.roots(self, step) if known.roots is None else self._roots(known)
+        call = Call(step=step, iteration=iteration, operation=operation, entry=entry, roots=roots)
+        if known.names is not None and known.arguments is not None and iteration:
+            self._last[step.index] = call
+        return call
+
+    def _same_tensors(self, call: Call, known: Prepared) -> bool:
+        """Return whether a call would be the same now: its tensors are what their names hold."""
+        arguments, scope = call.entry.arguments, self.scope
+        return all(
+            arguments[param.name] is scope.get(name)
+            for (param, _), name in zip(known.given, known.names or (), strict=True)
         )
+
+    def _arguments(self, step: Step, known: Prepared) -> dict[str, Any]:
+        assert step.operation is not None  # noqa: S101 -- asked by the caller
+        if known.arguments is None:
+            return step.operation.evaluate(self, step)
+        arguments = known.arguments.copy()
+        for param, form in known.given:
+            arguments[param.name] = self.evaluate_argument(param, form)
+        return arguments
+
+    def _roots(self, known: Prepared) -> dict[str, frozenset[str]]:
+        """Return, by argument, the names of the held tensors whose storage it may share here."""
+        assert known.roots is not None  # noqa: S101 -- asked by the caller
+        found = {name: roots & self.held for name, roots in known.roots.items()}
+        for name, form in known.chosen:
+            found[name] = self.roots(form)
+        return found
 
     def _entry(self, arguments: dict[str, Any]) -> Entry:
         return Entry(rank=self.rank, group=self.group(WORLD), arguments=arguments)

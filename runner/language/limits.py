@@ -24,7 +24,7 @@ class Limits:
     max_items: int = _bound(2**18, "--max-items", "list items made by one expression")
     max_steps: int = _bound(10_000_000, "--max-steps", "steps taken, over all ranks")
     max_bytes: int = _bound(
-        2**32, "--max-bytes", "bytes of tensors kept by the analysis, over all ranks and steps"
+        2**32, "--max-bytes", "bytes kept by the analysis, over all ranks and steps"
     )
     max_schedules: int = _bound(256, "--max-schedules", "schedules of the receives from anyone")
     max_loop: int = _bound(100_000, "--max-loop", "iterations of one `for`")

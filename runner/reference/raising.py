@@ -78,9 +78,11 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
 
 def unsupported(state: RankState, call: Call) -> bool:
     """Let a call raise of which the scenario says that the backend cannot do it."""
-    kinds = expected(state, call.step.expect)
     operation = call.operation
-    if operation is None or operation.backend_kinds(call.entry).isdisjoint(kinds):
+    if operation is None or call.step.expect is None:
+        return False
+    kinds = expected(state, call.step.expect)
+    if operation.backend_kinds(call.entry).isdisjoint(kinds):
         return False
     for name in call.written:
         state.process.undefined[name] = Undefined(cause="an unsupported call")

@@ -8,13 +8,16 @@ has another tag, touches a tensor in flight, or forgets to wait.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
 from hypothesis import strategies as st
 
+if TYPE_CHECKING:
+    from hypothesis.strategies import DrawFn
+
 Steps = list[dict[str, Any]]
-Draw = "Callable[..., Any]"
+Draw: TypeAlias = "DrawFn"
 
 INDEXES = ("rank", "(rank + {i}) % n", "(rank * 3 - {i}) % n", "n - 1 - rank", "{i} % n", "-1")
 EXPRESSIONS = (

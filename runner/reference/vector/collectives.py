@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.operations.base import Collective
 from runner.operations.entries import Entry, Undefined
 from runner.reference.results import slack_of
 from runner.reference.vector.rows import own
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.operations.base import Collective, Operation
+    from runner.operations.base import Operation
     from runner.plan import Group, Plan
     from runner.reference.vector.memory import Memory
 
@@ -102,7 +103,7 @@ class Collectives:
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
     ) -> Iterator[tuple[Entering, Any]]:
-        if any(isinstance(value, Stack | View) for value in here.posts[0].arguments.values()):
+        if _says_something(here.operation, here.posts):
             for number in np.flatnonzero(whole).tolist():
                 self._settle(self._plan.names[name][number], here.posts)
         for post in here.posts:
@@ -136,6 +137,13 @@ class Collectives:
                 _put(post, post.results, argument, row, value)
                 if slack and slack[at].get(argument) is not None:
                     _put(post, post.bounds, argument, row, slack[at][argument])
+
+
+def _says_something(operation: Collective, posts: list[Entering]) -> bool:
+    """Return whether a collective stores anything, or its members could disagree."""
+    plain = type(operation).refuse is Collective.refuse and not operation.rooted
+    tensors = any(isinstance(value, Stack | View) for value in posts[0].arguments.values())
+    return tensors or not plain or bool(operation.agree)
 
 
 def storing(

@@ -60,6 +60,7 @@ class Evaluation:
         self._compiler = Compiler(plan, self._functions)
         self._closures: dict[int, tuple[Form, Any, bool]] = {}
         self._kept: dict[int, Value] = {}
+        self._unkept: set[int] = set()
         self._masks: dict[int, NDArray[np.bool_]] = {}
         self._chosen: dict[int, Active | None] = {}
         self._world = Active(np.arange(plan.world_size), plan.world_size)
@@ -82,7 +83,7 @@ class Evaluation:
         key = id(form)
         if key in self._kept:
             return _narrowed(self._kept[key], scene.active)
-        if self._is_fixed(form):
+        if key not in self._unkept and self._is_fixed(form):
             try:
                 found = self._value(form, Scene(self._world, {}, self._memory))
             except Beyond:
@@ -90,6 +91,7 @@ class Evaluation:
             if found is not None and (isinstance(found, Lanes) or not varies(found)):
                 self._kept[key] = found
                 return _narrowed(found, scene.active)
+            self._unkept.add(key)
         return self._value(form, scene)
 
     def _value(self, form: Form, scene: Scene) -> Value:

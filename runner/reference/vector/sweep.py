@@ -165,10 +165,12 @@ class Sweep:
 
     # ------------------------------------------------------------------ the shapes of operations
 
-    def _local(self, instance: Instance, scene: Scene, _: Operation) -> None:
+    def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
         assignments = next(iter(instance.step.arguments.values()))
         if not isinstance(assignments, Assignments):
             leave("a local operation that takes time")
+        if type(operation).refuse is not Operation.refuse:
+            leave("a local operation that may be refused")
         before = self._before(instance.step, scene, tuple(assignments.fields))
         changes: dict[str, Change] = {}
         for name, form in assignments.fields.items():
