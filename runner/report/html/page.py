@@ -36,7 +36,7 @@ PROGRAM = (
 
 def page(title: str, data: bytes) -> str:
     """Return the whole file. `data` is a zlib stream of lines of JSON."""
-    style, program = _read("report.css"), _program()
+    style, program = _dense("report.css"), _program()
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(program)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
@@ -52,13 +52,20 @@ def page(title: str, data: bytes) -> str:
 
 @cache
 def _program() -> str:
-    parts = "\n".join(_read(name) for name in PROGRAM)
+    parts = "\n".join(_dense(name) for name in PROGRAM)
     return f'(() => {{\n"use strict";\n{parts}\n}})();\n'
 
 
 @cache
 def _read(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _dense(name: str) -> str:
+    """Return a file without indentation and without the lines that are comments."""
+    lines = (line.strip() for line in _read(name).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
 
 
 def _hash(part: str) -> str:
