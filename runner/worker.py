@@ -28,7 +28,7 @@ from runner.execution import nccl
 from runner.execution.backends import carrier, device_type, require_known
 from runner.execution.front import BYE, Front
 from runner.execution.mailbox import Outbox, arrives, fetch, opened
-from runner.execution.orders import STOP, Free, Hello, Order, Unable
+from runner.execution.orders import STOP, Begun, Free, Hello, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
@@ -123,6 +123,8 @@ class Worker:
             mail.post(Unable(rank=self.rank, reason=self._reason(error)))
             return
         program, running = self._prepared(order, world, name)
+        if world.on_device:
+            mail.post(Begun(rank=self.rank))
         try:
             self._run(program, running, mail)
         except Exception as error:

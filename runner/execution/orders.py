@@ -92,6 +92,13 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A rank has made its world on a device, which may hang without a timeout of its own."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
     """A rank has not moved for a while, inside a communication call."""
 
@@ -145,4 +152,4 @@ class Leaving:
     rank: int
 
 
-Message: TypeAlias = Hello | Stuck | Moved | Told | Free | Unable | Leaving
+Message: TypeAlias = Hello | Begun | Stuck | Moved | Told | Free | Unable | Leaving

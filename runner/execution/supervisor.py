@@ -15,6 +15,7 @@ from runner.execution.backends import device_type
 from runner.execution.mailbox import Inbox, fetch, opened, put
 from runner.execution.orders import (
     STOP,
+    Begun,
     Free,
     Hello,
     Leaving,
@@ -46,6 +47,8 @@ UNABLE_S = 1.0
 TELL_S = 10.0
 #: seconds that a broken call gets to come back: on a CPU, and where communicators are aborted
 FREE_S, FREE_DEVICE_S = 0.15, 10.0
+#: seconds that a world on a device may take to be made
+WORLD_S = 90.0
 #: seconds that a fresh world gets, after an abort, to be made and used once
 PROOF_S = 20.0
 #: seconds beyond a call's own timeout before a hang is called one
@@ -56,6 +59,7 @@ GRACE_S = 5.0
 class Course:
     """How one scenario is going, as far as its mail tells."""
 
+    begun: set[int] = field(default_factory=set)
     told: dict[int, Told] = field(default_factory=dict)
     stuck: dict[int, Position] = field(default_factory=dict)
     unable: dict[int, Unable] = field(default_factory=dict)
@@ -143,6 +147,8 @@ class Supervisor:
                 _note(course, opened(parts))
                 parts = inbox.take(0.0)
             course.died.update(self._deaths())
+            if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
+                _give_up_worlds(course, watch.world_size)
             if not course.broken and self._for_good(course, watch):
                 course.broken = True
                 course.moved_s = time.monotonic()
@@ -237,6 +243,13 @@ class Supervisor:
         return proves
 
 
+def _give_up_worlds(course: Course, world_size: int) -> None:
+    """Call ranks unable whose world is still being made: NCCL waits for ever for an absent one."""
+    for rank in set(range(world_size)) - course.begun - course.told.keys() - course.unable.keys():
+        reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
+        _note(course, Unable(rank=rank, reason=reason))
+
+
 def _at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
     """Return whether a rank is where it was predicted to be in the end."""
     stop = watch.stops[rank]
@@ -253,6 +266,8 @@ def _note(course: Course, message: Message) -> None:
         case Told():
             course.told[message.rank] = message
             course.stuck.pop(message.rank, None)
+        case Begun():
+            course.begun.add(message.rank)
         case Stuck():
             course.stuck[message.rank] = message.position
         case Moved():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import sys
 import tempfile
 import time
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE, DOCUMENT = ROOT / "docs" / "nccl.md", ROOT / "docs" / "conformance.json"
+#: seconds after its time that a run is ended by force
+LATE_S = 45
 PARTS = ("cells", "timings", "corpus")
 #: exit codes, as those of `scenario run`
 GREEN, RED, NO_MACHINE = 0, 1, 3
@@ -45,6 +48,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
 def main() -> int:
     """Run the checks; returns the exit code."""
     chosen = arguments()
+    # what hangs all the same is cut short, with a look at where it stood
+    faulthandler.dump_traceback_later(60 * chosen.minutes + LATE_S, exit=True)
     ends_s = time.monotonic() + 60 * chosen.minutes
     here = machine.machine()
     say(machine.command())

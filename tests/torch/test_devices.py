@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.execution import Launcher, LaunchOptions
+from runner.problems import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,6 +209,30 @@ def test_after_an_abort_a_fresh_world_proves_that_the_processes_are_of_use(
         before = launcher.processes()
         assert analysed(SUM).run_on(launcher).outcome == "completes"
         assert (launcher.processes() == before) is lives
+
+
+#: a world that is never made, on a host that gives worlds half a second
+ENDLESS = """\
+import time
+from runner.execution.rank.world import World
+
+World.start = lambda *args: time.sleep(600)
+"""
+IMPATIENT = PROVING + "runner.execution.supervisor.WORLD_S = 0.5\n"
+
+
+def test_a_world_that_is_never_made_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, analysed: Callable[[str], Analysed]
+) -> None:
+    (tmp_path / "lagging_device.py").write_text(ENDLESS, encoding="utf-8")
+    (tmp_path / "sitecustomize.py").write_text(IMPATIENT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with (
+        Launcher(LaunchOptions(backend="gloo", plugins=("lagging_device",))) as launcher,
+        pytest.raises(LaunchError, match=r"could not make its world within 0\.5 s"),
+    ):
+        analysed(SUM).run_on(launcher)
 
 
 def test_a_lost_device_takes_its_launch_with_it_and_no_other_scenario(

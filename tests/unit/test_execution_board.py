@@ -182,3 +182,14 @@ def test_a_lost_device_is_a_fault_and_no_exception() -> None:
     steps[0].lost = True
     assert here.advance() is here.records[0]
     assert "illegal memory access" in str(here.fault)
+
+
+def test_what_is_enqueued_for_a_step_afterwards_is_waited_for_too() -> None:
+    here, steps = enqueued("call", "call")
+    for step in steps:
+        step.happened = True
+    assert here.advance() is None
+    last = here.records[1]
+    here.behind(last, Step())
+    assert here.advance() is last
+    assert states(here.account("blocked")) == [(0, "done"), (1, "blocked")]

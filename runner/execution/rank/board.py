@@ -114,6 +114,12 @@ class Board:
                 self.moves += 1
         return None
 
+    def behind(self, record: Record, event: Any) -> None:  # noqa: ANN401 -- the device's own event
+        """Let the last step be done with a later event: more was enqueued for it."""
+        with self._device:
+            record.event, record.complete_s = event, None
+            self._done = min(self._done, len(self.records) - 1)
+
     @property
     def standing(self) -> Record | None:
         """The communication call that holds the rank: on the device if there is one, else here."""
