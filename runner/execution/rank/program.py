@@ -193,7 +193,7 @@ class Program:
             record.writes = self._snapshots(self._stores(call))
         board.leave(record)
         if self._completion.enqueues:
-            record.timeout_s = self._timeout_s(call) if communicates else None
+            record.timeout_s = self._timeout_s(call, kind) if communicates else None
             # behind the snapshots: they may be read once it has happened
             record.event = self._completion.mark()
         if call.step.expect is not None:
@@ -250,15 +250,15 @@ class Program:
     def _allowed_s(self, record: Record) -> float:
         return record.timeout_s or self._plan.world.timeout_s
 
-    def _timeout_s(self, call: Call) -> float:
+    def _timeout_s(self, call: Call, kind: type[Operation] | None) -> float:
         """Return how long the backend itself would wait for a call, or for the work it awaits."""
-        operation = call.operation
-        if isinstance(operation, Waiting):
+        if kind is Waiting:
+            operation: Any = call.operation
             awaited = (self._pending.get(name) for name in operation.handles(call.entry))
             own = [work.timeout_s for work in awaited if work and work.timeout_s is not None]
             return max(own, default=self._plan.world.timeout_s)
         stated = call.entry.arguments.get("timeout")
-        return float(stated) if isinstance(stated, int | float) else call.entry.group.timeout_s
+        return call.entry.group.timeout_s if stated is None else float(stated)
 
     def _observed(self, call: Call) -> dict[str, Any]:
         seen = self.process.observe(call.step)
