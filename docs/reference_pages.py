@@ -38,6 +38,19 @@ _PLACE = re.compile(r"^<!-- generated: (?P<what>.+) -->$", re.MULTILINE)
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 
+#: sort of a code -> how the page calls it, and what codes of that sort are about
+SORTS = {
+    "diagnosis": (
+        "Diagnoses",
+        "What is wrong with a program. Each example states it and passes; below it the program put "
+        "right.",
+    ),
+    "finding": ("Findings", "Why a scenario is FAILED."),
+    "kind of error": ("Kinds of error", "What `raises:` states, whatever words a backend uses."),
+    "problem": ("Problems", "Why a file is INVALID."),
+    "refusal to bless": ("Refusals to bless", "Why `scenario bless` leaves a file as it is."),
+}
+
 WORDS = {
     "outcomes": OUTCOMES,
     "kinds of error": RAISE_KINDS,
@@ -55,8 +68,6 @@ def filled(page: str, text: str) -> str:
             return PARTS[what]()
         if what.startswith("keys of "):
             return keys(what.removeprefix("keys of "))
-        if what.startswith("codes "):
-            return codes(what.removeprefix("codes "))
         message = f"{page} asks for {what!r}, which nobody writes"
         raise KeyError(message)
 
@@ -117,12 +128,14 @@ def _facts(param: Param) -> str:
 # ---------------------------------------------------------------------- codes
 
 
-def codes(sort: str) -> str:
-    """Return every code of one sort, with its reason, an example and the fix."""
-    found = [each for each in EXPLANATIONS.values() if each.sort == sort]
-    if not found:
-        raise KeyError(sort)
-    return "\n\n".join(map(code_section, found))
+def codes() -> str:
+    """Return every code by its sort, with its reason, an example and the fix."""
+    parts: list[str] = []
+    for sort in dict.fromkeys([*SORTS, *(each.sort for each in EXPLANATIONS.values())]):
+        title, about = SORTS.get(sort, (sort.capitalize(), ""))
+        parts += [f"## {title}", about]
+        parts += [code_section(each) for each in EXPLANATIONS.values() if each.sort == sort]
+    return "\n\n".join(part for part in parts if part)
 
 
 def code_section(explanation: Explanation) -> str:
@@ -247,6 +260,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "reports": reports,
     "keys of a result": result_keys,
     "corpus": corpus,
+    "codes": codes,
     "diagnoses": diagnoses,
     "commands": commands,
     "bounds": bounds,
