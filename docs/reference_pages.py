@@ -42,8 +42,7 @@ CORPUS = Path(__file__).parents[1] / "scenarios"
 SORTS = {
     "diagnosis": (
         "Diagnoses",
-        "What is wrong with a program. Each example states it and passes; below it the program put "
-        "right.",
+        "What is wrong with a program. Each example states it and passes, and is put right below.",
     ),
     "finding": ("Findings", "Why a scenario is FAILED."),
     "kind of error": ("Kinds of error", "What `raises:` states, whatever words a backend uses."),
