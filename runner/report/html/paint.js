@@ -2,6 +2,7 @@
 // one path, and text only where there is room to read it.
 
 const READABLE = 40; // a column this wide holds a word
+const ELLIPSIS = 10; // the width of …
 const TWO_LINES = 36; // a lane this high holds what was written, too
 
 class Painter {
@@ -32,7 +33,6 @@ class Painter {
     const { width, height } = this.seen.canvas;
     Object.assign(this.base, { width, height }); // which clears it, too
     this.context = this.base.getContext("2d");
-    if (this.column !== this.geometry.column) this.words.clear();
     this.column = this.geometry.column;
     this.place();
     this.lines();
@@ -202,7 +202,7 @@ class Painter {
         context.textBaseline = "middle";
     context.textAlign = "left";
     const badge = look.wrong && look.state !== "b" ? "≠ " : "";
-    const size = clamp(geometry.lane * 0.46, 8, 12.5);
+    const size = Math.round(clamp(geometry.lane * 0.46, 8, 12.5) * 2) / 2; // few sizes, few measures
     this.word(badge + label, `600 ${size}px ${palette.ui}`, look.bad ? palette.bad : palette.fg, visible + inset, middle - (second ? 7.5 : 0), room);
     if (second) {
       const told = look.state !== "d";
@@ -223,18 +223,21 @@ class Painter {
     return `${name} = ${text}`;
   }
 
+  /** Write a word, cut where there is no room for all of it; widths are measured once. */
   word(text, font, color, x, y, room) {
     const { context } = this;
     if (this.font !== font) context.font = this.font = font;
     context.fillStyle = color;
-    const key = `${font}|${Math.round(room)}|${text}`;
-    let shown = this.words.get(key);
-    if (shown === undefined) {
-      shown = shortened(context, text, room);
-      if (this.words.size > 20000) this.words.clear();
-      this.words.set(key, shown);
+    const key = `${font}|${text}`;
+    let wide = this.words.get(key);
+    if (wide === undefined) {
+      if (this.words.size > 50000) this.words.clear();
+      wide = context.measureText(text).width;
+      this.words.set(key, wide);
     }
-    if (shown) context.fillText(shown, x, y);
+    if (wide <= room) return context.fillText(text, x, y);
+    const fits = Math.floor((text.length * (room - ELLIPSIS) * 0.97) / wide);
+    if (fits > 0) context.fillText(`${text.slice(0, fits)}…`, x, y);
   }
 
   /** The names of the ranks, which stay at the left. */
@@ -263,15 +266,4 @@ class Painter {
     }
     context.textAlign = "left";
   }
-}
-
-function shortened(context, text, room) {
-  if (context.measureText(text).width <= room) return text;
-  let [low, high] = [0, Math.min(text.length, 200)];
-  while (low < high) {
-    const half = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, half)}…`).width <= room) low = half;
-    else high = half - 1;
-  }
-  return low > 0 ? `${text.slice(0, low)}…` : "";
 }
