@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,24 @@ START_S = 30.0
 FORK_LOOK_S = 0.002
 
 
+def _server(dist: Any, port: int, listener: int) -> Any:  # noqa: ANN401 -- torch's own
+    """Return a store that listens at a socket of ours."""
+    make = partial(
+        dist.TCPStore,
+        ADDRESS,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        multi_tenant=True,
+        master_listen_fd=listener,
+    )
+    try:
+        return make()
+    except NotImplementedError:
+        # up to torch 2.6 only the older of its two servers takes a socket
+        return make(use_libuv=False)
+
+
 class Launch:
     """The workers of one launch: their processes, and the supervisor over them."""
 
@@ -39,14 +58,7 @@ class Launch:
         self.name = f"launch-{os.getpid()}-{number}"
         listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
-        server = dist.TCPStore(
-            ADDRESS,
-            self.port,
-            is_master=True,
-            wait_for_workers=False,
-            multi_tenant=True,
-            master_listen_fd=listener.detach(),
-        )
+        server = _server(dist, self.port, listener.detach())
         self._server: Any = server
         self.gate = os.pipe()
         self._processes: dict[int, BaseProcess] = {}
