@@ -22,7 +22,7 @@ class Limits:
     max_ranks: int = _bound(64, "--max-ranks", "ranks of the world")
     max_elements: int = _bound(2**26, "--max-elements", "elements of one tensor")
     max_items: int = _bound(2**18, "--max-items", "list items made by one expression")
-    max_steps: int = _bound(10_000_000, "--max-steps", "steps taken, over all ranks")
+    max_steps: int = _bound(50_000_000, "--max-steps", "steps taken, over all ranks")
     max_bytes: int = _bound(
         2**32, "--max-bytes", "bytes kept by the analysis, over all ranks and steps"
     )

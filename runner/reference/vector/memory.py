@@ -48,7 +48,11 @@ class Memory:
         else:
             leave("a list of tensors")
         column = self._column(name, active, values, mark)
-        column.values[active.index] = values
+        fresh = isinstance(value, Stack) and values.base is None and values.flags.c_contiguous
+        if fresh and active.everyone:
+            column.values, column.shared = values, True
+        else:
+            column.changing()[active.index] = values
         column.held[active.index] = True
         column.whole = column.whole or bool(column.held.all())
         return values.copy() if isinstance(value, View) and value.offsets is None else values

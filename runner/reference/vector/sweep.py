@@ -122,7 +122,8 @@ class Sweep:
                     self._memory.hold(name, active, value, form.mark)
         for name, column in self._memory.columns.items():
             self._ledger.keep_bytes(column.values.nbytes, None)
-            kept = Column(name, column.values.copy(), column.held.copy(), column.whole)
+            column.shared = True
+            kept = Column(name, column.values, column.held.copy(), column.whole)
             self.record.initial[name] = kept
 
     def _go(self, number: int, active: Active) -> None:

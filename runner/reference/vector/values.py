@@ -73,17 +73,27 @@ class Stack:
 
 @dataclass(slots=True, eq=False)
 class Column:
-    """What a name holds: `[W, *shape]`, and on which ranks it holds anything."""
+    """What a name holds: `[W, *shape]`, and on which ranks it holds anything.
+
+    `shared` tells that somebody keeps the array, so that a part of it is changed in a copy only.
+    """
 
     name: str
     values: NDArray[Any]
     held: NDArray[np.bool_]
     whole: bool
+    shared: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one rank's tensor."""
         return self.values.shape[1:]
+
+    def changing(self) -> NDArray[Any]:
+        """Return the array for a change in place."""
+        if self.shared:
+            self.values, self.shared = self.values.copy(), False
+        return self.values
 
 
 @dataclass(slots=True, eq=False)
@@ -175,7 +185,7 @@ class View:
 
     def put(self, rows: NDArray[np.int64] | None, found: NDArray[Any]) -> None:
         """Store elements `[rows, *shape]` on the ranks of these rows; None: on all."""
-        values = self.column.values
+        values = self.column.changing()
         if self.offsets is None:
             values[self.active.index if rows is None else self.active.ranks[rows]] = found
             return
