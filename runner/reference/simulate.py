@@ -84,9 +84,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
     bounds = (
-        (f"the receives from anyone were explored in {beyond('max_schedules', limits)}",)
-        if bounded
-        else ()
+        (f"not every matching was explored: {beyond('max_schedules', limits)}",) if bounded else ()
     )
     events = agreed(runs)
     return Trace(

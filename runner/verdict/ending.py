@@ -12,7 +12,8 @@ from runner.verdict.conduct import CLOCK_ERROR_S
 from runner.verdict.finding import Finding, Witness
 
 if TYPE_CHECKING:
-    from runner.trace import Diagnosis
+    from runner.problems import Mark
+    from runner.trace import Diagnosis, Trace
     from runner.verdict.case import Case
     from runner.verdict.memory import Memories
 
@@ -86,13 +87,16 @@ def _outcome(case: Case) -> list[Finding]:
     if observed is None:
         if not case.reference or stated in allowed or case.own_outcome:
             return []
-        return [_outcome_finding(case, "expectation", f"the program's outcome is {predicted}")]
+        told = f"the program's outcome is {predicted}"
+        if predicted in {"crash", "error"}:
+            told += _because(case.prediction)
+        return [_outcome_finding(case, "expectation", told)]
     if observed == stated:
         if stated in allowed or not case.reference or case.own_outcome:
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
-    told = f"the run's outcome is {observed}{_because(case)}"
+    told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
     alone: Witness = "expectation" if observed == predicted else "backend"
     return [_outcome_finding(case, alone, told)]
 
@@ -109,7 +113,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
         code="outcome_differs",
         prose=f"{what}; you expect {case.final.outcome}",
         because=clauses(explained[0]) if explained else (),
-        mark=case.final.mark or case.scenario.mark,
+        mark=case.final.mark or _ended_at(case) or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
         name="outcome",
     )
@@ -131,10 +135,18 @@ def observed_outcome(case: Case) -> str | None:
     return run.outcome
 
 
-def _because(case: Case) -> str:
-    """Say which ranks ended the run otherwise than by finishing, and how."""
+def _ended_at(case: Case) -> Mark | None:
+    """Return the place of the first step at which a rank that died or raised came to its end."""
+    ended = [rank for rank in case.prediction.ranks if rank.ending in {"died", "raised"}]
+    indexes = [rank.events[-1].index for rank in ended if rank.events]
+    step = case.order.steps.get(min(indexes, default=-1))
+    return step.mark if step else None
+
+
+def _because(trace: Trace) -> str:
+    """Say which ranks ended otherwise than by finishing, and how: first who died."""
     parts = []
-    for rank in case.run.ranks if case.run else ():
+    for rank in sorted(trace.ranks, key=lambda rank: rank.ending != "died"):
         last = rank.events[-1] if rank.events else None
         step = f" in `{last.label}`" if last else ""
         if rank.ending == "died":

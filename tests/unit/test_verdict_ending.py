@@ -222,3 +222,17 @@ expect: {outcome: crash, dies: {1: SIGKILL}}
     assert checked(text, tmp_path).status == "PASSED"
     assert codes(checked(text.replace("SIGKILL", "SIGABRT"), tmp_path)) == ["dies_differs"]
     assert codes(checked(text.replace("{1: SIG", "{0: SIG"), tmp_path)).count("dies_differs") == 2
+
+
+def test_an_unexpected_death_is_told_with_its_rank_and_step(tmp_path: Path) -> None:
+    text = (
+        "world_size: 2\ntensors: {x: [1]}\nsteps:\n"
+        "- {barrier: {}}\n- {ranks: 1, fault: kill}\n- {all_reduce: {tensor: x}}\n"
+    )
+    verdict = checked(text, tmp_path)
+    (finding,) = [each for each in verdict.findings if each.code == "outcome_differs"]
+    assert finding.prose.startswith(
+        "the program's outcome is crash (rank 1 died (SIGKILL) in `fault"
+    )
+    assert finding.mark is not None
+    assert finding.mark.line == 5
