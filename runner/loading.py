@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.attempts import our_fault
@@ -30,7 +31,8 @@ def load_all(selection: Selection) -> Loaded:
     scenarios: list[Scenario] = []
     for path, places in _files(selection, invalid).items():
         try:
-            cases = load(path, sets=selection.sets, limits=selection.limits)
+            read = load(path, sets=selection.sets, limits=selection.limits)
+            cases = with_timeout(read, selection.timeout_s)
         except ScenarioError as error:
             invalid.append(_invalid(str(path), error.problems))
             continue
@@ -51,6 +53,16 @@ def load_all(selection: Selection) -> Loaded:
     return Loaded(
         scenarios=tuple(ordered), invalid=tuple(invalid), selected=len(kept), notes=tuple(notes)
     )
+
+
+def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tuple[Scenario, ...]:
+    """Return the scenarios with another process-group timeout, in seconds; None keeps their own.
+
+    It is replaced before the analysis, which must know when a blocked call gives up.
+    """
+    if timeout_s is None:
+        return scenarios
+    return tuple(replace(scenario, timeout_s=timeout_s) for scenario in scenarios)
 
 
 def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place]]:

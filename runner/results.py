@@ -50,7 +50,8 @@ class Selection:
 
     A path may name a case or a line (:mod:`runner.places`). `failed` are the cases that did not
     pass when they last ran: none but they are meant with `only_failed`, they come first with
-    `failed_first`. `seed` shuffles; `shard` takes a part, before either.
+    `failed_first`. `seed` shuffles; `shard` takes a part, before either. `timeout_s`
+    is the process-group timeout, in seconds, in place of each scenario's own.
     """
 
     paths: tuple[str, ...]
@@ -58,6 +59,7 @@ class Selection:
     tags: tuple[str, ...] = ()
     sets: Mapping[str, str] = field(default_factory=dict)
     limits: Limits = DEFAULT
+    timeout_s: float | None = None
     seed: int | None = None
     shard: Shard | None = None
     failed: frozenset[Key] = frozenset()

@@ -156,6 +156,7 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         tags=tuple(options["tags"]),
         sets=options["sets"],
         limits=limits_of(options),
+        timeout_s=options.get("timeout"),
         seed=options.get("seed"),
         shard=options.get("shard"),
         failed=options.get("failed", frozenset()),

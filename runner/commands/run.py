@@ -132,7 +132,6 @@ def launch_options(options: dict[str, Any]) -> LaunchOptions:
     return LaunchOptions(
         backend=options["backend"],
         plugins=tuple(options["plugins"]),
-        timeout_s=options["timeout"],
         isolate=options["isolate"],
         confirm=options["confirm"],
         share_gpu=options["share_gpu"],

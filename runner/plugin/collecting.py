@@ -14,7 +14,7 @@ import pytest
 
 from runner.language.discovery import SUFFIXES
 from runner.plugin.items import ScenarioFile
-from runner.plugin.options import launch_options, named_on_the_command_line, scenario_paths
+from runner.plugin.options import named_on_the_command_line, scenario_paths, timeout_s
 from runner.plugin.wording import INCONCLUSIVE
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Collecting:
 
     def __init__(self, config: pytest.Config) -> None:
         """Read what was asked for. Raises UsageError."""
-        launch_options(config)  # complains now rather than at the first scenario
+        timeout_s(config)  # complains now rather than at the first scenario
         self._asked = bool(config.getoption("scenarios"))
         self._ours = scenario_paths(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.language import load
 from runner.language.loading import load_content
+from runner.loading import with_timeout
 from runner.pipeline import analyse
 from runner.plugin.items import item_names, shown
+from runner.plugin.options import timeout_s
 from runner.plugin.warm import warm_of
 from runner.plugin.wording import report_of
 from runner.problems import Problem, ScenarioError, nearest
@@ -64,7 +66,8 @@ class RunScenario:
         """
         texts = {name: _yaml(value) for name, value in (sets or {}).items()}
         try:
-            scenario = _one(self._load(source, texts), case)
+            loaded = with_timeout(self._load(source, texts), timeout_s(self._config))
+            scenario = _one(loaded, case)
         except ScenarioError as error:
             name = str(source) if _is_path(source) else self._node.nodeid
             verdict = Verdict(status="INVALID", problems=error.problems)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.language import load
+from runner.loading import with_timeout
 from runner.pipeline import analyse
-from runner.plugin.options import named_on_the_command_line
+from runner.plugin.options import named_on_the_command_line, timeout_s
 from runner.plugin.warm import warm_of
 from runner.plugin.wording import ScenarioFailure, properties_of, raise_unless_passed
 from runner.problems import ScenarioError
@@ -67,7 +68,7 @@ class ScenarioFile(pytest.File):
             inside for path, inside in named_on_the_command_line(self.config) if path == self.path
         }
         try:
-            scenarios = load(shown(self.path))
+            scenarios = with_timeout(load(shown(self.path)), timeout_s(self.config))
         except ScenarioError as error:
             # under the names that were asked for, so that they are found and fail with the reason
             for name in sorted(asked - {""}) or [self.path.stem]:

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def launch_options(config: pytest.Config) -> LaunchOptions:
-    """Return how the session executes scenarios. Raises UsageError for a timeout that is none."""
+    """Return how the session executes scenarios."""
     given = config.getoption
     return LaunchOptions(
         backend=given("scenario_backend") or config.getini("scenario_backend"),
         plugins=tuple(given("scenario_plugin") or config.getini("scenario_plugins")),
-        timeout_s=_timeout_s(config),
         isolate=given("scenario_isolate") or config.getini("scenario_isolate"),
     )
 
 
-def _timeout_s(config: pytest.Config) -> float | None:
+def timeout_s(config: pytest.Config) -> float | None:
+    """Return the timeout in place of each scenario's own, in seconds. Raises UsageError."""
     option, text = "--scenario-timeout", config.getoption("scenario_timeout")
     if text is None:
         option, text = "scenario_timeout", config.getini("scenario_timeout")

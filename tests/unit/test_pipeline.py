@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.pipeline import Outcome, Result, Selection, check, run
+from runner.pipeline import Outcome, Result, Selection, analyse, check, load_all, run
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
 from runner.reference import simulate
 from runner.selection import keyword_matcher
@@ -361,3 +361,24 @@ def test_a_flaky_case_stops_a_run_that_stops_at_the_first_failure(tmp_path: Path
     )
     assert statuses(outcome) == {"a": "FLAKY"}
     assert outcome.cases == 2
+
+
+def test_another_timeout_is_known_to_the_analysis(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+timeout: 3s
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, sleep: 2s}
+  - {all_reduce: {tensor: x}}
+"""
+    path = tmp_path / "late.yaml"
+    path.write_text(text, encoding="utf-8")
+    outcomes = []
+    for timeout_s in (None, 0.5):
+        selection = Selection(paths=(str(path),), timeout_s=timeout_s)
+        (scenario,) = load_all(selection).scenarios
+        predicted = analyse(scenario).predicted
+        assert predicted is not None
+        outcomes.append(predicted.outcome)
+    assert outcomes == ["completes", "error"]
