@@ -38,6 +38,12 @@ def _step(text: str) -> str:
 
 NAMES: tuple[Explanation, ...] = (
     _problem(
+        "not_a_scenario",
+        "A file that others use is asked to run by itself.",
+        "A file with `inputs:` in place of `world_size:` holds steps without a world.",
+        "run a scenario that says `use: {file: ...}`, or give the file a `world_size`.",
+    ),
+    _problem(
         "unknown_name",
         "An expression reads a name that nothing defines.",
         "It may be a parameter, a matrix key, a group, a loop variable inside its loop, a tensor, "

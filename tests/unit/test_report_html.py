@@ -122,7 +122,10 @@ def test_a_run_of_too_many_steps_is_told_without_a_picture(
 
 
 def test_a_place_that_is_the_whole_file_is_not_marked(tmp_path: Path) -> None:
-    (body,) = bodies(analysed(CRASH, tmp_path, "crash"))
+    failed = analysed(CRASH, tmp_path, "crash")
+    assert failed.scenario is not None
+    whole = [replace(f, mark=failed.scenario.mark) for f in failed.verdict.findings]
+    (body,) = bodies(replace(failed, verdict=replace(failed.verdict, findings=tuple(whole))))
     assert [place["says"] for place in body["places"] if "line" not in place]
     assert not [place for place in body["places"] if place.get("line") == 1]
 
