@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
 
-COUNT = int(os.environ.get("RANDOM_PROGRAMS", "60"))
+COUNT = int(os.environ.get("RANDOM_PROGRAMS", "40"))
 BOUNDED = settings(
     max_examples=COUNT,
     deadline=None,
