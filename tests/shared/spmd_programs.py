@@ -19,7 +19,15 @@ if TYPE_CHECKING:
 Steps = list[dict[str, Any]]
 Draw: TypeAlias = "DrawFn"
 
-INDEXES = ("rank", "(rank + {i}) % n", "(rank * 3 - {i}) % n", "n - 1 - rank", "{i} % n", "-1")
+INDEXES = (
+    "rank",
+    "(rank + {i}) % n",
+    "(rank * 3 - {i}) % n",
+    "n - 1 - rank",
+    "{i} % n",
+    "-1",
+    "rank - 1",
+)
 EXPRESSIONS = (
     "x + {one}",
     "x * 2 - {one}",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from programs import CORRECT, WRONG, Program
 from random_programs import programs
 from spmd_programs import spmd_programs
 from traces import departures
@@ -20,6 +22,7 @@ from runner.language.limits import DEFAULT, Limits
 from runner.problems import ScenarioError
 from runner.reference.simulate import walked
 from runner.reference.vector import Beyond, swept
+from runner.scenario import FinalExpectation
 
 if TYPE_CHECKING:
     from runner.plan import Plan
@@ -77,6 +80,22 @@ def test_most_of_the_right_programs_of_the_corpus_are_taken_at_once() -> None:
         if scenario.expect.outcome == "completes"
     ]
     assert sum(taken) > len(taken) / 2
+
+
+def test_the_wrong_programs_of_the_corpus_are_left_to_the_other_engine() -> None:
+    taken = []
+    for path in discover([str(CORPUS)]):
+        for scenario in runner.load(path):
+            if scenario.expect.diagnoses:
+                unstated = replace(scenario, expect=FinalExpectation())
+                taken += [scenario.case] if agrees(runner.plan(unstated)) else []
+    assert taken == []
+
+
+@pytest.mark.parametrize("program", [*WRONG, *CORRECT], ids=lambda program: program.name)
+def test_the_engines_agree_on_small_programs(program: Program, folder: Path) -> None:
+    taken = agrees(runner.plan(case_of(program.text, folder)))
+    assert not (taken and program.diagnoses)
 
 
 @given(text=spmd_programs(wrong=False))
