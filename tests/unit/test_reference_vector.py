@@ -234,3 +234,38 @@ def test_what_was_held_before_a_step_is_found(folder: Path) -> None:
     scenario = case_of(text, folder)
     verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)))
     assert verdict.status == "PASSED"
+
+
+PARTS = """\
+world_size: 16
+tensors: {{x: "arange(4) + rank", y: "zeros(4)"}}
+steps:
+- {{irecv: {{tensor: "{first}", src: "(rank - 1) % 16"}}, as: a}}
+- {{{second}, as: b}}
+- {{isend: {{tensor: "x[0:2]", dst: "(rank + 1) % 16"}}, as: c}}
+- {{isend: {{tensor: "x[0:2]", dst: "(rank + 1) % 16", tag: 1}}, as: d}}
+- {{wait: [a, b, c, d]}}
+"""
+RECEIVE = 'irecv: {{tensor: "{}", src: "(rank - 1) % 16", tag: 1}}'
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "races"),
+    [
+        ("y[0:2]", "y[2:4]", False),
+        ("y[0:2]", "y[1:3]", True),
+        ("y[rank % 3 : rank % 3 + 2]", "x[2:4]", False),
+        ("y[rank % 3 : rank % 3 + 2]", "y[2:4]", True),
+        ("x[1:3]", "y[0:2]", True),
+    ],
+)
+def test_parts_of_one_tensor_race_where_they_overlap(
+    first: str,
+    second: str,
+    races: bool,  # noqa: FBT001 -- a parameter
+    folder: Path,
+) -> None:
+    text = PARTS.format(first=first, second=RECEIVE.format(second))
+    plan = runner.plan(case_of(text, folder))
+    assert bool(walked(plan, DEFAULT).diagnoses) == races
+    assert agrees(plan) == (not races)

@@ -23,6 +23,7 @@ from runner.reference.vector.flights import Flights
 from runner.reference.vector.mail import Mail
 from runner.reference.vector.memory import Memory
 from runner.reference.vector.record import Batch, Change, Link, Record, Said
+from runner.reference.vector.storing import put_in_place
 from runner.reference.vector.unrolled import Instance, Unrolled
 from runner.reference.vector.values import LARGEST, Active, Column, Stack, View, leave
 from runner.reference.vector.works import Post, Rows, Stand, Work
@@ -380,7 +381,7 @@ class Sweep:
                 continue  # a wait for what was waited for already
             work.stored[at] = True
             for post in work.posts:
-                changes += _stored(post, scene.active, rows, slack)
+                changes += put_in_place(post, scene.active, rows, slack)
             if work.stored.all():
                 work.posts = []
             self._flights.give_back(work, scene.active)
@@ -449,37 +450,6 @@ def _merged(parts: list[Active]) -> Active:
         return parts[0]
     ranks = np.concatenate([part.ranks for part in parts])
     return Active(np.sort(ranks), parts[0].world_size)
-
-
-def _stored(
-    post: Post, active: Active, rows: NDArray[np.int64] | None, slack: dict[str, Any]
-) -> list[Change]:
-    """Store what arrived on the rows of a post; returns what changed."""
-    if isinstance(post, Entering):
-        found = []
-        for argument, values in post.results.items():
-            view = post.arguments[argument]
-            if isinstance(view, View):
-                found.append(_put(view, active, rows, values))
-                if argument in post.bounds and view.offsets is None:
-                    bounds = post.bounds[argument]
-                    slack[view.column.name] = bounds if rows is None else bounds[rows]
-        return found
-    if post.target is None or post.arrived is None:
-        return []
-    change = _put(post.target, active, rows, post.arrived)
-    return [change]
-
-
-def _put(
-    view: View, active: Active, rows: NDArray[np.int64] | None, values: NDArray[Any]
-) -> Change:
-    found = values if rows is None else values[rows]
-    view.put(rows, found)
-    offsets = view.offsets
-    if offsets is not None and rows is not None and len(offsets) > 1:
-        offsets = offsets[rows]
-    return Change(view.column.name, active, offsets, found)
 
 
 _SHAPES: tuple[tuple[type[Operation], Any], ...] = (
