@@ -99,10 +99,10 @@ def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
         kinds = set()
     if not spec.kinds:
         sure = event.state == "raised" and "completes" not in opened
-        return f"raises {_any(kinds)}, expected nothing" if sure else None
+        return f"would raise {_any(kinds)}, expected nothing" if sure else None
     if kinds & set(spec.kinds) or opened & {"error", "deadlock", "crash"}:
         return None
-    return f"raises {_any(kinds)}, expected {_any(set(spec.kinds))}"
+    return f"would raise {_any(kinds)}, expected {_any(set(spec.kinds))}"
 
 
 def _observed_problem(event: Event, spec: RaiseSpec) -> str | None:

@@ -262,7 +262,7 @@ def test_a_hang_that_nothing_predicts_fails_and_names_the_position(tmp_path: Pat
     verdict = ran(SUM, tmp_path, hanging(0, 0), hanging(0, 1))
     assert verdict.status == "FAILED"
     assert {"outcome_differs", "conduct_differs"} <= set(codes(verdict))
-    assert "rank 0 is blocked in `all_reduce`" in verdict.findings[0].prose
+    assert "ranks 0 and 1 are blocked in `all_reduce`" in verdict.findings[0].prose
 
 
 def test_an_expectation_that_cannot_be_computed_is_invalid(tmp_path: Path) -> None:

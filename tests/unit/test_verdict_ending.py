@@ -236,3 +236,31 @@ def test_an_unexpected_death_is_told_with_its_rank_and_step(tmp_path: Path) -> N
     )
     assert finding.mark is not None
     assert finding.mark.line == 5
+
+
+ALONE_AT_THE_SOURCE = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, broadcast: {tensor: x, src: 0}}
+expect: {diagnosis: missing_participant}
+"""
+
+
+def test_an_open_outcome_that_came_otherwise_is_the_authors_mistake(tmp_path: Path) -> None:
+    (finding,) = ran(ALONE_AT_THE_SOURCE, tmp_path, hanging(0, 0)).findings
+    assert finding.witness == "expectation"
+    assert "leave the outcome open (completes or deadlock)" in finding.prose
+
+
+def test_ranks_that_ended_alike_are_told_together(tmp_path: Path) -> None:
+    text = "world_size: 3\ntensors: {x: [1]}\nsteps:\n  - broadcast: {tensor: x}\n"
+    text += "expect: {diagnosis: invalid_argument}\n"
+    (finding,) = checked(text, tmp_path).findings
+    assert "(ranks 0, 1 and 2 raised invalid_argument in `broadcast`:" in finding.prose
+
+
+def test_what_several_ranks_would_raise_is_a_sentence(tmp_path: Path) -> None:
+    text = "world_size: 2\nsteps:\n  - {fault: {raise: no}, expect: {raises: timeout}}\n"
+    finding = next(f for f in checked(text, tmp_path).findings if f.code == "raises_differs")
+    assert finding.prose.startswith("ranks 0 and 1 would raise other, expected timeout")
