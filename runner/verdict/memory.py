@@ -211,23 +211,35 @@ class Memories:
         """Let the process know the groups that its own `new_group` steps made before `moment`."""
         for event, group in self._created(process):
             if moment is None or self.order.moment(event.index, event.iteration) <= moment:
+                process.leave(group.name)
                 process.join(group)
 
     def _created(self, process: Process) -> list[tuple[Event, Group]]:
         if not self._creates:
             return []
         if process.rank not in self._creations:
-            found = self._ranks.get(process.rank)
-            created: list[tuple[Event, Group]] = []
-            self._creations[process.rank] = created
-            for event in found.events if found else ():
-                step = self.order.steps.get(event.index)
-                operation = step.operation if step else None
-                if step and isinstance(operation, GroupCreation) and event.state == "done":
-                    entry = self.entry(process, operation, step)
-                    timeout_s = self.plan.scenario.timeout_s
-                    created.append((event, operation.group(entry, timeout_s)))
+            self._creations[process.rank] = list(self._replayed(process.rank))
         return self._creations[process.rank]
+
+    def _replayed(self, rank: int) -> Iterator[tuple[Event, Group]]:
+        """Yield the groups that a rank created, from what it held when it created them."""
+        creates = {
+            index: (step, step.operation)
+            for index, step in self.order.steps.items()
+            if isinstance(step.operation, GroupCreation)
+        }
+        process = Process(self.plan, rank, self.arrays, initialise=False)
+        for event, held, _ in self.fold(rank, frozenset(creates)):
+            if event.state != "done":
+                continue
+            process.scope.update(self._nothing)
+            process.scope.update(held)
+            process.scope.update(self.order.variables(event))
+            step, operation = creates[event.index]
+            entry = self.entry(process, operation, step)
+            group = operation.group(entry, self.plan.scenario.timeout_s)
+            process.join(group)
+            yield event, group
 
     def entry(self, process: Process, operation: Operation, step: Step) -> Entry:
         """Return the entry of a rank into a step, its arguments evaluated in `process`."""

@@ -303,3 +303,20 @@ def test_a_step_that_raised_is_not_asked_for_its_values(tmp_path: Path) -> None:
 def test_the_last_of_a_ranks_events_may_be_missing_from_the_run(tmp_path: Path) -> None:
     verdict = ran(SUM, tmp_path, at_step(0, 0, lambda event: replace(event, state="running")))
     assert verdict.status == "PASSED"
+
+
+def test_a_group_created_in_a_loop_is_known_by_the_loops_variable(tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+tensors: {x: "full(1, rank)", first: [0]}
+steps:
+  - for: {i: "range(2)"}
+    steps:
+      - new_group: {name: g, group_ranks: "[i + int(first[0]), (i + 1) % 3]"}
+      - expect: {"group_rank(g)": {i: 0, "i + 1": 1, else: -1}}
+      - all_reduce: {tensor: x, group: g}
+      - destroy_process_group: {group: g}
+  - compute: {first: "first + 1"}
+expect: {x: {0: [1], else: [3]}}
+"""
+    assert checked(text, tmp_path).status == "PASSED"
