@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runner.language import choosing, durations, words
 from runner.language.expectations import STEP_KEYS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
+from runner.problems import nearest
 from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ def _is_backend(key: Node, value: Node, context: Context, backends: Collection[s
         return False
     if name in backends or name in KNOWN_BACKENDS:
         return True
-    return name.isidentifier() and any(word in FINAL_KEYS for word in value.words())
+    if not name.isidentifier() or not any(word in FINAL_KEYS for word in value.words()):
+        return False
+    close = nearest(name, (*backends, *KNOWN_BACKENDS))
+    if close is not None:
+        context.faults.add(
+            "unknown_key", f"there is no backend `{name}`", key.mark, f"did you mean `{close}`?"
+        )
+    return True
 
 
 def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
