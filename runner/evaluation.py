@@ -216,7 +216,7 @@ class Evaluator:
         if param.kind in {"sizes", "ranks"}:
             return self._guarded(lambda: [int(item) for item in value], form.mark)
         if param.kind == "seconds":
-            return self._guarded(lambda: float(value), form.mark)
+            return self._guarded(lambda: _seconds(value), form.mark)
         return value
 
     def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
@@ -230,6 +230,15 @@ class Evaluator:
             make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
             return self._guarded(make, chosen.mark)
         return self.evaluate(chosen)
+
+
+def _seconds(value: Any) -> float:  # noqa: ANN401 -- a number, or an array of one element
+    """Return a duration; ValueError where no time can last so long."""
+    found = float(value)
+    if not 0 <= found < float("inf"):
+        message = f"a duration is zero or more seconds, not {found:g}"
+        raise ValueError(message)
+    return found
 
 
 def roots_of(form: Form | None) -> frozenset[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
 
+from runner.problems import ScenarioError
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -320,3 +321,9 @@ steps:
 expect: {x: {0: [1], else: [3]}}
 """
     assert checked(text, tmp_path).status == "PASSED"
+
+
+@pytest.mark.parametrize("duration", ['"-1"', '"0.1 - rank"', '".inf"', '"1e400"'])
+def test_no_rank_sleeps_for_less_than_nothing_or_for_ever(duration: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError):
+        checked(f"world_size: 2\nsteps:\n  - sleep: {duration}\n", tmp_path)
