@@ -45,15 +45,21 @@ class Constructors:
     def _made(self, array: np.ndarray[Any, Any], dtype: object) -> Value:
         return self._library.from_numpy(fitted(array, dtype_name(dtype)))
 
-    def full(self, shape: Value, fill_value: Value, dtype: Value = DEFAULT_FLOAT) -> Value:
-        """Every element `fill_value`: a number, or a tensor of one element."""
+    def full(self, shape: Value, fill_value: Value, dtype: Value = None) -> Value:
+        """Every element `fill_value`: a number, or a tensor of one element.
+
+        A complex number makes a complex tensor, as in the array API.
+        """
         sizes = self._sizes(shape)
         if fill_value is None:
             message = "the fill value has no value on this rank"
             raise TypeError(message)
         if self._library.is_array(fill_value):
             fill_value = number_in(fill_value)
-        one = fitted(np.asarray(fill_value), dtype_name(dtype))
+        filling = np.asarray(fill_value)
+        if dtype is None:
+            dtype = "complex64" if filling.dtype.kind == "c" else DEFAULT_FLOAT
+        one = fitted(filling, dtype_name(dtype))
         if one.ndim:
             message = "the fill value is one number"
             raise ValueError(message)

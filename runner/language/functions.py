@@ -15,8 +15,9 @@ from runner.language.constructors import Constructors, dtype_name
 from runner.language.elementwise import Elementwise
 from runner.language.libraries import Library, NumpyLibrary, TorchLibrary
 from runner.language.limits import DEFAULT, Limits
-from runner.language.literals import from_data
+from runner.language.literals import from_data, unreal
 from runner.language.operators import Operators
+from runner.language.promotion import kind
 from runner.language.reductions import Reductions
 from runner.language.shaping import Shaping
 from runner.language.signatures import FUNCTION_NAMES
@@ -77,6 +78,8 @@ class NumpyArrays:
         """
         name = dtype_name(dtype)
         if self._library.is_array(data):
+            if kind(self._library.name(data)) == "complex" and kind(name) != "complex":
+                raise ValueError(unreal(name))
             return self._library.cast(self._library.wrapped(data), name)
         return self._library.from_numpy(from_data(data, name, self._limits.max_elements))
 

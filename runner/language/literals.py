@@ -42,14 +42,18 @@ def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any
 def fitted(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
     """Return an array of numbers as a new one of that dtype; ValueError where one does not fit."""
     if found.dtype.kind == "c" and kind(dtype) != "complex":
-        message = f"a complex number does not fit {dtype}"
-        raise ValueError(message)
+        raise ValueError(unreal(dtype))
     if found.size and is_exact(dtype) and dtype != "bool":
         _police_integers(found, dtype)
     with np.errstate(all="ignore"):
         if dtype in NARROW:
             found = found.astype(np.float32)
         return np.array(found, dtype=NUMPY_DTYPES[dtype])
+
+
+def unreal(dtype: str) -> str:
+    """Say that a complex number is wanted in a dtype that has no imaginary part."""
+    return f"a complex number does not fit {dtype}; state `dtype: complex64`"
 
 
 def _police_size(data: Value, max_elements: int) -> None:

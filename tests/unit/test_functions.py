@@ -46,6 +46,7 @@ def value_of(text: str, **variables: Any) -> Any:  # noqa: ANN401 -- whatever it
         ("full([2, 1], 7, dtype=int64)", "int64", [[7], [7]]),
         ("full(2, y[1])", "float32", [2, 2]),
         ("full([], 3)", "float32", 3),
+        ("full(2, 1j)", "complex64", [1j, 1j]),
         ("zeros(2)", "float32", [0, 0]),
         ("ones([1, 2], bfloat16)", "bfloat16", [[1, 1]]),
         ("arange(3)", "float32", [0, 1, 2]),
@@ -182,7 +183,7 @@ def test_an_expression_has_this_value(text: str, dtype: str | None, values: obje
         ("u + 300", "300 does not fit uint8"),
         ("full(2, 300, dtype=int8)", "300 does not fit int8"),
         ("full(2, 1.5, dtype=int8)", "1.5 does not fit int8"),
-        ("full(2, 1j)", "complex"),
+        ("full(2, 1j, dtype=float64)", "complex"),
         ("full(rank / 2, 1)", "`//` divides integers"),
         ("full(-1, 1)", "negative"),
         ("full(2, y)", "one number"),
@@ -381,3 +382,8 @@ def test_torch_is_not_imported() -> None:
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_complex_tensor_is_not_made_real_without_a_word() -> None:
+    with pytest.raises(ValueError, match="a complex number does not fit float32"):
+        ARRAYS.array(value_of("ones(2) * 1j"), "float32")
