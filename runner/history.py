@@ -10,11 +10,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from runner.replacing import replace_file
 from runner.report.at_end import AtEnd
 
 if TYPE_CHECKING:
@@ -55,12 +55,7 @@ def keep(folder: Path, name: str, text: str) -> None:
     ignore = folder / ".gitignore"
     if not ignore.exists():
         ignore.write_text("# made by scenario run\n*\n", encoding="utf-8")
-    beside = folder / f".{name}.{secrets.token_hex(4)}"
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(folder / name)
-    finally:
-        beside.unlink(missing_ok=True)
+    replace_file(folder / name, text.encode(), durable=False)
 
 
 # ---------------------------------------------------------------------------- what failed

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.bless.refusal import refuse
+from runner.replacing import replace_file
 
 if TYPE_CHECKING:
     from runner.bless.proposing import Proposal
@@ -26,16 +23,4 @@ def write(proposal: Proposal) -> None:
     if now.removeprefix(_BOM) != proposal.before.encode():
         refuse("file_changed", "the file changed while it was blessed; bless it again")
     mark = _BOM if now.startswith(_BOM) else b""
-    mode = path.stat().st_mode
-    number, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(mark + proposal.after.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(mode & 0o7777)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
+    replace_file(path, mark + proposal.after.encode())

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
-import tempfile
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from runner.commands.options import INVALID_EXIT, refuse
 from runner.problems import Mark, Problem, ScenarioError, Source
+from runner.replacing import replace_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 WOULD_CHANGE = 1
 NOTHING_SELECTED = 5
@@ -97,7 +99,7 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
         content = file.read_bytes()
         made = _formatted(file, content)
         if made != content and not check and not diff:
-            _replace(file, made)
+            replace_file(file, made)
     except OSError as error:
         mark = Mark(source=Source(path=str(file), text=""), line=1, column=1)
         message = f"the file cannot be read or written: {error.strerror or error}"
@@ -109,21 +111,6 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
     else:
         click.echo(f"{'would change' if check else 'formatted'} {file}")
     return True
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file whole or not at all; a link stays a link, and the mode stays."""
-    real = file.resolve()
-    mode = real.stat().st_mode
-    descriptor, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as written:
-            written.write(content)
-        Path(name).chmod(mode)
-        Path(name).replace(real)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:
