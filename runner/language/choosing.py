@@ -28,14 +28,28 @@ def selector(node: Node, context: Context) -> Selector:
     match node:
         case Scalar(value=bool() | int()):
             form: Form = Constant(value=node.value, mark=node.mark)
+            _police_rank(node, context)
         case Scalar(value=str()):
             form = expression(node, context)
         case Sequence():
             form = integers(node, context, what="a selector")
+            for item in node.items:
+                _police_rank(item, context)
         case _:
             wrong_type(node, context, "a selector", "a rank, a list of ranks or an expression")
             form = FAILED
     return Selector(form=form, text=text, mark=node.mark)
+
+
+def _police_rank(node: Node, context: Context) -> None:
+    """Note a negative number: it selects nobody, in any world."""
+    if isinstance(node, Scalar) and isinstance(node.value, int) and node.value < 0:
+        context.faults.add(
+            "bad_selector",
+            f"{node.value} is no rank, so it selects nobody",
+            node.mark,
+            "ranks count from 0; the last one is `world_size - 1`",
+        )
 
 
 def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T]) -> PerRank[T]:
