@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 #: written in place of a value that is to be filled in, besides nothing at all and `null`
 PLACEHOLDER = "..."
 #: what stands in for a value while the file is read for the first time: it asks nothing of any rank
-STAND_IN, STAND_IN_TYPED = "{-1: 0}", "0"
+STAND_IN, STAND_IN_TYPED = '{"rank < 0": 0}', "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
