@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from runner.verdict.memory import Memories
 
 UNREACHED = "reached by no rank"
+NOBODY = "no rank that gets there"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,6 +46,8 @@ class Values:
         self.groups: dict[tuple[int, int, Witness], _Group] = {}
         #: (rank, step index, iteration, name) that a finding blames on the backend already
         self.blamed: set[tuple[int, int, tuple[int, ...], str]] = set()
+        #: the expectations that were looked at, and whether one of their keys ever chose a rank
+        self.chosen: dict[int, tuple[ValueExpectation, bool]] = {}
 
     def judge(self) -> list[Finding]:
         """Return the findings on all values that the author states."""
@@ -65,6 +68,12 @@ class Values:
                 self._ask(instance.rank, expectation, *views)
         self._note_unreached(asked)
         self._judge_end()
+        self.case.notes += [
+            f"the expectation of `{expectation.key.text}`"
+            f"{f' ({expectation.mark.short})' if expectation.mark else ''} names {NOBODY}"
+            for expectation, chosen in self.chosen.values()
+            if not chosen
+        ]
         return [_finding(group) for group in self.groups.values()]
 
     def _note_unreached(self, asked: set[int]) -> None:
@@ -122,6 +131,8 @@ class Values:
             return None
         try:
             wanted = view.wanted(expectation) if shared is None else shared
+            before = self.chosen.get(id(expectation), (expectation, False))[1]
+            self.chosen[id(expectation)] = expectation, before or wanted is not None
             if wanted is None:
                 return None
             got = view.value(expectation.key)

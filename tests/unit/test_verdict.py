@@ -327,3 +327,12 @@ expect: {x: {0: [1], else: [3]}}
 def test_no_rank_sleeps_for_less_than_nothing_or_for_ever(duration: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError):
         checked(f"world_size: 2\nsteps:\n  - sleep: {duration}\n", tmp_path)
+
+
+def test_an_expectation_whose_keys_choose_no_rank_is_noted(tmp_path: Path) -> None:
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
+    verdict = checked(text + "    expect: {x: {5: [9]}}\n", tmp_path)
+    (note,) = verdict.notes
+    assert "the expectation of `x`" in note
+    assert note.endswith("names no rank that gets there")
+    assert checked(text + "    expect: {x: {5: [9], 1: [2]}}\n", tmp_path).notes == ()
