@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 #: keys of an expectation that are no names
 STEP_KEYS = ("elapsed", "raises")
+#: keys that only the expectation at the top level has
+TOP_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within")
+#: names that are backends even where the scenario's own `backends:` does not list them
+KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
 _UNCHANGED = "unchanged"
 _NONE = "none"
 _BOUNDS = ("min", "max")
@@ -68,6 +72,15 @@ def _value(key: Node, node: Node, context: Context) -> list[ValueExpectation]:
             f"{kind_of(key)} is no name of a value",
             key.mark,
             "ranks stand below a name: `x: {0: [1, 2], else: unchanged}`",
+        )
+        return []
+    if key.value in {*TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
+        what = "what differs on one backend" if key.value in KNOWN_BACKENDS else "how it all ends"
+        context.faults.add(
+            "bad_expectation",
+            f"`{key.value}` does not stand beside a step",
+            key.mark,
+            f"{what} stands in the `expect` at the top level",
         )
         return []
     compiled = expression(key, context)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations, words
-from runner.language.expectations import STEP_KEYS, from_entries
+from runner.language.expectations import KNOWN_BACKENDS, STEP_KEYS, TOP_KEYS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import nearest
 from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
     from runner.language.context import Context
 
 #: keys of the top-level expectation that are no names
-FINAL_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within", *STEP_KEYS)
-
-#: names that are backends even where the scenario's own `backends:` does not list them
-KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
+FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
 
 #: what a backend's own outcome makes meaningless in the general expectation
 _ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
