@@ -179,7 +179,7 @@ def _mesh(spec: GroupSpec, scenario: Scenario, shape: tuple[int, ...]) -> Creati
     if prod(shape) != scenario.world_size:
         refused = f"a mesh of {list(shape)} does not cover a world of {scenario.world_size}"
     elif len(spec.dims) != len(shape):
-        refused = f"a mesh of {len(shape)} dimensions has {len(spec.dims)} names"
+        refused = f"{list(shape)} has {len(shape)} dimensions, `dims` names {len(spec.dims)}"
     if refused:
         return Creation(kind="init_device_mesh", spec=spec, groups=(), shape=shape, refused=refused)
     strides = [prod(shape[axis + 1 :]) for axis in range(len(shape))]

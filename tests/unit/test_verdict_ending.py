@@ -264,3 +264,9 @@ def test_what_several_ranks_would_raise_is_a_sentence(tmp_path: Path) -> None:
     text = "world_size: 2\nsteps:\n  - {fault: {raise: no}, expect: {raises: timeout}}\n"
     finding = next(f for f in checked(text, tmp_path).findings if f.code == "raises_differs")
     assert finding.prose.startswith("ranks 0 and 1 would raise other, expected timeout")
+
+
+def test_a_mesh_with_a_name_too_few_is_told_in_numbers(tmp_path: Path) -> None:
+    text = "world_size: 4\ngroups: {m: {shape: [2, 2], dims: [a]}}\nsteps:\n  - barrier: {}\n"
+    prose = checked(text, tmp_path).findings[-1].prose
+    assert "[2, 2] has 2 dimensions, `dims` names 1" in prose
