@@ -8,8 +8,10 @@ here knows of a command line.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import deque
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -57,7 +59,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from runner.scenario import Scenario
@@ -128,11 +130,25 @@ def run(
                 else:
                     listener.begin(len(analyses))
                     conduct = partial(repeated, executor=executor, times=repeat)
-                    _run_each(analyses, conduct, results, listener, stop_at_failure=stop_at_failure)
+                    with _settled():
+                        _run_each(
+                            analyses, conduct, results, listener, stop_at_failure=stop_at_failure
+                        )
     except KeyboardInterrupt:
         interrupted = True
     outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
     return replace(outcome, repeat=repeat)
+
+
+@contextmanager
+def _settled() -> Iterator[None]:
+    """Keep the collector away from what is analysed: it would walk all of it again at each case."""
+    gc.collect()  # what the analyses left, which is not to stay for as long
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
