@@ -178,10 +178,12 @@ class Process(Evaluator):
         return Group(key=name, name=name, ranks=(), timeout_s=self.plan.scenario.timeout_s)
 
     def join(self, group: Group) -> None:
-        """Learn a group that was created while the program ran."""
-        self.scope[group.name] = list(group.ranks) if self.rank in group.ranks else []
+        """Learn a group that was created while the program ran; its name means no other now."""
+        self.groups.pop(group.name, None)
+        self.scope[group.name] = []
         if self.rank in group.ranks:
             self.groups[group.name] = group
+            self.scope[group.name] = list(group.ranks)
 
     def leave(self, name: str) -> None:
         """Forget a group that was destroyed."""

@@ -211,7 +211,6 @@ class Memories:
         """Let the process know the groups that its own `new_group` steps made before `moment`."""
         for event, group in self._created(process):
             if moment is None or self.order.moment(event.index, event.iteration) <= moment:
-                process.leave(group.name)
                 process.join(group)
 
     def _created(self, process: Process) -> list[tuple[Event, Group]]:

@@ -65,6 +65,17 @@ steps:
 expect: {x: [6]}
 """
 
+RENAMED = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - new_group: {name: g, group_ranks: [0, 1]}
+  - new_group: {name: g, group_ranks: [1, 2]}
+  - expect: {"group_rank(g)": {0: -1, 1: 0, 2: 1}}
+  - all_reduce: {tensor: x, group: g}
+expect: {x: {0: [1], else: [2]}}
+"""
+
 
 @pytest.mark.parametrize("text", [APART, ANY_ORDER, TWO_NAMES, TWICE])
 def test_groups_that_their_members_create_alike_are_right(text: str, tmp_path: Path) -> None:
@@ -73,7 +84,7 @@ def test_groups_that_their_members_create_alike_are_right(text: str, tmp_path: P
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("text", [APART, TWO_NAMES, TWICE])
+@pytest.mark.parametrize("text", [APART, TWO_NAMES, TWICE, RENAMED])
 def test_torch_creates_them_too(text: str, tmp_path: Path) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(text, encoding="utf-8")
@@ -111,4 +122,9 @@ steps:
 expect: {outcome: deadlock, diagnosis: group_creation, blocked: {0: new_group g, 1: new_group g}}
 """
     verdict = judged(text, tmp_path)
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+
+
+def test_a_name_means_the_latest_group_also_where_it_is_of_others(tmp_path: Path) -> None:
+    verdict = judged(RENAMED, tmp_path)
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
