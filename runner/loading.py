@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.attempts import our_fault
+from runner.collector import uncollected
 from runner.language import discover, load
 from runner.places import narrowed, place_of
 from runner.problems import Problem, ScenarioError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from runner.scenario import Scenario
 
 
+@uncollected()
 def load_all(selection: Selection) -> Loaded:
     """Read every file; nothing is evaluated yet.
 

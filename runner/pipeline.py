@@ -11,12 +11,12 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from runner.attempts import analyse, case_result, execute, repeated, result_of
+from runner.collector import settled
 from runner.crew import shared
 from runner.loading import load_all
 from runner.results import (
@@ -59,7 +59,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     from runner.scenario import Scenario
@@ -86,7 +86,7 @@ def check(selection: Selection, listener: Listener, *, traces: bool = False) -> 
         return verdict, analysis.duration_s
 
     try:
-        with shared(verdict_on, loaded.scenarios) as verdicts:
+        with settled(), shared(verdict_on, loaded.scenarios) as verdicts:
             listener.begin(len(loaded.scenarios) + len(loaded.invalid))
             for result in loaded.invalid:
                 _keep(results, result, listener)
@@ -130,7 +130,8 @@ def run(
                 else:
                     listener.begin(len(analyses))
                     conduct = partial(repeated, executor=executor, times=repeat)
-                    with _settled():
+                    gc.collect()  # what the analyses left, which is not to stay for as long
+                    with settled():
                         _run_each(
                             analyses, conduct, results, listener, stop_at_failure=stop_at_failure
                         )
@@ -138,17 +139,6 @@ def run(
         interrupted = True
     outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
     return replace(outcome, repeat=repeat)
-
-
-@contextmanager
-def _settled() -> Iterator[None]:
-    """Keep the collector away from what is analysed: it would walk all of it again at each case."""
-    gc.collect()  # what the analyses left, which is not to stay for as long
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:

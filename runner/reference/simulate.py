@@ -8,11 +8,10 @@ what buffering would change and where else a backend may leave a rank stuck.
 
 from __future__ import annotations
 
-import gc
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.collector import uncollected
 from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.diagnosing import diagnosed
@@ -22,8 +21,6 @@ from runner.reference.state import Reading
 from runner.trace import Event, RankTrace, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from runner.plan import Plan
     from runner.reference.findings import Finding
 
@@ -32,19 +29,7 @@ if TYPE_CHECKING:
 MANY = 16
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the collector away while a large world is built: it would walk all of it, many times."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_uncollected()
+@uncollected()
 def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     """Return what the plan must do. Raises ScenarioError where a value cannot be computed.
 
