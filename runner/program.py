@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from runner.operations.base import Operation
     from runner.plan import Plan
     from runner.prepared import Prepared
+    from runner.problems import Mark
     from runner.scenario import Form, Step
 
 
@@ -96,6 +97,9 @@ class Process(Evaluator):
         super().__init__(rank, arrays)
         self.plan = plan
         self.groups: dict[str, Group] = {}
+        #: the names of the groups that this rank gave up, and the step that did it
+        self.destroyed: dict[str, Mark | None] = {}
+        self._at: Mark | None = None
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: step index -> its call in the round before, where only other tensors would make another
@@ -180,26 +184,38 @@ class Process(Evaluator):
     def join(self, group: Group) -> None:
         """Learn a group that was created while the program ran; its name means no other now."""
         self.groups.pop(group.name, None)
+        self.destroyed.pop(group.name, None)
         self.scope[group.name] = []
         if self.rank in group.ranks:
             self.groups[group.name] = group
             self.scope[group.name] = list(group.ranks)
 
-    def leave(self, name: str) -> None:
-        """Forget a group that was destroyed."""
-        self.groups.pop(name, None)
+    def destroy(self, name: str) -> None:
+        """Give a group up, or with the world every group: its members keep a handle of no use."""
+        for given_up in list(self.groups) if name == WORLD else [name]:
+            if given_up in self.groups:
+                self.destroyed[given_up] = self._at
 
     def group_rank(self, name: str) -> int:
         """Return `group_rank(name)`: -1 outside."""
+        self._require_alive(name)
         return self.group(name).group_rank(self.rank)
 
     def group_size(self, name: str) -> int:
         """Return `group_size(name)`: 0 outside."""
+        self._require_alive(name)
         return self.group(name).size if name in self.groups else 0
 
     def group_ranks(self, name: str) -> list[int]:
         """Return `group_ranks(name)`: world ranks in group order; empty outside."""
+        self._require_alive(name)
         return list(self.groups[name].ranks) if name in self.groups else []
+
+    def _require_alive(self, name: str) -> None:
+        """Raise ValueError, as torch does, where this rank is asked about a group it destroyed."""
+        if name in self.destroyed:
+            message = f"rank {self.rank} destroyed the group {name}"
+            raise ValueError(message)
 
     # ------------------------------------------------------------------ the program
 
@@ -212,6 +228,7 @@ class Process(Evaluator):
 
     def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
         for step in steps:
+            self._at = step.mark
             if step.variable is not None:
                 yield from self._repeat(step, iteration)
             else:

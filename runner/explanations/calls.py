@@ -36,7 +36,8 @@ steps:
         "invalid_argument",
         "A call that torch itself would refuse.",
         "A rank outside the group, a message to oneself, a split that does not add up: the call "
-        "raises at once, before anything is communicated. (`src` and `dst` count in the world, "
+        "raises at once, before anything is communicated. The use of a destroyed group is one, "
+        "too, even where a backend still carries it out. (`src` and `dst` count in the world, "
         "`group_src` and `group_dst` inside the group.)",
         "correct the argument; to show the refusal, state it with `raises`.",
         """\

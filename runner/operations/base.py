@@ -69,6 +69,14 @@ class Operation(ABC):
         """Return what torch itself would refuse when called so, or None."""
         return None
 
+    def looks_up(self, entry: Entry) -> bool | None:  # noqa: ARG002 -- the default
+        """Return whether torch asks its table of groups, so that a destroyed one raises ValueError.
+
+        False: it hands the call to the group itself, which on Gloo carries it out even then. None:
+        the call has nothing to do with a group. Measured on torch 2.13.
+        """
+        return None
+
     def backend_kinds(self, entry: Entry) -> frozenset[str]:  # noqa: ARG002 -- the default
         """Return the kinds that a backend may raise at this call although torch allows it."""
         return frozenset({"unsupported"})
@@ -227,6 +235,10 @@ class Collective(Operation):
             return ", ".join(describe(item, attribute) for item in value)
         return describe(value, attribute)
 
+    def looks_up(self, entry: Entry) -> bool:
+        """A root counted in the world must be found among the group's ranks."""
+        return self.rooted is not None and entry[f"group_{self.rooted}"] is None
+
     @abstractmethod
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Return what each member's written arguments hold afterwards, in group order.
@@ -238,6 +250,14 @@ class Collective(Operation):
 
 class PointToPoint(Operation):
     """Messages between two ranks."""
+
+    def looks_up(self, entry: Entry) -> bool:
+        """A peer counted in the world must be found among the group's ranks.
+
+        `recv` with `group_src` looks it up, too, but only to return it, once it has received.
+        """
+        inside = (entry.arguments.get("group_src"), entry.arguments.get("group_dst"))
+        return inside == (None, None)
 
     @abstractmethod
     def messages(self, entry: Entry) -> tuple[Message, ...]:
@@ -254,6 +274,10 @@ class Waiting(Operation):
 
 class GroupCreation(Operation):
     """Creates a process group while the program runs."""
+
+    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- every creation does
+        """It is made from the world."""
+        return True
 
     @abstractmethod
     def group(self, entry: Entry, timeout_s: float) -> Group:

@@ -115,6 +115,10 @@ steps:
         ]
         return f"{self.name} ({', '.join(parts)})"
 
+    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peers are given
+        """A P2POp keeps its peer both ways."""
+        return True
+
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse an empty list, several groups, and what P2POp refuses in an item."""
         items = entry[OPS]

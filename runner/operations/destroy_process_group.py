@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import Local
 from runner.operations.params import GROUP
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from runner.operations.entries import Entry
     from runner.program import Process
 
@@ -32,6 +34,18 @@ steps:
       x: [4, 8]
 """
 
+    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever group it is
+        """A group is destroyed once."""
+        return True
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch, whose words for a destroyed group are those for one of others."""
+        try:
+            return super().execute(dist, arguments)
+        except (ValueError, AssertionError) as error:
+            message = "the process group was destroyed before"
+            raise ValueError(message) from error
+
     def run(self, process: Process, entry: Entry) -> None:
-        """Forget the group."""
-        process.leave(entry.group.name)
+        """Give the group up."""
+        process.destroy(entry.group.name)

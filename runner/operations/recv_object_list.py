@@ -46,6 +46,10 @@ steps:
         """`recv_object_list from 1`, in world ranks."""
         return f"{self.name} from {named(peer_of(entry, 'src'))}"
 
+    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peer is given
+        """Torch asks for its own rank in the group."""
+        return True
+
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a peer left out, outside the group or oneself, and no list to store into."""
         return refuse_message(entry, "src", "object_list")

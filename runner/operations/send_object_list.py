@@ -40,6 +40,10 @@ steps:
         """`send_object_list to 1`, in world ranks."""
         return f"{self.name} to {peer_of(entry, 'dst')}"
 
+    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peer is given
+        """Torch asks for its own rank in the group."""
+        return True
+
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse a peer outside the group, a self-send, and nothing to send."""
         refusal = refuse_message(entry, "dst", "object_list")

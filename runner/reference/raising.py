@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.operations.entries import Undefined
+from runner.plan import WORLD
 from runner.reference.findings import Finding
 from runner.reference.matching import Joining, Posted
 from runner.reference.waits import needs_of
@@ -74,6 +75,38 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
     )
     failure = Failure(kinds=(refusal.kind,), message=refusal.message)
     fail(state, call, failure, state.clock_s)
+
+
+def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
+    """Note a call on a group that this rank destroyed; whether it raises.
+
+    Torch raises where it looks the group up. Otherwise the handle that is kept still works on Gloo,
+    which nothing promises: another backend, or another version of torch, may raise.
+    """
+    operation, group = call.operation, call.entry.group
+    if operation is None or group.name not in state.process.destroyed:
+        return False
+    looks_up = operation.looks_up(call.entry)
+    if looks_up is None:
+        return False
+    where = state.process.destroyed[group.name]
+    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    message = f"the group {group.name} was destroyed" + (f" at {where.short}" if where else "")
+    simulation.findings.append(
+        Finding(
+            name="invalid_argument",
+            prose=f"rank {state.rank} in `{call.label}`{place}: {message}",
+            index=call.step.index,
+            iteration=call.iteration,
+            ranks=(state.rank,),
+            kind=f"destroyed:{group.key}",
+        )
+    )
+    if looks_up or group.name == WORLD:
+        fail(state, call, Failure(kinds=("invalid_argument",), message=message), state.clock_s)
+        return True
+    simulation.opened.add("error")
+    return False
 
 
 def unsupported(state: RankState, call: Call) -> bool:

@@ -110,6 +110,8 @@ class Simulation:
             # torch warns and returns None
             completing.record(self, state, call, start_s=state.clock_s)
             return
+        if raising.on_destroyed(self, state, call):
+            return
         refusal = operation.refuse(call.entry)
         if refusal is not None:
             raising.refused(self, state, call, refusal)

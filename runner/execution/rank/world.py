@@ -147,7 +147,9 @@ class World:
         return self.dist.GroupMember.NON_GROUP_MEMBER
 
     def handle(self, name: str) -> Any:  # noqa: ANN401 -- a ProcessGroup
-        """Return the process group that a name means on this rank."""
+        """Return the process group that a name means on this rank; None is a destroyed world."""
+        if name == WORLD:
+            return self.dist.group.WORLD
         return self._handles.get(name, self.outside)
 
     def group_rank(self, name: str) -> int:
