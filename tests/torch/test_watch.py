@@ -258,7 +258,12 @@ def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watchi
         assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
     else:
         watch.says(READY)
-    assert watch.end() == 130
+    codes = {130}
+    if moment == "at once":
+        # caught while a dataclass was being made (Python runs text for that), CPython ends itself by
+        # the signal in the end, which a shell calls 130 as well
+        codes.add(-signal.SIGINT)
+    assert watch.end() in codes
 
 
 def test_a_launch_that_is_lost_is_replaced(watching: Callable[..., Watching]) -> None:
