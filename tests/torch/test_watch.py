@@ -260,8 +260,8 @@ def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watchi
         watch.says(READY)
     codes = {130}
     if moment == "at once":
-        # caught while a dataclass was being made (Python runs text for that), CPython ends itself by
-        # the signal in the end, which a shell calls 130 as well
+        # caught while a dataclass was being made (Python runs text for that), CPython ends by the
+        # signal nevertheless, which a shell calls 130 as well
         codes.add(-signal.SIGINT)
     assert watch.end() in codes
 
