@@ -105,14 +105,16 @@ class Constant:
 class Expression:
     """An expression of the language, compiled to a code object over guarded operations.
 
-    `names` are the free variables it may read, `roots` those among them whose storage the value
-    may share (`x`, `x[0:2]`, `[x[i] for i in range(2)]`: `{"x"}`; `x + 1`: empty), and `calls` the
-    functions it uses. `before` lists the tensors it asks `before(x, r)` for.
+    `names` are the free variables it may read, `reads` those among them whose elements it may,
+    `roots` those whose storage the value may share (`x`, `x[0:2]`, `[x[i] for i in range(2)]`:
+    `{"x"}`; `x + 1`: empty), and `calls` the functions it uses. `before` lists the tensors it asks
+    `before(x, r)` for.
     """
 
     text: str
     code: CodeType = field(compare=False, repr=False)
     names: frozenset[str]
+    reads: frozenset[str]
     roots: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     before: frozenset[str] = frozenset()

@@ -55,6 +55,7 @@ def name(guarding: Guarding, node: ast.Name) -> Guarded:
     guarding.names.add(name)
     if name in _NUMBER_NAMES:
         return Guarded(node, is_number=True)
+    guarding.reads.add(name)
     return Guarded(node, roots=frozenset((name,)))
 
 

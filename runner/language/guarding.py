@@ -52,6 +52,7 @@ class Guarding:
         self.limits = limits
         self.refusals: list[Refusal] = []
         self.names: set[str] = set()
+        self.reads: set[str] = set()
         self.roots: frozenset[str] = NOTHING
         self.calls: set[str] = set()
         self.before: set[str] = set()

@@ -121,7 +121,26 @@ def _share(one: Any, two: Any) -> bool:  # noqa: ANN401
     return one is two
 
 
+def beside(flight: Flight, value: Any, held: Any) -> bool:  # noqa: ANN401 -- of any type
+    """Whether a value is made of parts of what is `held`, and of none that is in flight.
+
+    Of a copy it cannot be told what was read.
+    """
+    whole, parts = _memory(held), _memory(value)
+    views = bool(parts) and all(_overlap((part,), whole) for part in parts)
+    return views and not _overlap(flight.memory, parts)
+
+
 def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) -> None:
+    race(simulation, state, call, flight, "touches")
+    state.raced |= flight.names
+    for post in flight.work.posts:
+        post.tainted = post.tainted or RACED
+        post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
+
+
+def race(simulation: Simulation, state: RankState, call: Call, flight: Flight, does: str) -> None:
+    """Note that a call comes near a tensor that is in flight; `does` is the verb."""
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
     place = f" ({call.step.mark.short})" if call.step.mark else ""
@@ -130,7 +149,7 @@ def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) 
         Finding(
             name="buffer_race",
             prose=(
-                f"rank {state.rank} in `{call.label}`{place} touches {names} while "
+                f"rank {state.rank} in `{call.label}`{place} {does} {names} while "
                 f"`{busy.label}`{other} still uses it"
             ),
             index=call.step.index,
@@ -139,10 +158,6 @@ def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) 
             kind=f"race:{call.step.index}:{names}",
         )
     )
-    state.raced |= flight.names
-    for post in flight.work.posts:
-        post.tainted = post.tainted or RACED
-        post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
 
 
 def take(state: RankState, call: Call, work: Work) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from runner.reference import buffers, raising
+from runner.reference.looks import look
 from runner.reference.values import store
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def record(
 ) -> None:
     """Note that a rank took a step, and what its expectations look at."""
     observed = state.process.observe(call.step)
-    buffers.note_reads(simulation, state, call)
+    state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
+    raced = look(simulation, state, call, observed)
     state.add_event(
         call,
         start_s,
@@ -72,4 +74,5 @@ def record(
         written=call.written if written is None else written,
         slack=slack or {},
         observed=observed,
+        raced=raced,
     )

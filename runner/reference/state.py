@@ -9,8 +9,9 @@ from runner.reference.values import snapshot
 from runner.trace import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from runner.operations.entries import Undefined
     from runner.program import Call, Process
     from runner.reference.ledger import Ledger
     from runner.reference.matching import Work
@@ -76,10 +77,15 @@ class RankState:
         start_s: float,
         *,
         written: tuple[str, ...] = (),
+        raced: Mapping[str, Undefined] | None = None,
         **fields: Any,  # noqa: ANN401 -- the fields of an Event
     ) -> None:
-        """Note that the rank took a step, with a copy of what it may have stored."""
+        """Note that the rank took a step, with a copy of what it may have stored.
+
+        `raced` is undefined because something is expected of it while it is in flight.
+        """
         kept = {name: snapshot(self.process, name) for name in written}
+        kept.update(raced or {})
         if kept:
             self.ledger.keep(kept.values(), call.step.mark)
         self.events.append(

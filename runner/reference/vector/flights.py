@@ -51,6 +51,12 @@ class Flights:
             for flight in self._by_name.get(name, ())
         )
 
+    def check_look(self, name: str, active: Active) -> None:
+        """Raise Beyond where something may be expected of a name while work writes it."""
+        for flight in self._by_name.get(name, ()):
+            if flight.writes and flight.live[active.index].any():
+                leave(f"{name} is looked at while work writes it")
+
     def check(self, view: View, *, writes: bool) -> None:
         """Raise Beyond where a call on a part of a tensor races with work that uses it."""
         for flight in self._by_name.get(view.column.name, ()):

@@ -428,6 +428,8 @@ class Sweep:
         """Note that ranks took a step."""
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
+            for name in looked_at(instance.step.expect):
+                self._flights.check_look(name, scene.active)
             batch.after = self._held(instance.step.expect, names, scene.active)
             batch.observed = self._calls.observed(instance.step, scene)
             batch.before = batch.after if before is None else before

@@ -1,0 +1,116 @@
+"""An expectation is a look at a tensor: what it may look at, and when."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from judging import checked, codes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BESIDE = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: h
+    expect: {KEY: WANTED}
+  - wait: h
+    expect: {x: [2]}
+"""
+LATER = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: h
+  - expect: {KEY: WANTED}
+  - wait: h
+"""
+RECEIVED = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - ranks: 1
+    irecv: {tensor: y, src: 0}
+    as: h
+    expect: {KEY: WANTED}
+  - {ranks: 1, wait: h}
+"""
+PART = """\
+world_size: 2
+tensors: {m: "full([2, 2], rank + 1)"}
+steps:
+  - all_reduce: {tensor: "m[0]", async_op: true}
+    as: h
+  - expect: {KEY: WANTED}
+  - wait: h
+    expect: {"m[0]": [3, 3]}
+"""
+
+
+def case(text: str, key: str, wanted: str, *, diagnosis: str | None = None, size: int = 2) -> str:
+    text = text.replace("KEY", key).replace("WANTED", wanted)
+    text = text.replace("world_size: 2", f"world_size: {size}")
+    return text + (f"expect: {{diagnosis: {diagnosis}}}\n" if diagnosis else "")
+
+
+IN_FLIGHT = [
+    pytest.param(BESIDE, "x", "[1]", id="beside its start"),
+    pytest.param(BESIDE, "x", "[2]", id="what it will be"),
+    pytest.param(BESIDE, "x", "unchanged", id="unchanged"),
+    pytest.param(BESIDE, "y", '"x - 1"', id="the wanted value reads it"),
+    pytest.param(BESIDE, '"x + 1"', "[2]", id="an expression of it"),
+    pytest.param(BESIDE, '"x[0]"', "1", id="an element of it"),
+    pytest.param(BESIDE, "x", "{1: [1]}", id="on one rank"),
+    pytest.param(LATER, "x", "[1]", id="a step of its own"),
+    pytest.param(RECEIVED, "y", "[0]", id="a receive"),
+    pytest.param(PART, '"m[0]"', '"full(2, rank + 1)"', id="the part that is in flight"),
+    pytest.param(PART, "m", "unchanged", id="all of a tensor of which a part is in flight"),
+    pytest.param(PART, '"sum(m)"', '"4 * (rank + 1)"', id="a sum over a part in flight"),
+]
+
+
+@pytest.mark.parametrize(("text", "key", "wanted"), IN_FLIGHT)
+def test_an_expectation_of_a_tensor_in_flight_is_a_buffer_race(
+    text: str, key: str, wanted: str, tmp_path: Path
+) -> None:
+    verdict = checked(case(text, key, wanted), tmp_path)
+    assert verdict.status == "FAILED"
+    assert verdict.predicted is not None
+    assert {each.name for each in verdict.predicted.diagnoses} == {"buffer_race"}
+    assert "diagnosis_undeclared" in codes(verdict)
+    stated = checked(case(text, key, wanted, diagnosis="buffer_race"), tmp_path)
+    assert (stated.status, stated.findings) == ("PASSED", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "wanted"),
+    [
+        pytest.param(BESIDE, "y", "[0]", id="another tensor"),
+        pytest.param(BESIDE, "x", "{shape: [1], dtype: float32}", id="its shape and dtype"),
+        pytest.param(PART, '"m[1]"', '"full(2, rank + 1)"', id="another part of it"),
+        pytest.param(
+            "world_size: 2\ntensors: {x: [1], y: [0]}\nsteps:\n"
+            "  - {ranks: 0, isend: {tensor: x, dst: 1}, as: h, expect: {KEY: WANTED}}\n"
+            "  - {ranks: 1, recv: {tensor: y, src: 0}}\n  - {ranks: 0, wait: h}\n",
+            "x",
+            "[1]",
+            id="what is only sent",
+        ),
+    ],
+)
+def test_what_no_running_work_writes_may_be_expected(
+    text: str, key: str, wanted: str, tmp_path: Path
+) -> None:
+    verdict = checked(case(text, key, wanted), tmp_path)
+    assert (verdict.status, verdict.findings) == ("PASSED", ())
+
+
+def test_many_ranks_race_as_few_do(tmp_path: Path) -> None:
+    verdict = checked(case(BESIDE, "x", "[1]", size=20).replace("[2]", "[20]"), tmp_path)
+    assert verdict.status == "FAILED"
+    assert "diagnosis_undeclared" in codes(verdict)
