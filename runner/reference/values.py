@@ -45,7 +45,7 @@ def frozen_arguments(entry: Entry) -> dict[str, Any]:
 def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> None:  # noqa: ANN401
     """Put a result where a call's argument is; `names` are the held names it may belong to."""
     if isinstance(value, Undefined):
-        for name in names:
+        for name in names if _has_elements(target) else ():
             if _shares(process.scope.get(name), target):
                 process.undefined[name] = value
         return
@@ -59,6 +59,13 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
         else:
             target[:] = value
         _defined(process, names, target)
+
+
+def _has_elements(target: Any) -> bool:  # noqa: ANN401 -- an array, or a list
+    """Whether something can be undefined there: in a tensor without elements nothing can."""
+    if isinstance(target, list):
+        return any(_has_elements(item) for item in target)
+    return not isinstance(target, np.ndarray) or target.size > 0
 
 
 def _of_tensors(target: list[Any]) -> bool:

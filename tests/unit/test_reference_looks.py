@@ -114,3 +114,22 @@ def test_many_ranks_race_as_few_do(tmp_path: Path) -> None:
     verdict = checked(case(BESIDE, "x", "[1]", size=20).replace("[2]", "[20]"), tmp_path)
     assert verdict.status == "FAILED"
     assert "diagnosis_undeclared" in codes(verdict)
+
+
+EMPTY = """\
+world_size: 2
+tensors: {x: "zeros(0)", l: "[zeros(0), zeros(0)]"}
+steps:
+  - reduce: {tensor: x, dst: 0}
+  - all_reduce: {tensor: x}
+    expect: {x: []}
+  - reduce: {tensor: "l[1]", dst: 0}
+  - compute: {y: "l[1] + x"}
+expect: {x: {shape: [0]}, y: []}
+"""
+
+
+@pytest.mark.parametrize("size", [2, 20])
+def test_a_tensor_without_elements_is_never_undefined(size: int, tmp_path: Path) -> None:
+    verdict = checked(EMPTY.replace("world_size: 2", f"world_size: {size}"), tmp_path)
+    assert (verdict.status, verdict.findings) == ("PASSED", ())
