@@ -33,6 +33,7 @@ from runner.verdict.finding import (
     Witness,
 )
 from runner.verdict.guess import guess
+from runner.verdict.unreached import steps_of_nobody
 
 if TYPE_CHECKING:
     from runner.language.limits import Limits
@@ -111,6 +112,7 @@ def _judge_on(case: Case) -> Verdict:
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
+    case.notes += steps_of_nobody(case)
     notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]
     status = _status(predicted, observed, found)
     return Verdict(

@@ -336,3 +336,54 @@ def test_an_expectation_whose_keys_choose_no_rank_is_noted(tmp_path: Path) -> No
     assert "the expectation of `x`" in note
     assert note.endswith("names no rank that gets there")
     assert checked(text + "    expect: {x: {5: [9], 1: [2]}}\n", tmp_path).notes == ()
+
+
+ROUNDS = '  - for: {i: "range(2)"}\n    steps:\n'
+
+
+@pytest.mark.parametrize(
+    ("steps", "says"),
+    [
+        ("  - {ranks: 5, barrier: {}}\n", "`barrier` (judged.yaml:4) is taken by no rank"),
+        (
+            "  - {name: sum, ranks: rank > 5, compute: {x: x + 1}}\n",
+            "`sum` (judged.yaml:4) is taken by",
+        ),
+        (
+            "  - all_reduce: {tensor: x, group: g}\n  - new_group: {name: g}\n",
+            "`all_reduce` (judged.yaml:4) uses the group g, which no step before creates",
+        ),
+        (
+            "  - {ranks: 0, barrier: {group: g}}\n  - new_group: {name: g}\n",
+            "`barrier` (judged.yaml:4) uses the group g, which no step before creates",
+        ),
+        (
+            ROUNDS + "      - barrier: {}\n      - {ranks: i + 2, barrier: {}}\n",
+            "`barrier` (judged.yaml:7) is taken by no rank",
+        ),
+    ],
+)
+def test_a_step_of_nobody_is_noted(steps: str, says: str, tmp_path: Path) -> None:
+    verdict = checked(f"world_size: 2\ntensors: {{x: [1]}}\nsteps:\n{steps}", tmp_path)
+    assert verdict.status == "PASSED"
+    (note,) = (note for note in verdict.notes if "asserts its outcome alone" not in note)
+    assert says in note
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        '  - for: {i: "range(world_size - 2)"}\n    steps:\n      - all_reduce: {tensor: x}\n',
+        ROUNDS
+        + "      - {ranks: i > 0, all_reduce: {tensor: x, group: g}}\n"
+        + "      - new_group: {name: g}\n",
+        "  - {ranks: 'x[0] > 3', compute: {x: x + 1}}\n",
+        "  - {ranks: 1, all_reduce: {tensor: x, group: g}}\n",
+    ],
+)
+def test_a_step_that_some_rank_may_take_is_not_noted(steps: str, tmp_path: Path) -> None:
+    text = f"world_size: 2\ngroups: {{h: [0]}}\ntensors: {{x: [1]}}\nsteps:\n{steps}"
+    if "new_group" not in steps:
+        text = text.replace("h: [0]", "g: [1]")
+    notes = checked(text, tmp_path).notes
+    assert not [note for note in notes if "asserts its outcome alone" not in note]
