@@ -69,7 +69,7 @@ def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
         code="diagnosis_undeclared",
         prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state",
         because=clauses(diagnosis.prose),
-        mark=(step.mark if step else None) or case.final.mark or case.scenario.mark,
+        mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
         ranks=diagnosis.ranks,
         index=diagnosis.index,
         iteration=diagnosis.iteration,
@@ -143,7 +143,13 @@ def _ended_at(case: Case) -> Mark | None:
     ended = [rank for rank in case.prediction.ranks if rank.ending in {"died", "raised"}]
     indexes = [rank.events[-1].index for rank in ended if rank.events]
     step = case.order.steps.get(min(indexes, default=-1))
-    return step.mark if step else None
+    return step.mark if step else _refused_group(case)
+
+
+def _refused_group(case: Case) -> Mark | None:
+    """Return the place of the group that torch refuses before step 1, if there is one."""
+    refused = (each for each in case.predicted.plan.creations if each.refused is not None)
+    return next((creation.spec.mark for creation in refused), None)
 
 
 def _because(trace: Trace) -> str:
