@@ -23,11 +23,13 @@ Value: TypeAlias = Any
 class Failure:
     """What a call raised: a kind of :data:`runner.scenario.RAISE_KINDS`, the backend's words.
 
-    In a predicted trace `kinds` are all the kinds that a correct backend may raise here.
+    In a predicted trace `kinds` are all the kinds that a correct backend may raise here, and the
+    words are the analysis's own unless the error is the program's `own`: then any run says them.
     """
 
     kinds: tuple[str, ...]
     message: str = ""
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

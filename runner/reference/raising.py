@@ -7,7 +7,7 @@ a rank that is gone, it raises once nothing else moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runner.operations.entries import Undefined
@@ -54,7 +54,7 @@ def fail(state: RankState, call: Call, failure: Failure, start_s: float) -> None
     stated = expected(state, call.step.expect)
     agreed = tuple(kind for kind in failure.kinds if kind in stated)
     if agreed:
-        failure = Failure(kinds=agreed, message=failure.message)
+        failure = replace(failure, kinds=agreed)
     state.add_event(call, start_s, state="raised", end_s=state.clock_s, failure=failure)
     state.waiting = ()
     state.state = "ready" if agreed else "raised"

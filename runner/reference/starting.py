@@ -67,7 +67,8 @@ def _local(simulation: Simulation, state: RankState, call: Call, operation: Loca
         state.add_event(call, start_s, state="running")
         return
     except ProgramError as error:
-        raising.fail(state, call, Failure(kinds=("other",), message=str(error)), start_s)
+        failure = Failure(kinds=("other",), message=str(error), own=True)
+        raising.fail(state, call, failure, start_s)
         return
     buffers.note_reads(simulation, state, call)
     state.clock_s += operation.duration_s(call.entry)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.scenario import ElapsedBounds, PerRank, RaiseSpec
@@ -100,9 +101,18 @@ def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
     if not spec.kinds:
         sure = event.state == "raised" and "completes" not in opened
         return f"would raise {_any(kinds)}, expected nothing" if sure else None
-    if kinds & set(spec.kinds) or opened & {"error", "deadlock", "crash"}:
+    if opened & {"error", "deadlock", "crash"}:
         return None
+    if kinds & set(spec.kinds):
+        return _observed_problem(event, _known(spec, event)) if event.failure else None
     return f"would raise {_any(kinds)}, expected {_any(set(spec.kinds))}"
+
+
+def _known(spec: RaiseSpec, event: Event) -> RaiseSpec:
+    """Return what the analysis can tell of a spec: not the words, unless the program chose them."""
+    if event.failure is not None and event.failure.own:
+        return spec
+    return replace(spec, contains=None)
 
 
 def _observed_problem(event: Event, spec: RaiseSpec) -> str | None:
@@ -146,7 +156,9 @@ def _raised_at_end(case: Case) -> list[Finding]:
         if not isinstance(spec, RaiseSpec):
             continue
         case.compared += 1
-        mine = _end_problem(case.predicted.rank(rank), spec) if case.reference else None
+        mine = None
+        if case.reference:
+            mine = _end_problem(case.predicted.rank(rank), spec, predicted=True)
         if mine and (case.prediction.open or case.own_outcome):
             mine = None
         seen = _end_problem(case.observed.rank(rank), spec) if case.observed else None
@@ -169,13 +181,15 @@ def _raise_finding(witness: Witness, prose: str, mark: Mark | None) -> Finding:
     return Finding(witness=witness, code="raises_differs", prose=prose, mark=mark, name="raises")
 
 
-def _end_problem(found: RankTrace | None, spec: RaiseSpec) -> str | None:
+def _end_problem(
+    found: RankTrace | None, spec: RaiseSpec, *, predicted: bool = False
+) -> str | None:
     last = found.events[-1] if found and found.ending == "raised" and found.events else None
     if last is None:
         if not spec.kinds:
             return None
         return f"raised nothing unexpected, expected {_any(set(spec.kinds))}"
-    problem = _observed_problem(last, spec)
+    problem = _observed_problem(last, _known(spec, last) if predicted else spec)
     return f"{problem} (in `{last.label}`)" if problem else None
 
 
@@ -235,6 +249,4 @@ def _finding(event: Event, witness: Witness, code: str, prose: str, name: str) -
 
 
 def _at(finding: Finding, mark: object) -> Finding:
-    from dataclasses import replace  # noqa: PLC0415 -- only where something is wrong
-
     return replace(finding, mark=mark)  # type: ignore[arg-type]

@@ -281,3 +281,37 @@ def test_a_refused_group_is_told_at_its_own_line(group: str, tmp_path: Path) -> 
     (told,) = checked(f"{text}expect: {{outcome: error}}\n", tmp_path).findings
     assert told.mark is not None
     assert (told.code, told.mark.line) == ("diagnosis_undeclared", 4)
+
+
+FAULT = """\
+world_size: 2
+steps:
+  - ranks: 0
+    fault: {raise: the disk is full}
+"""
+
+
+def test_the_words_of_a_fault_are_known_without_a_run(tmp_path: Path) -> None:
+    stated = "    expect: {raises: {other: disk is WORD}}\n"
+    assert checked(FAULT + stated.replace("WORD", "full"), tmp_path).findings == ()
+    (finding,) = checked(FAULT + stated.replace("WORD", "empty"), tmp_path).findings
+    assert (finding.witness, finding.code) == ("expectation", "raises_differs")
+    assert "without the words 'disk is empty': the disk is full" in finding.prose
+
+
+def test_the_words_of_a_fault_are_known_at_the_end_too(tmp_path: Path) -> None:
+    stated = "expect: {outcome: error, raises: {0: {other: disk is WORD}}}\n"
+    assert checked(FAULT + stated.replace("WORD", "full"), tmp_path).findings == ()
+    (finding,) = checked(FAULT + stated.replace("WORD", "empty"), tmp_path).findings
+    assert finding.code == "raises_differs"
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_the_words_of_torch_only_a_run_can_know(at_end: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - send: {tensor: x, dst: rank}\n"
+    raises = "raises: {invalid_argument: Invalid destination rank}"
+    if at_end:
+        text += f"expect: {{outcome: error, diagnosis: invalid_argument, {raises}}}\n"
+    else:
+        text += f"    expect: {{{raises}}}\nexpect: {{diagnosis: invalid_argument}}\n"
+    assert checked(text, tmp_path).findings == ()
