@@ -115,7 +115,7 @@ class Evaluator:
         return tree
 
     def _note_undefined(self, form: Expression) -> None:
-        for name in sorted(form.names & self.undefined.keys()):
+        for name in sorted(form.reads & self.undefined.keys()):
             self.undefined_reads.append((name, self.undefined[name]))
 
     def _compute(self, form: Expression) -> Any:  # noqa: ANN401

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _NUMBER_CALLS = frozenset({"len", "numel", "int", "float", "bool", "group_rank", "group_size"})
 _GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
 _VIEWS = frozenset({"reshape", "permute_dims"})
+_MEASURES = frozenset({"shape", "numel", "len"})
 
 
 def call(guarding: Guarding, node: ast.Call) -> Guarded:
@@ -41,7 +42,10 @@ def call(guarding: Guarding, node: ast.Call) -> Guarded:
 
 
 def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
+    read = set(guarding.reads)
     arguments = guarding.visit_all(node.args)
+    if name in _MEASURES and all(_is_part(argument) for argument in node.args):
+        guarding.reads = read
     made = guarding.guarded_call(f"{name}()", *(argument.node for argument in arguments))
     made.keywords = [
         ast.keyword(arg=keyword.arg, value=guarding.visit(keyword.value).node, **HERE)
@@ -49,6 +53,16 @@ def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:
     ]
     roots = arguments[0].roots if name in _VIEWS and arguments else NOTHING
     return Guarded(made, name in _NUMBER_CALLS, roots)
+
+
+def _is_part(node: ast.expr) -> bool:
+    """Whether an argument is a name, or a part of what it holds that no other name chooses."""
+    while isinstance(node, ast.Subscript):
+        names = {each.id for each in ast.walk(node.slice) if isinstance(each, ast.Name)}
+        if not names <= {"rank", "world_size"}:
+            return False
+        node = node.value
+    return isinstance(node, ast.Name)
 
 
 def _refuse_function(guarding: Guarding, node: ast.Name) -> Guarded:

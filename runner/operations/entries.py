@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +43,13 @@ class Undefined:
     """A value that an operation leaves undefined; never equal to anything.
 
     `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one.
+    `measure` has its shapes and dtypes, which are defined: zeros in the place of its elements, or
+    lists of such; None where they are not known.
     """
 
     cause: str
     diagnosis: str | None = None
-    shape: tuple[int, ...] = ()
-    dtype: str = ""
+    measure: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

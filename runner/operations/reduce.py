@@ -54,11 +54,7 @@ steps:
         """The result on the destination; undefined elsewhere."""
         result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
         destination = self.root(entries[0])
-        left = Undefined(
-            cause="reduce off its destination",
-            shape=tuple(entries[0]["tensor"].shape),
-            dtype=str(entries[0]["tensor"].dtype),
-        )
+        left = Undefined(cause="reduce off its destination")
         return [
             {"tensor": result if entry.group_rank == destination else left} for entry in entries
         ]

@@ -33,9 +33,7 @@ def reduced(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] 
         if first.dtype.kind == "c":
             return Undefined(cause=f"{op} of complex numbers")
         if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in parts):
-            return Undefined(
-                cause=f"{op} over a NaN", shape=tuple(first.shape), dtype=str(first.dtype)
-            )
+            return Undefined(cause=f"{op} over a NaN")
         return np.asarray(fold(ORDERED[str(op)], parts)).astype(first.dtype)
     if op in BITWISE:
         if is_inexact(first):

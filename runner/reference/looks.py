@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.entries import Undefined
 from runner.reference import buffers
+from runner.reference.values import measured
 from runner.scenario import Expression, ListForm, Objects, PerRank, Record, Typed
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def look(
             names |= flight.names & _read(wanted)
             if names:
                 buffers.race(simulation, state, call, flight, "expects a value of")
-                raced |= dict.fromkeys(names, _running(flight))
+                scope = state.process.scope
+                raced |= {name: measured(_running(flight), scope[name]) for name in names}
         if isinstance(observed.get(key), Undefined):
             continue
         left = sorted(seen & state.process.undefined.keys())

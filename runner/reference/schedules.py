@@ -18,6 +18,7 @@ from runner.reference.faults import faults
 from runner.reference.findings import Finding
 from runner.reference.simulation import Simulation
 from runner.reference.telling import place
+from runner.reference.values import measured
 from runner.reference.waits import Futures
 
 if TYPE_CHECKING:
@@ -201,11 +202,23 @@ def _merged(mine: Event, theirs: Event | None) -> Event:
     raced = Undefined(cause="a race of messages", diagnosis="message_race")
     writes = theirs.writes if theirs else {}
     observed = theirs.observed if theirs else {}
-    changed = {name: raced for name, value in mine.writes.items() if not _kept(name, value, writes)}
+    changed = {
+        name: _alike(raced, value, writes.get(name))
+        for name, value in mine.writes.items()
+        if not _kept(name, value, writes)
+    }
     seen = {key: raced for key, value in mine.observed.items() if not _kept(key, value, observed)}
     if not changed and not seen:
         return mine
     return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
+
+
+def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:  # noqa: ANN401
+    """Keep the shape and dtype, where two schedules agree on these at least."""
+    arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
+    if arrays and (one.shape, one.dtype) == (other.shape, other.dtype):
+        return measured(raced, one)
+    return raced
 
 
 def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:  # noqa: ANN401

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +27,22 @@ def frozen(value: Any) -> Any:  # noqa: ANN401 -- an array, a list of arrays, pl
 
 def snapshot(process: Process, name: str) -> Any:  # noqa: ANN401
     """Return what a name holds now, for the trace."""
-    undefined = process.undefined.get(name)
-    return undefined if undefined is not None else frozen(process.scope.get(name))
+    undefined, held = process.undefined.get(name), process.scope.get(name)
+    return measured(undefined, held) if undefined is not None else frozen(held)
+
+
+def measured(undefined: Undefined, held: Any) -> Undefined:  # noqa: ANN401
+    """Return an undefined value with the shapes and dtypes of what is held."""
+    return replace(undefined, measure=_hollow(held))
+
+
+def _hollow(held: Any) -> Any:  # noqa: ANN401 -- as `frozen`
+    if isinstance(held, np.ndarray):
+        return np.broadcast_to(np.zeros((), held.dtype), held.shape)
+    if isinstance(held, list):
+        items = [_hollow(item) for item in held]
+        return None if any(item is None for item in items) else items
+    return None
 
 
 def tainted(process: Process, call: Call) -> Undefined | None:

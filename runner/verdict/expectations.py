@@ -135,11 +135,13 @@ class Values:
             self.chosen[id(expectation)] = expectation, before or wanted is not None
             if wanted is None:
                 return None
-            got = view.value(expectation.key)
+            got = view.value(expectation.key, measured=not wanted.has_value)
         except UndefinedRead as read:
             return self._undefined(view, read.value, read.name, expectation.key.text)
         if wanted.has_value and wanted.value is None and got is None:
             return []
+        if isinstance(got, Undefined) and got.measure is not None and not wanted.has_value:
+            got = got.measure
         for value in (wanted.value, got):
             if isinstance(value, Undefined):
                 return self._undefined(view, value, expectation.key.text, expectation.key.text)

@@ -188,6 +188,7 @@ class Memories:
             process.scope[name] = value
             if isinstance(value, Undefined):
                 process.undefined[name] = value
+                process.scope[name] = value.measure
             elif value is not None:
                 process.held.add(name)
         if event is not None:

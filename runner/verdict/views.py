@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.problems import ScenarioError
 from runner.scenario import PerRank, Typed, Unchanged
 from runner.verdict.comparison import Wanted
 from runner.verdict.memory import defined
@@ -34,14 +36,20 @@ class View:
         memory = self.before if before else self.after
         return self.memories.process(self.rank, memory, self.event, self.moment)
 
-    def value(self, key: Expression, *, before: bool = False) -> Value:
-        """Return what the key is here. Raises UndefinedRead where it looks at such a value."""
+    def value(self, key: Expression, *, before: bool = False, measured: bool = False) -> Value:
+        """Return what the key is here. Raises UndefinedRead where it looks at such a value.
+
+        With `measured` only its shape and dtype count, which are always defined.
+        """
         memory = self.before if before else self.after
         if key.text in memory:
             return memory[key.text]
         if not before and self.event is not None and key.text in self.event.observed:
             return self.event.observed[key.text]
         process = self.process(before=before)
+        if measured:
+            with suppress(ScenarioError):
+                return process.evaluate(key)
         return defined(process, lambda: process.evaluate(key))
 
     def wanted(self, expectation: ValueExpectation) -> Wanted | None:

@@ -133,3 +133,63 @@ expect: {x: {shape: [0]}, y: []}
 def test_a_tensor_without_elements_is_never_undefined(size: int, tmp_path: Path) -> None:
     verdict = checked(EMPTY.replace("world_size: 2", f"world_size: {size}"), tmp_path)
     assert (verdict.status, verdict.findings) == ("PASSED", ())
+
+
+LEFT = """\
+world_size: 2
+tensors: {x: "full([2, 3], rank)", l: "[zeros(2), ones(2)]"}
+steps:
+  - reduce: {tensor: x, dst: 0}
+    expect: {KEY: WANTED}
+  - reduce: {tensor: "l[0]", dst: 0}
+  - compute: {y: "zeros(shape(x)) + numel(x)"}
+    expect: {y: "full([2, 3], 6)"}
+expect: {KEY: WANTED}
+"""
+MEASURES = [
+    ("x", "{shape: [2, 3], dtype: float32}"),
+    ('"shape(x)"', "[2, 3]"),
+    ('"numel(x)"', "6"),
+    ('"len(x)"', "2"),
+    ('"shape(x[1])"', "[3]"),
+    ("l", "{shape: [2]}"),
+    ('"shape(l[0])"', "[2]"),
+    ('"x[0]"', "{shape: [3]}"),
+]
+
+
+@pytest.mark.parametrize(("key", "wanted"), MEASURES)
+@pytest.mark.parametrize("size", [2, 20])
+def test_the_shape_and_dtype_of_an_undefined_tensor_are_defined(
+    key: str, wanted: str, size: int, tmp_path: Path
+) -> None:
+    verdict = checked(case(LEFT, key, wanted, size=size), tmp_path)
+    assert (verdict.status, verdict.findings) == ("PASSED", ())
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [("x", "{shape: [3]}"), ("x", "{dtype: int64}"), ('"shape(x)"', "[2, 4]")],
+)
+def test_a_wrong_shape_of_an_undefined_tensor_fails(key: str, wanted: str, tmp_path: Path) -> None:
+    verdict = checked(case(LEFT, key, wanted), tmp_path)
+    assert not set(codes(verdict)) & {"undefined_read", "diagnosis_undeclared"}
+    assert verdict.status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        ("x", "unchanged"),
+        ("x", "{value: 0, shape: [2, 3]}"),
+        ('"x[0]"', "[0, 0, 0]"),
+        ('"sum(x)"', "0"),
+        ('"x[int(x[0, 0])]"', "{value: [0, 0, 0]}"),
+        ('"numel(x + 1) + sum(x)"', "0"),
+    ],
+)
+def test_the_elements_of_an_undefined_tensor_may_not_be_relied_on(
+    key: str, wanted: str, tmp_path: Path
+) -> None:
+    verdict = checked(case(LEFT, key, f"{{1: {wanted}}}"), tmp_path)
+    assert set(codes(verdict)) == {"undefined_read"}
