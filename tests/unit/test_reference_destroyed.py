@@ -88,6 +88,28 @@ steps:
   - all_reduce: {tensor: x}
 expect: {x: [3]}
 """,
+    "by_one_rank": """\
+world_size: 2
+groups: {g: [0, 1]}
+tensors: {x: [1]}
+steps:
+  - ranks: 0
+    destroy_process_group: {group: g}
+  - all_reduce: {tensor: x, group: g}
+expect: {diagnosis: invalid_argument, x: [2]}
+""",
+    "in_a_loop": """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - for: {i: "range(3)"}
+    steps:
+      - new_group: {name: g, group_ranks: [0, 1]}
+      - broadcast: {tensor: x, src: 0, group: g}
+      - all_reduce: {tensor: x, group: g}
+      - destroy_process_group: {group: g}
+expect: {x: [8]}
+""",
     "what_was_started": """\
 world_size: 2
 groups: {g: [0, 1]}
