@@ -6,6 +6,7 @@ which undefined values were looked at, and it knows neither steps nor other rank
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -116,7 +117,7 @@ class Evaluator:
 
     def _note_undefined(self, form: Expression) -> None:
         for name in sorted(form.reads & self.undefined.keys()):
-            self.undefined_reads.append((name, self.undefined[name]))
+            self.undefined_reads.append((name, replace(self.undefined[name], memory=())))
 
     def _compute(self, form: Expression) -> Any:  # noqa: ANN401
         try:

@@ -44,12 +44,14 @@ class Undefined:
 
     `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one.
     `measure` has its shapes and dtypes, which are defined: zeros in the place of its elements, or
-    lists of such; None where they are not known.
+    lists of such; None where they are not known. `memory` are the arrays that are undefined where
+    that is a part of what a name holds; empty for all of it.
     """
 
     cause: str
     diagnosis: str | None = None
     measure: Any = field(default=None, compare=False, repr=False)
+    memory: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

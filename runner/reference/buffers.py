@@ -16,6 +16,7 @@ from runner.operations.base import PointToPoint
 from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
 from runner.reference.state import Flight
+from runner.reference.values import arrays_of, overlap, undefined_in
 
 if TYPE_CHECKING:
     from runner.program import Call
@@ -74,16 +75,16 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
             continue
         if operation.reads(param, call.entry):
             for name in sorted(names & state.process.undefined.keys()):
-                value = state.process.undefined[name]
-                if value.diagnosis != "buffer_race":
+                value = undefined_in(state.process, call, name)
+                if value is not None and value.diagnosis != "buffer_race":
                     undefined_read(simulation, state, call, name, value)
         if state.flying:
-            memory = _memory(call.entry.arguments.get(param.name))
+            memory = arrays_of(call.entry.arguments.get(param.name))
             writes = operation.writes(param, call.entry)
             raced |= _collide(simulation, state, call, memory, writes=writes)
     if state.flying:
         for name in operation.introduces(call.step):
-            memory = _memory(state.process.scope.get(name))
+            memory = arrays_of(state.process.scope.get(name))
             raced |= _collide(simulation, state, call, memory, writes=True)
     return raced
 
@@ -93,42 +94,10 @@ def _collide(
 ) -> bool:
     raced = False
     for flight in state.flying:
-        if (writes or flight.writes) and _overlap(flight.memory, memory):
+        if (writes or flight.writes) and overlap(flight.memory, memory):
             raced = True
             _race(simulation, state, call, flight)
     return raced
-
-
-def _memory(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- an argument has any type
-    """Return the arrays, and lists of plain objects, that an argument is made of."""
-    if isinstance(value, np.ndarray):
-        return (value,)
-    if isinstance(value, dict):
-        return tuple(each for item in value.values() for each in _memory(item))
-    if isinstance(value, list | tuple):
-        parts = tuple(each for item in value for each in _memory(item))
-        return parts or (value,)
-    return ()
-
-
-def _overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
-    return any(_share(one, two) for one in mine for two in theirs)
-
-
-def _share(one: Any, two: Any) -> bool:  # noqa: ANN401
-    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        return one.size > 0 and two.size > 0 and np.shares_memory(one, two)
-    return one is two
-
-
-def beside(flight: Flight, value: Any, held: Any) -> bool:  # noqa: ANN401 -- of any type
-    """Whether a value is made of parts of what is `held`, and of none that is in flight.
-
-    Of a copy it cannot be told what was read.
-    """
-    whole, parts = _memory(held), _memory(value)
-    views = bool(parts) and all(_overlap((part,), whole) for part in parts)
-    return views and not _overlap(flight.memory, parts)
 
 
 def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) -> None:
@@ -176,13 +145,13 @@ def take(state: RankState, call: Call, work: Work) -> None:
 
 
 def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:  # noqa: ANN401
-    memory = _memory(given)
+    memory = arrays_of(given)
     held = {
-        name: _memory(state.process.scope.get(name))
+        name: arrays_of(state.process.scope.get(name))
         for names in call.roots.values()
         for name in names
     }
-    names = frozenset(name for name, arrays in held.items() if _overlap(arrays, memory))
+    names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
     whole = all(_size(held[name]) <= _size(memory) for name in names)
     state.flying.append(Flight(work=work, memory=memory, names=names, writes=writes, whole=whole))
     if writes and whole:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.entries import Undefined
 from runner.reference import buffers
-from runner.reference.values import measured
+from runner.reference.values import beside, measured
 from runner.scenario import Expression, ListForm, Objects, PerRank, Record, Typed
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def look(
                 raced |= {name: measured(_running(flight), scope[name]) for name in names}
         if isinstance(observed.get(key), Undefined):
             continue
-        left = sorted(seen & state.process.undefined.keys())
-        if left and key in observed:
-            observed[key] = state.process.undefined[left[0]]
+        if key in observed:
+            left = _left(state, seen, expectation.key)
+            observed[key] = observed[key] if left is None else left
     return raced
 
 
@@ -75,13 +75,26 @@ def _touched(
     if not names or flight.whole or not names <= key.roots or key.before:
         return names
     held = [state.process.scope[name] for name in names]
-    return frozenset() if _beside(state, flight, key, held) else names
+    return frozenset() if _beside(state, flight.memory, key, held) else names
 
 
-def _beside(state: RankState, flight: Flight, key: Expression, held: list[Any]) -> bool:
+def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined | None:
+    """Return what is undefined of what a key looks at."""
+    process = state.process
+    names = sorted(seen & process.undefined.keys())
+    for name in names:
+        left = process.undefined[name]
+        held = [process.scope[each] for each in names]
+        view = bool(left.memory) and seen <= key.roots and not key.before
+        if not (view and _beside(state, left.memory, key, held)):
+            return left
+    return None
+
+
+def _beside(state: RankState, memory: tuple[Any, ...], key: Expression, held: list[Any]) -> bool:
     value = state.process.evaluate(key)
     state.process.undefined_reads.clear()
-    return buffers.beside(flight, value, held)
+    return beside(memory, value, held)
 
 
 def _running(flight: Flight) -> Undefined:

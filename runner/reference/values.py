@@ -10,6 +10,8 @@ import numpy as np
 from runner.operations.entries import Undefined
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from runner.operations.entries import Entry
     from runner.program import Call, Process
 
@@ -33,7 +35,7 @@ def snapshot(process: Process, name: str) -> Any:  # noqa: ANN401
 
 def measured(undefined: Undefined, held: Any) -> Undefined:  # noqa: ANN401
     """Return an undefined value with the shapes and dtypes of what is held."""
-    return replace(undefined, measure=_hollow(held))
+    return replace(undefined, measure=_hollow(held), memory=())
 
 
 def _hollow(held: Any) -> Any:  # noqa: ANN401 -- as `frozen`
@@ -49,7 +51,19 @@ def tainted(process: Process, call: Call) -> Undefined | None:
     """Return an undefined value among what the call reads, or None."""
     if not process.undefined or call.operation is None:
         return None
-    return next((process.undefined[name] for name in call.read if name in process.undefined), None)
+    return next((left for name in call.read if (left := undefined_in(process, call, name))), None)
+
+
+def undefined_in(process: Process, call: Call, name: str) -> Undefined | None:
+    """Return what is undefined of a name in the arguments that a call makes of it, or None."""
+    left = process.undefined.get(name)
+    if left is None or not left.memory:
+        return left
+    given = [
+        call.entry.arguments.get(param) for param, names in call.roots.items() if name in names
+    ]
+    held = [process.scope.get(root) for names in call.roots.values() for root in names]
+    return None if all(beside(left.memory, value, held) for value in given) else left
 
 
 def frozen_arguments(entry: Entry) -> dict[str, Any]:
@@ -62,7 +76,7 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
     if isinstance(value, Undefined):
         for name in names if _has_elements(target) else ():
             if _shares(process.scope.get(name), target):
-                process.undefined[name] = value
+                process.undefined[name] = _left(process, name, target, value)
         return
     if isinstance(target, np.ndarray):
         np.copyto(target, np.asarray(value).reshape(target.shape), casting="unsafe")
@@ -74,6 +88,17 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
         else:
             target[:] = value
         _defined(process, names, target)
+
+
+def _left(process: Process, name: str, target: Any, value: Undefined) -> Undefined:  # noqa: ANN401
+    """Return what is undefined of a name once `target`, all or a part of it, is, too."""
+    held, before = process.scope.get(name), process.undefined.get(name)
+    part = isinstance(target, np.ndarray) and not (
+        isinstance(held, np.ndarray) and held.size == target.size
+    )
+    if not part or (before and not before.memory):
+        return replace(value, memory=())
+    return replace(value, memory=(*(before.memory if before else ()), target))
 
 
 def _has_elements(target: Any) -> bool:  # noqa: ANN401 -- an array, or a list
@@ -102,6 +127,52 @@ def _defined(process: Process, names: tuple[str, ...], target: Any) -> None:  # 
             and np.may_share_memory(held, target)
         ):
             process.undefined.pop(name, None)
+        elif (left := process.undefined.get(name)) is not None and left.memory:
+            memory = tuple(part for part in left.memory if not _same_place(part, target))
+            if memory:
+                process.undefined[name] = replace(left, memory=memory)
+            else:
+                process.undefined.pop(name)
+
+
+def _same_place(one: NDArray[Any], two: Any) -> bool:  # noqa: ANN401
+    if not isinstance(two, np.ndarray):
+        return False
+    places = [(each.ctypes.data, each.shape, each.strides, each.dtype) for each in (one, two)]
+    return places[0] == places[1]
+
+
+def beside(memory: tuple[Any, ...], value: Any, held: Any) -> bool:  # noqa: ANN401
+    """Whether a value is made of parts of what is `held`, and of none that is in `memory`.
+
+    Of a copy it cannot be told what was read.
+    """
+    whole, parts = arrays_of(held), arrays_of(value)
+    views = bool(parts) and all(overlap((part,), whole) for part in parts)
+    return views and not overlap(memory, parts)
+
+
+def arrays_of(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- an argument has any type
+    """Return the arrays, and lists of plain objects, that a value is made of."""
+    if isinstance(value, np.ndarray):
+        return (value,)
+    if isinstance(value, dict):
+        return tuple(each for item in value.values() for each in arrays_of(item))
+    if isinstance(value, list | tuple):
+        parts = tuple(each for item in value for each in arrays_of(item))
+        return parts or (value,)
+    return ()
+
+
+def overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
+    """Whether some array of the one shares an element with some of the other."""
+    return any(_share(one, two) for one in mine for two in theirs)
+
+
+def _share(one: Any, two: Any) -> bool:  # noqa: ANN401
+    if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
+        return one.size > 0 and two.size > 0 and np.shares_memory(one, two)
+    return one is two
 
 
 def _shares(held: Any, target: Any) -> bool:  # noqa: ANN401

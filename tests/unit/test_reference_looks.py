@@ -193,3 +193,72 @@ def test_the_elements_of_an_undefined_tensor_may_not_be_relied_on(
 ) -> None:
     verdict = checked(case(LEFT, key, f"{{1: {wanted}}}"), tmp_path)
     assert set(codes(verdict)) == {"undefined_read"}
+
+
+ROWS = """\
+world_size: 2
+tensors:
+  m: "full([2, 2], rank + 1)"
+  y: "zeros(2)"
+  g: "zeros(2 * world_size)"
+  l: "[zeros(2), ones(2)]"
+steps:
+  - reduce: {tensor: "m[0]", dst: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        (
+            '  - all_reduce: {tensor: "m[1]"}\n'
+            '    expect: {"m[1]": "full(2, world_size * (world_size + 1) / 2)"}\n'
+        ),
+        '  - broadcast: {tensor: "m[0]", src: 0}\n  - all_reduce: {tensor: m}\n',
+        (
+            '  - reduce: {tensor: "m[1]", dst: 0}\n  - broadcast: {tensor: "m[0]", src: 0}\n'
+            '  - all_reduce: {tensor: "m[0]"}\n'
+        ),
+        '  - reduce: {tensor: "l[0]", dst: 0}\n  - all_reduce: {tensor: "l[1]"}\n',
+        '  - all_gather_single: {output: g, input: "m[1]"}\n',
+    ],
+)
+@pytest.mark.parametrize("size", [2, 20])
+def test_only_the_part_that_an_operation_left_undefined_is(
+    steps: str, size: int, tmp_path: Path
+) -> None:
+    text = ROWS.replace("world_size: 2", f"world_size: {size}") + steps
+    verdict = checked(text, tmp_path)
+    assert (verdict.status, verdict.findings) == ("PASSED", ())
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        '  - all_reduce: {tensor: "m[0]"}\n',
+        "  - all_reduce: {tensor: m}\n",
+        '  - all_reduce: {tensor: "m[:, 0]"}\n',
+        '  - all_reduce: {tensor: "m[[0]]"}\n',
+        (
+            '  - reduce: {tensor: "m[1]", dst: 0}\n  - broadcast: {tensor: "m[0]", src: 0}\n'
+            '  - all_reduce: {tensor: "m[1]"}\n'
+        ),
+        '  - compute: {y: "m[0] + 1"}\n  - all_reduce: {tensor: "y[0:1]"}\n',
+        '  - reduce: {tensor: "l[0]", dst: 0}\n  - all_reduce: {tensor: "l[0]"}\n',
+        '  - reduce: {tensor: m, dst: 0}\n  - all_reduce: {tensor: "m[1]"}\n',
+        '  - broadcast: {tensor: "m[0, 0:1]", src: 0}\n  - all_reduce: {tensor: "m[0]"}\n',
+    ],
+)
+def test_the_part_that_an_operation_left_undefined_may_not_be_read(
+    steps: str, tmp_path: Path
+) -> None:
+    verdict = checked(ROWS + steps, tmp_path)
+    assert set(codes(verdict)) == {"diagnosis_undeclared"}
+    assert verdict.predicted is not None
+    assert {each.name for each in verdict.predicted.diagnoses} == {"undefined_read"}
+
+
+@pytest.mark.parametrize("key", ["m[0]", "m", "m[:, 1]", "sum(m)"])
+def test_an_expectation_of_the_undefined_part_is_wrong(key: str, tmp_path: Path) -> None:
+    text = f'{ROWS}  - barrier:\n    expect: {{"{key}": {{1: unchanged}}}}\n'
+    assert codes(checked(text, tmp_path)) == ["undefined_read"]
