@@ -6,35 +6,11 @@ import ast
 from typing import TYPE_CHECKING
 
 from runner.language.guarded import CHAIN, HERE, NOTHING, Guarded, constant_node
+from runner.symbols import BINARY, COMPARISONS
 
 if TYPE_CHECKING:
     from runner.language.guarding import Guarding
 
-_BINARY = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-}
-_COMPARISONS = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
 _UNARY = {ast.UAdd: "u+", ast.USub: "u-", ast.Invert: "~"}
 
 #: between plain numbers these can neither grow without bound nor mean anything else
@@ -48,7 +24,7 @@ def binary(guarding: Guarding, node: ast.BinOp) -> Guarded:
     if numbers and isinstance(node.op, _PLAIN):
         plain = ast.BinOp(left=left.node, op=node.op, right=right.node, **HERE)
         return Guarded(plain, is_number=True)
-    symbol = _BINARY[type(node.op)]
+    symbol = BINARY[type(node.op)]
     return Guarded(guarding.guarded_call(symbol, left.node, right.node), is_number=numbers)
 
 
@@ -101,7 +77,7 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
             ),
             is_number=True,
         )
-    symbols = [_COMPARISONS[type(op)] for op in node.ops]
+    symbols = [COMPARISONS[type(op)] for op in node.ops]
     nodes = [part.node for part in parts]
     if len(symbols) == 1:
         return Guarded(guarding.guarded_call(symbols[0], *nodes))

@@ -16,38 +16,13 @@ import numpy as np
 from runner.reference.vector import rules
 from runner.reference.vector.indexing import part
 from runner.reference.vector.values import Active, Lanes, Stack, Value, View, leave, varies
+from runner.symbols import BINARY, COMPARISONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from runner.plan import Plan
     from runner.reference.vector.memory import Memory
-
-_BINARY = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.MatMult: "@",
-    ast.LShift: "<<",
-    ast.RShift: ">>",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-}
-_COMPARED = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-    ast.NotIn: "not in",
-}
 
 #: functions that work element by element and round nowhere but at the end
 _ELEMENTWISE = {"abs", "sqrt", "minimum", "maximum", "where"}
@@ -162,7 +137,7 @@ class Compiler:
 
     def binary(self, node: ast.BinOp) -> Closure:
         """Arithmetic."""
-        symbol = _BINARY[type(node.op)]
+        symbol = BINARY[type(node.op)]
         functions, plain = self._functions, self._functions[symbol]
         left, right = self._visit(node.left), self._visit(node.right)
 
@@ -228,9 +203,9 @@ class Compiler:
 
     def compare(self, node: ast.Compare) -> Closure:
         """Comparisons, of two operands or in a chain."""
-        if any(type(op) not in _COMPARED for op in node.ops):
+        if any(type(op) not in COMPARISONS for op in node.ops):
             return _beyond("is")
-        symbols = [_COMPARED[type(op)] for op in node.ops]
+        symbols = [COMPARISONS[type(op)] for op in node.ops]
         parts = [self._visit(each) for each in (node.left, *node.comparators)]
 
         def apply(scene: Scene) -> Value:
