@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner.commands.bounds import bounding, executing, launch_options
+from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
 from runner.problems import LaunchError, ScenarioError
 
@@ -30,18 +31,23 @@ _ENVIRONMENT = frozenset({"left_open", "cannot_run"})
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
-@click.command("bless")
+@click.command("bless", cls=GroupedCommand)
 @click.argument("paths", nargs=-1, required=True, type=click.Path())
-@click.option("--review", is_flag=True, help="Show each file's change and ask before it is made.")
-@click.option(
-    "--dry-run", is_flag=True, help="Print the changes; run nothing, write nothing. For CI, too."
+@option(HOW, "--review", is_flag=True, help="Show each file's change and ask before it is made.")
+@option(
+    HOW,
+    "--dry-run",
+    is_flag=True,
+    help="Print the changes; run nothing, write nothing. For CI, too.",
 )
-@click.option(
+@option(
+    HOW,
     "--every-step",
     is_flag=True,
     help="Let each step state what it writes, also where the file already states something.",
 )
-@click.option(
+@option(
+    HOW,
     "--runs",
     type=click.IntRange(min=2),
     default=2,

@@ -1,4 +1,4 @@
-"""The bounds on scenarios, and how they are executed, as options of commands that write YAML."""
+"""The bounds on scenarios, and what they are executed on, as options of every command with them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from runner.commands.grouping import BOUNDS, HOW, option
 from runner.language.limits import Limits
 
 if TYPE_CHECKING:
@@ -20,31 +21,35 @@ F = TypeVar("F", bound="Callable[..., Any]")
 def bounding(command: F) -> F:
     """Add the options that bound what a file may ask for."""
     for bound in reversed(fields(Limits)):
-        command = click.option(
+        counts = str(bound.metadata["counts"])
+        command = option(
+            BOUNDS,
             str(bound.metadata["flag"]),
             type=click.IntRange(min=1),
             default=bound.default,
             show_default=True,
             metavar="N",
-            help=f"Bound: {bound.metadata['counts']}.",
+            help=f"{counts[:1].upper()}{counts[1:]}.",
         )(command)
     return command
 
 
 def executing(command: F) -> F:
     """Add the options that choose what scenarios are run on."""
-    for option in (
-        click.option(
-            "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
+    for add in (
+        option(
+            HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
         ),
-        click.option(
+        option(
+            HOW,
             "--plugin",
             "plugins",
             multiple=True,
             metavar="MODULE",
             help="Import this module in every worker first; it may register a backend. Repeatable.",
         ),
-        click.option(
+        option(
+            HOW,
             "--backend",
             default="auto",
             show_default=True,
@@ -52,7 +57,7 @@ def executing(command: F) -> F:
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),
     ):
-        command = option(command)
+        command = add(command)
     return command
 
 

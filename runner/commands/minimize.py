@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner.commands.bounds import bounding, executing, launch_options
+from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
 from runner.problems import LaunchError, ScenarioError
 
@@ -29,15 +30,17 @@ INVALID, INCONCLUSIVE, INTERRUPTED = 2, 3, 130
 OFTEN_S = 0.2
 
 
-@click.command("minimize")
+@click.command("minimize", cls=GroupedCommand)
 @click.argument("target", metavar="FILE[::CASE]")
-@click.option(
+@option(
+    HOW,
     "--run",
     "runs",
     is_flag=True,
     help="Run each attempt on a backend: for a fault that only a run shows.",
 )
-@click.option(
+@option(
+    HOW,
     "--max-attempts",
     type=click.IntRange(min=1),
     default=10_000,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from runner.commands.grouping import BOUNDS, REPORTS, WHICH, option
+from runner.commands.bounds import bounding
+from runner.commands.grouping import REPORTS, WHICH, option
 from runner.language.limits import Limits
 from runner.problems import LaunchError, ScenarioError
 from runner.report.formats import FORMATS
@@ -53,18 +54,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) ->
 
 def selecting(command: F) -> F:
     """Add the paths and the options that select cases and bound them."""
-    for bound in reversed(fields(Limits)):
-        flag = str(bound.metadata["flag"])
-        counts = str(bound.metadata["counts"])
-        command = option(
-            BOUNDS,
-            flag,
-            type=click.IntRange(min=1),
-            default=bound.default,
-            show_default=True,
-            metavar="N",
-            help=f"{counts[:1].upper()}{counts[1:]}.",
-        )(command)
+    command = bounding(command)
     for add in (
         option(
             WHICH,

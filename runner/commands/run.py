@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from runner.commands.arranging import arranging, remembered, remembering
+from runner.commands.bounds import executing
+from runner.commands.bounds import launch_options as executed_on
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import reported, reporting, selecting, selection_of
 
@@ -26,7 +29,7 @@ def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are un
             HOW,
             "--share-gpu",
             is_flag=True,
-            help="Let several NCCL ranks share one GPU (NCCL 2.30).",
+            help="Let several NCCL ranks share one GPU; its times then mean nothing.",
         ),
         option(
             HOW,
@@ -39,38 +42,16 @@ def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are un
         ),
         option(
             HOW,
-            "--isolate",
-            is_flag=True,
-            help="Give each scenario fresh processes of its own.",
-        ),
-        option(
-            HOW,
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),
-        option(
-            HOW,
-            "--plugin",
-            "plugins",
-            multiple=True,
-            metavar="MODULE",
-            help="Import this module in every worker first; it may register a backend. Repeatable.",
-        ),
-        option(
-            HOW,
-            "--backend",
-            default="auto",
-            show_default=True,
-            metavar="NAME",
-            help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
-        ),
         option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
         option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
     ):
         command = add(command)
-    return command
+    return executing(command)
 
 
 @click.command("run", cls=GroupedCommand)
@@ -127,13 +108,4 @@ def _launcher(options: dict[str, Any]) -> Any:  # noqa: ANN401 -- runner.executi
 
 def launch_options(options: dict[str, Any]) -> LaunchOptions:
     """Return what the command line chose for the execution."""
-    from runner.execution import LaunchOptions  # noqa: PLC0415 -- only where it runs
-
-    return LaunchOptions(
-        backend=options["backend"],
-        plugins=tuple(options["plugins"]),
-        isolate=options["isolate"],
-        confirm=options["confirm"],
-        share_gpu=options["share_gpu"],
-        max_ranks=options["max_ranks"],
-    )
+    return replace(executed_on(options), confirm=options["confirm"], share_gpu=options["share_gpu"])
