@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.reference.findings import Finding
-from runner.reference.matching import Joining
+from runner.reference.posts import Joining
 from runner.reference.results import ALL_OUTCOMES
 from runner.reference.telling import place, several
 from runner.reference.waits import gone
 
 if TYPE_CHECKING:
-    from runner.reference.matching import Creating, Meeting
+    from runner.reference.meetings import Meeting
+    from runner.reference.posts import Creating
     from runner.reference.simulation import Simulation
     from runner.reference.waits import Futures, Need
 

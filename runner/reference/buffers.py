@@ -20,7 +20,7 @@ from runner.reference.values import arrays_of, overlap, undefined_in
 
 if TYPE_CHECKING:
     from runner.program import Call
-    from runner.reference.matching import Work
+    from runner.reference.posts import Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
 

@@ -17,7 +17,7 @@ from runner.reference.unmatched import unmatched_messages
 from runner.reference.waits import Futures, needs_of
 
 if TYPE_CHECKING:
-    from runner.reference.matching import Work
+    from runner.reference.posts import Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
     from runner.reference.waits import Need

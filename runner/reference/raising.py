@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from runner.operations.entries import Undefined
 from runner.plan import WORLD
 from runner.reference.findings import Finding
-from runner.reference.matching import Joining, Posted
+from runner.reference.posts import Joining, Posted
 from runner.reference.waits import needs_of
 from runner.scenario import PerRank, RaiseSpec
 from runner.trace import Failure
@@ -21,7 +21,7 @@ from runner.trace import Failure
 if TYPE_CHECKING:
     from runner.operations.entries import Refusal
     from runner.program import Call
-    from runner.reference.matching import Post, Work
+    from runner.reference.posts import Post, Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
     from runner.scenario import Expectation

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runner.operations.entries import Disagreement
-    from runner.reference.matching import Joining, Meeting, Posted
+    from runner.reference.meetings import Meeting
+    from runner.reference.posts import Joining, Posted
     from runner.reference.simulation import Simulation
 
 #: reduce ops whose floating-point result depends on the order

@@ -6,12 +6,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from runner.reference.findings import Finding
-from runner.reference.matching import Creating, Joining
+from runner.reference.posts import Creating, Joining
 from runner.reference.telling import place, several
 from runner.reference.waits import Edge
 
 if TYPE_CHECKING:
-    from runner.reference.matching import Post
+    from runner.reference.posts import Post
     from runner.reference.waits import Futures, Need
 
 #: ranks of a ring that are named one by one

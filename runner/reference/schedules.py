@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from runner.evaluation import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
-    from runner.reference.matching import Posted
+    from runner.reference.posts import Posted
     from runner.reference.state import Reading
     from runner.reference.waits import Need
     from runner.trace import Event

@@ -19,14 +19,10 @@ from runner.language.limits import DEFAULT, Limits
 from runner.operations.base import Collective
 from runner.program import Process
 from runner.reference import buffers, completing, raising, starting
+from runner.reference.creations import Creations
 from runner.reference.ledger import Ledger
-from runner.reference.matching import (
-    Creations,
-    Joining,
-    Mailbox,
-    Meetings,
-    Posted,
-)
+from runner.reference.mailbox import Mailbox
+from runner.reference.meetings import Meetings
 from runner.reference.results import delivered, settle
 from runner.reference.state import RankState, Reading
 from runner.reference.values import snapshot
@@ -36,6 +32,7 @@ if TYPE_CHECKING:
     from runner.plan import Plan
     from runner.program import Call
     from runner.reference.findings import Finding
+    from runner.reference.posts import Joining, Posted
 
 
 class Simulation:

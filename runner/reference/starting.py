@@ -8,7 +8,7 @@ from runner.operations.base import Collective, GroupCreation, Local, PointToPoin
 from runner.operations.entries import Ending, ProgramError
 from runner.reference import buffers, completing, raising
 from runner.reference.findings import Finding
-from runner.reference.matching import Creating, Posted, Work
+from runner.reference.posts import Creating, Posted, Work
 from runner.reference.values import frozen, tainted
 from runner.trace import Event, Failure
 

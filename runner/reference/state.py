@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runner.operations.entries import Undefined
     from runner.program import Call, Process
     from runner.reference.ledger import Ledger
-    from runner.reference.matching import Work
+    from runner.reference.posts import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

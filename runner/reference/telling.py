@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.reference.matching import Post
+    from runner.reference.posts import Post
 
 #: ranks that are listed one by one
 LISTED = 8

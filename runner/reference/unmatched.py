@@ -10,7 +10,7 @@ from runner.reference.telling import place
 from runner.reference.waits import gone, messages_of
 
 if TYPE_CHECKING:
-    from runner.reference.matching import Posted
+    from runner.reference.posts import Posted
     from runner.reference.simulation import Simulation
     from runner.reference.waits import Futures
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint
 from runner.problems import ScenarioError
-from runner.reference.matching import Creating, Joining, Post, Posted, Series
+from runner.reference.posts import Creating, Joining, Post, Posted
 from runner.trace import Wait
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from runner.operations.entries import Message
     from runner.program import Call
+    from runner.reference.creations import Series
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
 

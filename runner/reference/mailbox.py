@@ -1,0 +1,124 @@
+"""Who meets whom in messages: by their two ends and their tag, in order.
+
+Pure bookkeeping: nothing here knows what is sent, or when a rank may go on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from runner.reference.posts import Posted
+
+if TYPE_CHECKING:
+    from runner.operations.entries import Message
+    from runner.plan import Group
+    from runner.program import Call
+
+Address = tuple[str, int, int]
+
+
+class Mailbox:
+    """Messages that were posted and have not met, in order of posting.
+
+    They lie by address: group, receiver and tag; within one, sends by their source.
+    """
+
+    def __init__(self) -> None:
+        self._sends: dict[Address, dict[int, deque[Posted]]] = {}
+        self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
+        self.abandoned: list[Posted] = []
+        self._count = 0
+        self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
+
+    @property
+    def sends(self) -> list[Posted]:
+        """The sends that no receive has met, in order."""
+        boxes = self._sends.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+
+    @property
+    def receives(self) -> list[Posted]:
+        """The receives that no send has met, in order."""
+        boxes = self._receives.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+
+    def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
+        """Add a message; :meth:`partner_of` then looks for its other side."""
+        self._count += 1
+        rank = call.entry.rank
+        ends = (group.key, rank, message.peer, message.tag, message.sends)
+        nth = self._counts[ends] = self._counts.get(ends, -1) + 1
+        posted = Posted(
+            rank=rank,
+            call=call,
+            time_s=time_s,
+            group=group,
+            message=message,
+            payload=message.payload,
+            order=self._count,
+            nth=nth,
+        )
+        self._queue(posted).append(posted)
+        return posted
+
+    def _queue(self, posted: Posted) -> deque[Posted]:
+        message = posted.message
+        if message.sends:
+            address = (posted.group.key, message.peer or 0, message.tag)
+            return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
+        address = (posted.group.key, posted.rank, message.tag)
+        return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
+
+    def partner_of(self, posted: Posted) -> Posted | None:
+        """Return the opposite side that must meet this one, or None.
+
+        A message that an earlier receive from anyone could take waits until nothing else moves:
+        which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
+        """
+        message = posted.message
+        if message.sends:
+            address = (posted.group.key, message.peer or 0, message.tag)
+            receives = self._receives.get(address, {})
+            named = _first(receives.get(posted.rank))
+            anyone = _first(receives.get(None))
+            if named is None or (anyone is not None and anyone.order < named.order):
+                return None
+            earlier = _first(self._sends[address].get(posted.rank))
+            return named if earlier is posted else None
+        if message.peer is None:
+            return None
+        address = (posted.group.key, posted.rank, message.tag)
+        anyone = _first(self._receives[address].get(None))
+        if anyone is not None and anyone.order < posted.order:
+            return None
+        if _first(self._receives[address].get(message.peer)) is not posted:
+            return None
+        return _first(self._sends.get(address, {}).get(message.peer))
+
+    def candidates(self, receive: Posted) -> list[Posted]:
+        """Return the sends that a receive from anyone may take now: the first of each source."""
+        address = (receive.group.key, receive.rank, receive.message.tag)
+        sources = self._sends.get(address, {})
+        return [queue[0] for _, queue in sorted(sources.items()) if queue]
+
+    def meet(self, send: Posted, receive: Posted) -> None:
+        """Take both out of the box."""
+        self._queue(send).remove(send)
+        self._queue(receive).remove(receive)
+        send.partner, receive.partner = receive, send
+
+    def withdraw(self, posted: Posted) -> None:
+        """Take out a message that its rank gave up."""
+        queue = self._queue(posted)
+        if posted in queue:
+            queue.remove(posted)
+            self.abandoned.append(posted)
+
+
+def _first(queue: deque[Posted] | None) -> Posted | None:
+    return queue[0] if queue else None
+
+
+def _age(posted: Posted) -> int:
+    return posted.order
