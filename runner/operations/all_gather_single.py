@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from runner.operations.params import ASYNC_OP, GROUP, tensor
 from runner.operations.refusals import absent, misfit
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
 
@@ -77,7 +78,7 @@ steps:
         flat = np.concatenate([np.ravel(entry["input"]) for entry in entries])
         return [{"output": flat.reshape(entry["output"].shape)} for entry in entries]
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        return call(arguments.pop("output"), arguments.pop("input"), **arguments)
+        return partial(call, arguments.pop("output"), arguments.pop("input"), **arguments)

@@ -17,7 +17,7 @@ know these shapes and no operation by name:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -25,7 +25,7 @@ import numpy as np
 from runner.operations.entries import Disagreement, Entry, Message, Refusal, dtype_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import ModuleType
 
     from runner.operations.params import Param
@@ -127,12 +127,18 @@ class Operation(ABC):
             for param in self.params
         }
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Call torch. `arguments` are torch's own: tensors, process groups, `dist.ReduceOp`.
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
+        """Return torch's call, to be made once or any number of times with the same arguments.
 
-        Arguments that were left out and have no default are left out here as well.
+        `arguments` are torch's own: tensors, process groups, `dist.ReduceOp`; those that were left
+        out and have no default are left out here as well. Raises what the call would raise where
+        that can be told before it is made.
         """
-        return getattr(dist, self.name)(**arguments)
+        return partial(getattr(dist, self.name), **arguments)
+
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+        """Call torch, with arguments as in :meth:`bound`."""
+        return self.bound(dist, arguments)()
 
 
 class Collective(Operation):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import PointToPoint
@@ -12,7 +13,7 @@ from runner.operations.refusals import invalid
 from runner.scenario import ListForm, PerRank, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from runner.program import Process
@@ -140,14 +141,14 @@ steps:
         """One message for each item, in order."""
         return tuple(_message(entry, item) for item in entry[OPS])
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Make torch's P2POps; the group handle stands in `group` of each item."""
         operations = []
         for item in arguments[OPS]:
             given = {name: value for name, value in item.items() if value is not None}
             police_peer(dist, given, "peer")
             operations.append(dist.P2POp(getattr(dist, given.pop("op")), **given))
-        return dist.batch_isend_irecv(operations)
+        return partial(dist.batch_isend_irecv, operations)
 
 
 def _items(process: Process, step: Step) -> list[Mapping[str, Form]]:

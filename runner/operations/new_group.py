@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.operations.base import GroupCreation
@@ -10,6 +11,7 @@ from runner.operations.refusals import invalid
 from runner.plan import Group
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
     from runner.operations.entries import Entry, Refusal
@@ -93,11 +95,11 @@ steps:
             backend=entry["backend"],
         )
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Create it; `sort_ranks` is left out where it is torch's default: older torch lacks it."""
         given = {**arguments}
         given.pop("name", None)
         ranks = given.pop("group_ranks", None)
         if given.get("sort_ranks", True):
             given.pop("sort_ranks", None)
-        return dist.new_group(ranks, **given)
+        return partial(dist.new_group, ranks, **given)

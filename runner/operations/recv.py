@@ -10,6 +10,7 @@ from runner.operations.messages import named, peer_of, police_peer, refuse_messa
 from runner.operations.params import GROUP, TAG, root, tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -49,7 +50,7 @@ steps:
         peer = peer_of(entry, "src")
         return (Message(sends=False, peer=peer, tag=entry["tag"], buffer=entry["tensor"]),)
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call torch, once the peer is known to exist."""
         police_peer(dist, arguments, "src")
-        return super().execute(dist, arguments)
+        return super().bound(dist, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from runner.operations.reduction import reduced
 from runner.operations.refusals import absent, misfit, senseless_op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import ModuleType
 
 
@@ -79,10 +80,10 @@ steps:
         result = reduced(entries[0]["op"], [entry["input"] for entry in entries])
         return [{"output": _part(result, entry)} for entry in entries]
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-        return call(arguments.pop("output"), arguments.pop("input"), **arguments)
+        return partial(call, arguments.pop("output"), arguments.pop("input"), **arguments)
 
 
 def _part(whole: Any, entry: Entry) -> Any:  # noqa: ANN401 -- an array, Undefined or None

@@ -10,6 +10,7 @@ from runner.operations.messages import peer_of, police_peer, refuse_message
 from runner.operations.params import GROUP, TAG, root, tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -49,7 +50,7 @@ steps:
         peer = peer_of(entry, "dst")
         return (Message(sends=True, peer=peer, tag=entry["tag"], payload=entry["tensor"]),)
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call torch, once the peer is known to exist."""
         police_peer(dist, arguments, "dst")
-        return super().execute(dist, arguments)
+        return super().bound(dist, arguments)

@@ -11,6 +11,7 @@ from runner.operations.params import GROUP, Param, root
 from runner.operations.refusals import invalid
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import ModuleType
 
 
@@ -56,7 +57,7 @@ steps:
         peer = peer_of(entry, "dst")
         return (Message(sends=True, peer=peer, tag=0, payload=entry["object_list"]),)
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call torch, once the peer is known to exist."""
         police_peer(dist, arguments, "dst")
-        return super().execute(dist, arguments)
+        return super().bound(dist, arguments)

@@ -58,6 +58,27 @@ def test_a_renamed_function_is_found_under_either_name(name: str, older: str) ->
         assert dist.calls == [(expected, ("o", "i"), {"async_op": True})]
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "torch_calls"),
+    [
+        ("all_reduce", {"tensor": "x", "op": "SUM"}, "all_reduce"),
+        ("send", {"tensor": "x", "dst": 1}, "send"),
+        ("all_gather_single", {"output": "o", "input": "i"}, "all_gather_single"),
+        ("batch_isend_irecv", {"p2p_op_list": [{"op": "isend", "peer": 1}]}, "batch_isend_irecv"),
+    ],
+)
+def test_a_call_that_is_bound_once_is_made_as_often_as_wanted(
+    name: str, arguments: dict[str, Any], torch_calls: str
+) -> None:
+    dist: Any = Recorder(torch_calls)
+    dist.isend, dist.P2POp = "isend", lambda *args, **kwargs: (args, kwargs)
+    call = BY_NAME[name].bound(dist, arguments)
+    assert dist.calls == []
+    assert call() == call() == f"work of {torch_calls}"
+    assert len(dist.calls) == 2
+    assert dist.calls[0] == dist.calls[1]
+
+
 def test_new_group_passes_on_what_older_torch_knows() -> None:
     dist: Any = Recorder("new_group")
     arguments = {"name": "g", "group_ranks": [1, 0], "sort_ranks": True, "timeout": "1 s"}
