@@ -31,6 +31,10 @@ COMMANDS = {
 
 INTERRUPTED = 130
 
+#: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
+#: OpenBLAS starts and lets spin when it is imported, would only take a core away
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
+
 EPILOG = """\
 Exit codes: 0 all passed, 1 a scenario failed or was flaky, 2 a file or the command line is invalid
 and nothing ran, 3 inconclusive because of the environment, 5 nothing was selected, 130 interrupted.
@@ -94,6 +98,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line; the entry point of `scenario`."""
+    os.environ.setdefault(*ONE_THREAD)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -11,10 +11,11 @@ from runner.language import discover, load
 from runner.places import narrowed, place_of
 from runner.problems import Problem, ScenarioError
 from runner.results import Loaded, Result, Selection
-from runner.selection import arranged, chosen
+from runner.selection import arranged, chooser
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from runner.places import Place
@@ -22,15 +23,21 @@ if TYPE_CHECKING:
 
 
 @uncollected()
-def load_all(selection: Selection) -> Loaded:
+def load_all(
+    selection: Selection, ahead: Callable[[Sequence[Scenario]], None] | None = None
+) -> Loaded:
     """Read every file; nothing is evaluated yet.
 
+    `ahead` is told of selected cases while others are still read, where that is surely known.
     Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
     or a line that is not there.
     """
+    meant = _meant(selection)
+    # a shard, and what failed before, are known once all is read
+    sure = ahead if selection.shard is None and not selection.only_failed else None
     invalid: list[Result] = []
     problems: list[Problem] = []
-    scenarios: list[Scenario] = []
+    kept: list[Scenario] = []
     for path, places in _files(selection, invalid).items():
         try:
             read = load(path, sets=selection.sets, limits=selection.limits)
@@ -43,18 +50,25 @@ def load_all(selection: Selection) -> Loaded:
             invalid.append(Result(file=str(path), case=str(path), verdict=verdict))
             continue
         whole = any(place.whole for place in places)
-        scenarios += cases if whole else narrowed(cases, places, problems)
+        found = meant(cases if whole else narrowed(cases, places, problems))
+        kept += found
+        if sure is not None:
+            sure(found)
     if problems:
         raise ScenarioError(problems)
-    try:
-        kept = chosen(scenarios, selection.keyword, selection.tags)
-    except ValueError as error:
-        text = f"-k {selection.keyword!r} cannot be read: {error}"
-        raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
     ordered, notes = arranged(kept, selection)
     return Loaded(
         scenarios=tuple(ordered), invalid=tuple(invalid), selected=len(kept), notes=tuple(notes)
     )
+
+
+def _meant(selection: Selection) -> Callable[[Sequence[Scenario]], list[Scenario]]:
+    """Return what keeps of some cases those that the words of a selection mean."""
+    try:
+        return chooser(selection.keyword, selection.tags)
+    except ValueError as error:
+        text = f"-k {selection.keyword!r} cannot be read: {error}"
+        raise ScenarioError([Problem(code="bad_keyword", message=text)]) from error
 
 
 def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tuple[Scenario, ...]:
@@ -71,6 +85,7 @@ def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place
     """Return every file that is named or below what is named, once, and the places that name it."""
     paths: dict[Path, Path] = {}
     places: dict[Path, list[Place]] = {}
+    once = len(selection.paths) == 1  # then nothing is found twice
     for named in selection.paths:
         place = place_of(named)
         try:
@@ -79,7 +94,7 @@ def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place
             invalid.append(_invalid(named, error.problems))
             continue
         for path in found:
-            key = paths.setdefault(path.resolve(), path)
+            key = path if once else paths.setdefault(path.resolve(), path)
             places.setdefault(key, []).append(place)
     return places
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from runner.attempts import analyse, case_result, execute, repeated, result_of
 from runner.collector import settled
-from runner.crew import shared
+from runner.crew import Crew
 from runner.loading import load_all
 from runner.results import (
     FAILED,
@@ -34,6 +34,7 @@ from runner.results import (
     Result,
     Selection,
 )
+from runner.verdict import Verdict
 
 __all__ = [
     "FAILED",
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
 
     from runner.scenario import Scenario
     from runner.trace import Trace
-    from runner.verdict import Verdict
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
 TRIES = 3
@@ -75,8 +75,10 @@ def check(selection: Selection, listener: Listener, *, traces: bool = False) -> 
 
     With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
     """
+    import runner.plan  # noqa: PLC0415 -- NumPy only once something is analysed
+    import runner.reference  # noqa: F401, PLC0415 -- here once, not in every worker
+
     began = time.perf_counter()
-    loaded = load_all(selection)
     results: list[Result] = []
     interrupted = False
 
@@ -85,18 +87,27 @@ def check(selection: Selection, listener: Listener, *, traces: bool = False) -> 
         verdict = analysis.verdict if traces else _slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 
-    try:
-        with settled(), shared(verdict_on, loaded.scenarios) as verdicts:
-            listener.begin(len(loaded.scenarios) + len(loaded.invalid))
-            for result in loaded.invalid:
-                _keep(results, result, listener)
-            for scenario in loaded.scenarios:
-                listener.running(scenario)
-                verdict, duration_s = next(verdicts)
-                _keep(results, case_result(scenario, verdict, duration_s), listener)
-    except KeyboardInterrupt:
-        interrupted = True
+    with Crew(verdict_on, _lost) as crew:
+        loaded = load_all(selection, crew.ahead)
+        try:
+            with settled():
+                verdicts = crew.results(loaded.scenarios)
+                listener.begin(len(loaded.scenarios) + len(loaded.invalid))
+                for result in loaded.invalid:
+                    _keep(results, result, listener)
+                for scenario in loaded.scenarios:
+                    listener.running(scenario)
+                    verdict, duration_s = next(verdicts)
+                    _keep(results, case_result(scenario, verdict, duration_s), listener)
+        except KeyboardInterrupt:
+            interrupted = True
     return _outcome(results, began, selection, loaded, interrupted=interrupted)
+
+
+def _lost(_: Scenario) -> tuple[Verdict, float]:
+    """Return the verdict on a case whose analysis ended with its process."""
+    reason = "the process of its analysis was killed: is the memory of this machine too small?"
+    return Verdict(status="INCONCLUSIVE", reason=reason), 0.0
 
 
 def run(

@@ -13,26 +13,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from runner.results import Key, Selection, Shard
     from runner.scenario import Scenario
 
 
-def chosen(
-    scenarios: Sequence[Scenario], keyword: str | None, tags: Sequence[str]
-) -> list[Scenario]:
-    """Return the scenarios that a `-k` expression and all of the tags select, in order.
+def chooser(
+    keyword: str | None, tags: Sequence[str]
+) -> Callable[[Iterable[Scenario]], list[Scenario]]:
+    """Return what keeps the scenarios that a `-k` expression and all of the tags select, in order.
 
     Raises ValueError where the expression cannot be read.
     """
     matches = keyword_matcher(keyword) if keyword else None
-    return [
-        scenario
-        for scenario in scenarios
-        if set(tags) <= set(scenario.tags)
-        and (matches is None or matches(f"{scenario.source.path} {scenario.case}".lower()))
-    ]
+
+    def chosen(scenarios: Iterable[Scenario]) -> list[Scenario]:
+        return [
+            scenario
+            for scenario in scenarios
+            if set(tags) <= set(scenario.tags)
+            and (matches is None or matches(f"{scenario.source.path} {scenario.case}".lower()))
+        ]
+
+    return chosen
 
 
 def arranged(

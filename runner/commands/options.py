@@ -203,7 +203,7 @@ def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
 
 def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
     """Return the report for people: on standard output, unless another one goes there."""
-    from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- rich costs 60 ms
+    from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- not for --help
 
     taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
     file = sys.stderr if taken else sys.stdout
@@ -231,7 +231,7 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
     if wanted:
         from runner.report.github import GithubReport  # noqa: PLC0415 -- only in GitHub Actions
 
-        found["--github"] = GithubReport(terminal.console.file, os.environ)
+        found["--github"] = GithubReport(terminal.file, os.environ)
     return found
 
 

@@ -45,7 +45,7 @@ def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoRetur
     from runner.language import discover  # noqa: PLC0415 -- after the command line is parsed
     from runner.loading import load_all  # noqa: PLC0415 -- the same
     from runner.places import place_of  # noqa: PLC0415 -- the same
-    from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- rich costs 60 ms
+    from runner.report.terminal import TerminalReport  # noqa: PLC0415 -- the same
     from runner.watching.loop import Watch  # noqa: PLC0415 -- only where it is asked for
     from runner.watching.screen import Screen  # noqa: PLC0415 -- the same
 

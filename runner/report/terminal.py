@@ -1,16 +1,14 @@
 """Results on a terminal, or as plain lines where there is none.
 
 On a terminal a progress bar moves and only what went wrong is printed; in a log every case has its
-line. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does.
+line. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log does without.
 """
 
 from __future__ import annotations
 
+import os
+from functools import cached_property
 from typing import TYPE_CHECKING
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from runner.report.prose import Line, Style, details, headline, milliseconds, more
 
@@ -18,8 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import TextIO
 
-    from rich.progress import TaskID
+    from rich.console import Console
 
+    from runner.report.progress import Bar
     from runner.results import Outcome, Result
     from runner.scenario import Scenario
     from runner.verdict.finding import Status
@@ -47,6 +46,9 @@ WORDS: dict[Status, str] = {
     "INVALID": "invalid",
 }
 
+#: variables by which `rich` may take for a terminal what is none
+_FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
+
 
 class TerminalReport:
     """Listens to the pipeline and prints. Also a context manager: it ends the progress bar."""
@@ -58,51 +60,62 @@ class TerminalReport:
 
         `quiet` leaves out what passed, as a terminal does.
         """
-        self.console = Console(file=file, highlight=False, soft_wrap=True, markup=False)
+        self.file = file
         self.verbose = verbose
         self.durations = durations
         self.quiet = quiet
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
+        self._bar: Bar | None = None
+        self._plain = not file.isatty() and not any(os.environ.get(name) for name in _FORCING)
+
+    @cached_property
+    def console(self) -> Console:
+        """What knows of colours and widths; a plain log does not ask."""
+        from rich.console import Console  # noqa: PLC0415 -- 30 ms
+
+        return Console(file=self.file, highlight=False, soft_wrap=True, markup=False)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person looks at it while it moves."""
+        return not self._plain and self.console.is_terminal
 
     def begin(self, total: int) -> None:
         """Show the bar, on a terminal."""
-        if not self.console.is_terminal or total == 0:
+        if total == 0 or not self.is_terminal:
             return
-        self._progress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-        )
-        self._progress.start()
-        self._task = self._progress.add_task("", total=total)
+        from runner.report.progress import Bar  # noqa: PLC0415 -- imports rich
+
+        self._bar = Bar(self.console, total)
 
     def running(self, scenario: Scenario) -> None:
         """Name the case beside the bar."""
-        if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=scenario.case)
+        if self._bar is not None:
+            self._bar.name(scenario.case)
 
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
-        quiet = (self.quiet or self._progress is not None) and not self.verbose
+        quiet = (self.quiet or self._bar is not None) and not self.verbose
         if not (quiet and result.verdict.status == "PASSED"):
             self.print([headline(result), *details(result)])
         if self.verbose:
             self.print(more(result.verdict))
-        if self._progress is not None and self._task is not None:
-            self._progress.advance(self._task)
+        if self._bar is not None:
+            self._bar.advance()
 
     def close(self) -> None:
         """End the progress bar, whatever happened."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
 
     def print(self, lines: Iterable[Line]) -> None:
         """Print lines in their styles."""
+        if self._plain:
+            self.file.writelines(f"{line.printable.expandtabs()}\n" for line in lines)
+            self.file.flush()
+            return
+        from rich.text import Text  # noqa: PLC0415 -- 30 ms
+
         for line in lines:
             self.console.print(Text(line.printable, style=STYLES[line.style]))
 

@@ -35,7 +35,7 @@ class Screen:
 
     def round(self, difference: Difference | None, files: int) -> None:
         """Part a round from the one before: when it is, and what changed; None for the first."""
-        self._quiet = files > MANY and self._report.console.is_terminal
+        self._quiet = files > MANY and self._report.is_terminal
         if difference is None:
             return
         now = datetime.now().astimezone().strftime("%H:%M:%S")
@@ -81,7 +81,7 @@ class Screen:
     @contextmanager
     def busy(self, case: str) -> Iterator[None]:
         """Show that a case takes its time, on a terminal."""
-        if not self._report.console.is_terminal:
+        if not self._report.is_terminal:
             yield
             return
         with self._report.console.status(Line(f"running {case}").printable):

@@ -331,3 +331,8 @@ def test_check_never_imports_torch() -> None:
     modules = imported("check", "good.yaml")
     assert "numpy" in modules
     assert "torch" not in modules
+
+
+def test_a_log_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert "rich" not in imported("check", "good.yaml")

@@ -2,37 +2,135 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import signal
+import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.crew import PORTION, WORTHWHILE, shared
+from runner.crew import MOST_AHEAD, WORTHWHILE, Crew
 
-MANY = range(3 * WORTHWHILE + PORTION // 2)
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) == 1, reason="one core does all by itself"
+)
+
+LOST = -1
+
+#: cases as the caller has them: objects, told apart by what they are and not by what they equal
+MANY = [[number] for number in range(5 * WORTHWHILE + 3)]
 
 
-def test_results_come_in_the_order_of_the_cases() -> None:
-    with shared(lambda number: number * number, MANY) as results:
-        assert list(results) == [number * number for number in MANY]
-    assert multiprocessing.active_children() == []
+def crew(do: Callable[[list[int]], int]) -> Crew[list[int], int]:
+    return Crew(do, lambda _: LOST)
+
+
+def square(case: list[int]) -> int:
+    return case[0] ** 2
+
+
+def where(_: list[int]) -> int:
+    return os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def nobody_left() -> Iterator[None]:
+    yield
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("portion", [1, WORTHWHILE, MOST_AHEAD + 1, len(MANY)])
+def test_results_come_in_the_order_of_the_cases(portion: int) -> None:
+    with crew(square) as several:
+        for first in range(0, len(MANY), portion):
+            several.ahead(MANY[first : first + portion])
+        assert list(several.results(MANY)) == [square(case) for case in MANY]
+
+
+def test_what_was_not_taken_ahead_is_done_at_the_end() -> None:
+    order = [*MANY[1::2], *MANY[::2]]
+    with crew(square) as several:
+        several.ahead(MANY[:WORTHWHILE])
+        assert list(several.results(order)) == [square(case) for case in order]
+
+
+def test_equal_cases_are_cases_of_their_own() -> None:
+    equal = [[7] for _ in MANY]
+    with crew(square) as several:
+        several.ahead(equal[:WORTHWHILE])
+        assert list(several.results(equal)) == [49] * len(equal)
+
+
+def test_more_cases_than_a_queue_holds_are_taken_in_strides(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runner.crew._QUEUE", 7)
+    with crew(square) as several:
+        assert list(several.results(MANY)) == [square(case) for case in MANY]
+
+
+def test_a_result_may_be_larger_than_a_pipe() -> None:
+    large = 300_000
+    enlarged: Crew[list[int], bytes] = Crew(lambda case: bytes(case) * large, lambda _: b"")
+    with enlarged as several:
+        assert [len(result) for result in several.results(MANY)] == [large] * len(MANY)
 
 
 def test_few_cases_stay_in_this_process() -> None:
-    with shared(lambda _: os.getpid(), range(WORTHWHILE - 1)) as results:
-        assert set(results) == {os.getpid()}
+    few = MANY[: WORTHWHILE - 1]
+    with crew(where) as several:
+        several.ahead(few)
+        assert set(several.results(few)) == {os.getpid()}
+
+
+def test_many_cases_leave_this_process_alone() -> None:
+    with crew(where) as several:
+        several.ahead(MANY[:WORTHWHILE])
+        assert os.getpid() not in set(several.results(MANY))
+
+
+def test_a_process_with_threads_is_not_forked() -> None:
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        with crew(where) as several:
+            several.ahead(MANY)
+            assert set(several.results(MANY)) == {os.getpid()}
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_an_exception_in_a_worker_is_the_caller_s() -> None:
-    def divide(number: int) -> float:
-        return 1 / (number - 100)
-
-    with pytest.raises(ZeroDivisionError), shared(divide, MANY) as results:
-        list(results)
-    assert multiprocessing.active_children() == []
+    with pytest.raises(ZeroDivisionError), crew(lambda case: 1 // (case[0] - 30)) as several:
+        list(several.results(MANY))
 
 
-def test_leaving_early_ends_the_workers() -> None:
-    with shared(lambda number: number, MANY) as results:
+def test_a_case_whose_worker_is_killed_is_lost_and_no_other_one() -> None:
+    def die(case: list[int]) -> int:
+        if case[0] == 30:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return square(case)
+
+    with crew(die) as several:
+        found = list(several.results(MANY))
+    assert found == [LOST if case[0] == 30 else square(case) for case in MANY]
+
+
+def test_leaving_early_ends_the_workers(tmp_path: Path) -> None:
+    def endless(case: list[int]) -> int:
+        (tmp_path / str(os.getpid())).touch()
+        while case[0]:
+            signal.pause()
+        return 0
+
+    with crew(endless) as several:
+        results = several.results(MANY)
         assert next(results) == 0
-    assert multiprocessing.active_children() == []
+    assert list(tmp_path.iterdir())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -11,6 +13,7 @@ import pytest
 from runner.pipeline import Outcome, Result, Selection, analyse, check, load_all, run
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
 from runner.reference import simulate
+from runner.results import Shard
 from runner.selection import keyword_matcher
 from runner.verdict import Verdict, judge
 
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from runner.language.limits import Limits
     from runner.plan import Plan
+    from runner.results import Analysis
     from runner.scenario import Scenario
     from runner.trace import Trace
 
@@ -200,6 +205,38 @@ def test_check_starts_nothing_and_judges_everything(tmp_path: Path) -> None:
         "PASSED",
     ]
     assert outcome.exit_code == 2
+
+
+def test_an_analysis_whose_process_is_killed_costs_one_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = os.getpid()
+
+    def killed(scenario: Scenario, limits: Limits) -> Analysis:
+        if scenario.case == "case30" and os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return analyse(scenario, limits)
+
+    monkeypatch.setattr("runner.pipeline.analyse", killed)
+    selection = written(tmp_path, **{f"case{number}": GOOD for number in range(40)})
+    outcome = check(selection, Listening())
+    lost = {"case30"} if len(os.sched_getaffinity(0)) > 1 else set()
+    assert {case for case, status in statuses(outcome).items() if status != "PASSED"} == lost
+    assert all("was killed" in (r.verdict.reason or "") for r in outcome.results if r.case in lost)
+
+
+def test_a_check_of_many_files_is_that_of_each(tmp_path: Path) -> None:
+    texts = {f"case{at:02}": (GOOD, WRONG, INVALID)[at % 3] for at in range(50)}
+    whole = check(written(tmp_path, **texts), Listening())
+    each = [check(Selection(paths=(str(p),)), Listening()) for p in sorted(tmp_path.iterdir())]
+    assert sorted(map(_told, whole.results)) == sorted(_told(one.results[0]) for one in each)
+    part = check(Selection(paths=(str(tmp_path),), shard=Shard(number=2, of=2)), Listening())
+    assert len(part.results) == 17 + 16
+
+
+def _told(result: Result) -> tuple[str, str, tuple[str, ...]]:
+    problems = (each.code for each in result.verdict.problems)
+    return result.case, result.verdict.status, tuple(problems)
 
 
 def test_tags_and_words_select_cases(tmp_path: Path) -> None:
