@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.argument_types import READ, seconds, whole, wholes
 from runner.nesting import DEFAULT_DTYPE, DEPTHS, data_at, has_depth, wrong_value
 from runner.problems import Problem, ScenarioError
 from runner.scenario import (
@@ -22,6 +23,7 @@ from runner.scenario import (
     Selector,
     Typed,
 )
+from runner.wrong_values import no_selector, not_countable, not_given, wrong_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +45,10 @@ CANNOT_COMPUTE = (
     TypeError,
     ValueError,
 )
+
+
+#: kinds of a required argument that mean nothing where a rank has none
+NEEDED = frozenset({"word", "name"})
 
 
 class Arrays(Protocol):
@@ -139,12 +145,15 @@ class Evaluator:
             return value
         if isinstance(value, int):
             return value == self.rank
-        if isinstance(value, list | tuple | range | set | frozenset):
-            return self.rank in value
-        if self.arrays.is_array(value) and not tuple(value.shape):
-            return bool(value) if self.arrays.dtype(value) == "bool" else int(value) == self.rank
-        message = f"the selector {selector.text!r} is neither a boolean, a rank nor a list of ranks"
-        raise ScenarioError([Problem(code="bad_selector", message=message, mark=selector.mark)])
+        try:
+            if isinstance(value, list | tuple | range):
+                return self.rank in value
+            if self.arrays.is_array(value) and not tuple(value.shape):
+                is_flag = self.arrays.dtype(value) == "bool"
+                return bool(value) if is_flag else whole(value) == self.rank
+        except CANNOT_COMPUTE:
+            pass
+        raise ScenarioError([no_selector(selector, value)])
 
     def tensor_value(self, form: Form | None, *, dtype: str | None) -> Any:  # noqa: ANN401
         """Return a tensor, or a list of tensors, from any form of value; None if it has none here.
@@ -211,14 +220,34 @@ class Evaluator:
             return value
         value = self.evaluate(form)
         if value is None:
+            if param.required and param.kind in NEEDED:
+                raise ScenarioError([not_given(param, form.mark, self.rank)])
             return param.default
-        if param.kind in {"rank", "group_rank", "tag"}:
-            return self._guarded(lambda: int(value), form.mark)
-        if param.kind in {"sizes", "ranks"}:
-            return self._guarded(lambda: [int(item) for item in value], form.mark)
-        if param.kind == "seconds":
-            return self._guarded(lambda: _seconds(value), form.mark)
-        return value
+        read = READ.get(param.kind)
+        if read is None:
+            return value
+        try:
+            return read(value)
+        except CANNOT_COMPUTE as error:
+            raise ScenarioError([wrong_argument(param, form.mark, self.rank, error)]) from error
+
+    def seconds(self, form: Form) -> float | None:
+        """Return a duration; None where it has none here. Raises ScenarioError."""
+        value = self.evaluate(form)
+        return None if value is None else self._guarded(lambda: seconds(value), form.mark)
+
+    def counted(self, form: Form | None, variable: str, mark: Mark | None) -> list[int]:
+        """Return the integers that a `for` runs over; `mark` is the loop's own place.
+
+        Raises ScenarioError.
+        """
+        values = self.evaluate(form)
+        try:
+            return wholes(values)
+        except CANNOT_COMPUTE as error:
+            at = form.mark if form is not None and form.mark is not None else mark
+            problem = not_countable(variable, values, at, self.rank, error)
+            raise ScenarioError([problem]) from error
 
     def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
         if kind == "tensor":
@@ -231,15 +260,6 @@ class Evaluator:
             make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
             return self._guarded(make, chosen.mark)
         return self.evaluate(chosen)
-
-
-def _seconds(value: Any) -> float:  # noqa: ANN401 -- a number, or an array of one element
-    """Return a duration; ValueError where no time can last so long."""
-    found = float(value)
-    if not 0 <= found < float("inf"):
-        message = f"a duration is zero or more seconds, not {found:g}"
-        raise ValueError(message)
-    return found
 
 
 def roots_of(form: Form | None) -> frozenset[str]:

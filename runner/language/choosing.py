@@ -90,6 +90,9 @@ def integers(node: Node, context: Context, *, what: str = "this") -> Form:
     node, context = context.resolve(node)
     match node:
         case Sequence():
+            for item in node.items:
+                if isinstance(item, Scalar) and isinstance(item.value, bool | float):
+                    wrong_type(item, context, f"an item of {what}", "an integer or an expression")
             return listing(
                 node, context, lambda item, there: integer(item, there, what=f"an item of {what}")
             )

@@ -30,8 +30,9 @@ def fixed(
         return name
     constants = context.names.constants if context.inlined is None else {}
     if name in constants:
-        if constants[name] in known:
-            return str(constants[name])
+        held = constants[name]
+        if isinstance(held, str) and held in known:
+            return held
         context.faults.add(
             code,
             f"the value {constants[name]!r} of `{name}` is no {what}",
