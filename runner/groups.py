@@ -10,12 +10,15 @@ import itertools
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from runner.argument_types import whole, wholes
+from runner.evaluation import CANNOT_COMPUTE
 from runner.plan import WORLD, Creation, Group, Plan
 from runner.problems import Problem, ScenarioError
 from runner.program import Process
+from runner.scenario import Expression, ListForm, PerRank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from runner.evaluation import Arrays
     from runner.scenario import Form, GroupSpec, Scenario
@@ -33,7 +36,7 @@ def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     creations: list[Creation] = []
     for spec in scenario.groups:
         known = Plan(scenario=scenario, world=world, names=dict(names))
-        creation = _creation(spec, scenario, _Ranks(known, arrays))
+        creation = _creation(spec, scenario, _Stated(known, spec, arrays))
         creations.append(creation)
         for group in creation.groups:
             names[group.name] = (*names.get(group.name, ()), group)
@@ -41,41 +44,94 @@ def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     return Plan(scenario=scenario, world=world, creations=tuple(creations), names=names)
 
 
-class _Ranks:
-    """Evaluates the forms of a group's specification, the same on every rank."""
+class _Stated:
+    """Evaluates the forms of a group's specification, which must be the same on every rank."""
 
-    def __init__(self, plan: Plan, arrays: Arrays) -> None:
+    def __init__(self, plan: Plan, spec: GroupSpec, arrays: Arrays) -> None:
         self._plan = plan
+        self._spec = spec
         self._arrays = arrays
 
-    def value(self, form: Form) -> Any:  # noqa: ANN401 -- a list of ranks, of lists, an integer
-        return Process(self._plan, 0, self._arrays, initialise=False).evaluate(form)
-
-    def members(self, form: Form, spec: GroupSpec) -> list[int]:
-        """Return the ranks that a form selects: a list, or a condition that holds on them."""
-        values = [
-            Process(self._plan, rank, self._arrays, initialise=False).evaluate(form)
-            for rank in (range(self._plan.world_size) if _depends_on_rank(form) else (0,))
-        ]
+    def members(self, form: Form) -> list[int]:
+        """Return the ranks that a form selects: a list, one, or a condition that holds on them."""
+        values = self._everywhere(form)
         if all(isinstance(value, bool) for value in values):
             return [rank for rank, value in enumerate(values) if value]
-        if any(_listed(value) != _listed(values[0]) for value in values):
+        value = self._agreed(values, form)
+        return self._ranks([value] if value.__class__ is int else value, form)
+
+    def partition(self, form: Form) -> list[list[int]]:
+        """Return lists of ranks."""
+        parts = self._agreed(self._everywhere(form), form)
+        if not isinstance(parts, list):
+            raise self._wrong(parts, form, "a list of lists of ranks")
+        return [self._ranks(part, form) for part in parts]
+
+    def size(self, form: Form) -> int:
+        """Return an integer."""
+        value = self._agreed(self._everywhere(form), form)
+        try:
+            return whole(value)
+        except CANNOT_COMPUTE:
+            raise self._wrong(value, form, "an integer") from None
+
+    def shape(self, form: Form) -> tuple[int, ...]:
+        """Return a list of integers."""
+        return tuple(self._ranks(self._agreed(self._everywhere(form), form), form))
+
+    def _everywhere(self, form: Form) -> list[Any]:
+        parted = {name for name, groups in self._plan.names.items() if len(groups) > 1}
+        asked = range(self._plan.world_size) if _depends_on_rank(form, parted) else (0,)
+        return [_listed(self._process(rank).evaluate(form)) for rank in asked]
+
+    def _process(self, rank: int) -> Process:
+        """Return a rank to which a group's name means its ranks, whether it is one or not."""
+        process = Process(self._plan, rank, self._arrays, initialise=False)
+        single = {name: groups[0] for name, groups in self._plan.names.items() if len(groups) == 1}
+        process.scope |= {name: group.listed for name, group in single.items()}
+        process.groups |= single
+        return process
+
+    def _agreed(self, values: list[Any], form: Form) -> Any:  # noqa: ANN401 -- whatever it yields
+        if any(value != values[0] for value in values):
             raise ScenarioError(
                 [
                     Problem(
                         code="group_differs",
-                        message=f"the ranks of group {spec.name!r} differ from rank to rank",
-                        mark=form.mark or spec.mark,
+                        message=f"the group `{self._spec.name}` differs from rank to rank",
+                        mark=form.mark or self._spec.mark,
                         hint="a group for each rank's own part is {partition: [[0, 1], [2, 3]]}; "
                         "ranks that disagree are shown with new_group steps",
                     )
                 ]
             )
-        return _ranks(values[0], form, spec)
+        return values[0]
+
+    def _ranks(self, value: Any, form: Form) -> list[int]:  # noqa: ANN401 -- as above
+        try:
+            return wholes(value)
+        except CANNOT_COMPUTE:
+            raise self._wrong(value, form, "a list of integers") from None
+
+    def _wrong(self, value: Any, form: Form, wanted: str) -> ScenarioError:  # noqa: ANN401
+        message = f"the group `{self._spec.name}` states {_shown(value)}, not {wanted}"
+        hint = "write ranks as integers: [0, 2], or an expression such as `range(4)`"
+        mark = form.mark or self._spec.mark
+        return ScenarioError([Problem(code="bad_group", message=message, mark=mark, hint=hint)])
 
 
-def _depends_on_rank(form: Form) -> bool:
-    return "rank" in getattr(form, "names", ())
+def _depends_on_rank(form: Form, parted: Collection[str]) -> bool:
+    """Whether ranks may disagree; a name in `parted` means another group on another rank."""
+    match form:
+        case Expression():
+            asked = {"group_rank", *(("group_size", "group_ranks") if parted else ())}
+            return not (form.names.isdisjoint(("rank", *parted)) and form.calls.isdisjoint(asked))
+        case ListForm():
+            return any(_depends_on_rank(item, parted) for item in form.items)
+        case PerRank():
+            return True
+        case _:
+            return False
 
 
 def _listed(value: Any) -> Any:  # noqa: ANN401 -- whatever an expression yields
@@ -84,34 +140,20 @@ def _listed(value: Any) -> Any:  # noqa: ANN401 -- whatever an expression yields
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _ranks(value: Any, form: Form, spec: GroupSpec) -> list[int]:  # noqa: ANN401
-    if isinstance(value, int) and not isinstance(value, bool):
-        return [value]
-    try:
-        return [int(rank) for rank in value]
-    except (TypeError, ValueError):
-        raise ScenarioError(
-            [
-                Problem(
-                    code="bad_group",
-                    message=f"the ranks of group {spec.name!r} are no list of integers: {value!r}",
-                    mark=form.mark or spec.mark,
-                )
-            ]
-        ) from None
+def _shown(value: Any) -> str:  # noqa: ANN401 -- as above
+    return "nothing" if value is None else f"{value!r}"
 
 
-def _creation(spec: GroupSpec, scenario: Scenario, ranks: _Ranks) -> Creation:
+def _creation(spec: GroupSpec, scenario: Scenario, stated: _Stated) -> Creation:
     if spec.ranks is not None:
-        return _single(spec, scenario, ranks.members(spec.ranks, spec))
+        return _single(spec, scenario, stated.members(spec.ranks))
     if spec.partition is not None:
-        parts = [_ranks(part, spec.partition, spec) for part in ranks.value(spec.partition)]
+        parts = stated.partition(spec.partition)
         return _parts("new_subgroups_by_enumeration", spec, scenario, parts)
     if spec.size is not None:
-        return _subgroups(spec, scenario, int(ranks.value(spec.size)))
+        return _subgroups(spec, scenario, stated.size(spec.size))
     assert spec.shape is not None  # noqa: S101 -- the language makes exactly one form
-    shape = tuple(int(extent) for extent in ranks.value(spec.shape))
-    return _mesh(spec, scenario, shape)
+    return _mesh(spec, scenario, stated.shape(spec.shape))
 
 
 def _group(
