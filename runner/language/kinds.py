@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.language import choosing, durations, words
@@ -78,13 +79,14 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
 
 
 def handles(node: Node, context: Context, param: Param) -> Form:
-    """Return the name of a work handle, or a list of names."""
+    """Return the name of a work handle, or a list of names; by rank, nobody else waits."""
     node, context = context.resolve(node)
     if isinstance(node, Mapping):
-        return choosing.per_rank(node, context, lambda item, there: handles(item, there, param))
+        found = choosing.per_rank(node, context, lambda item, there: handles(item, there, param))
+        nothing = Constant(value=[], mark=node.mark)
+        return found if found.otherwise is not None else replace(found, otherwise=nothing)
     named = node.items if isinstance(node, Sequence) else [node]
-    found = [_handle(item, context) for item in named]
-    kept = [name for name in found if name is not None]
+    kept = [name for item in named if (name := _handle(item, context)) is not None]
     return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
 
 
@@ -114,11 +116,21 @@ def new_name(node: Node, context: Context, param: Param) -> Form:
 def word(node: Node, context: Context, param: Param) -> Form:
     """Return one of the words that the parameter declares, or `{word: text}`."""
     node, context = context.resolve(node)
-    if isinstance(node, Mapping) and len(node.entries) == 1 and node.words()[0] in param.words:
-        word, given = node.entries[0]
-        return Record(fields={key_text(word): text(given, context, param)}, mark=node.mark)
     what = f"`{param.name}`"
-    return words.fixed_form(node, context, param.words, code="unknown_word", what=what)
+    if isinstance(node, Scalar) and node.value is None:
+        return choosing.wrong_type(node, context, what, f"one of {', '.join(param.words)}")
+    if not isinstance(node, Mapping):
+        return words.fixed_form(node, context, param.words, code="unknown_word", what=what)
+    if set(node.words()).isdisjoint(param.words):
+        return choosing.per_rank(node, context, lambda item, there: word(item, there, param))
+    said, given = node.entries[0]
+    if len(node.entries) > 1 or key_text(said) not in param.worded:
+        takes = " or ".join(f"`{{{name}: text}}`" for name in param.worded)
+        plain = ", ".join(name for name in param.words if name not in param.worded)
+        return choosing.wrong_type(node, context, what, f"{takes}, or one word: {plain}")
+    if isinstance(given, Scalar) and given.value is None:
+        return choosing.wrong_type(given, context, f"the text of `{key_text(said)}`", "some text")
+    return Record(fields={key_text(said): text(given, context, param)}, mark=node.mark)
 
 
 def text(node: Node, context: Context, param: Param) -> Form:

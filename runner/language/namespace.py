@@ -123,9 +123,9 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
     for key, group in _entries(tree.get("groups")):
         dims = _items(group.get("dims")) if isinstance(group, Mapping) else []
         if dims and isinstance(key, Scalar):
-            for dim in dims:
-                if isinstance(dim, Scalar):
-                    yield Definition("group", f"{key.text}.{dim.text}", dim)
+            named_dims = {dim.text: dim for dim in reversed(dims) if isinstance(dim, Scalar)}
+            for name, dim in named_dims.items():
+                yield Definition("group", f"{key.text}.{name}", dim)
         else:
             yield from _defined("group", key)
     yield from _in_steps(tree.get("steps"))
@@ -181,7 +181,7 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
         if definition.sort == "work handle":
             if not _NAME.fullmatch(name):
                 faults.add("bad_name", f"`{name}` is no name", definition.node.mark, _NAME_HINT)
-        elif "." not in name:
+        elif definition.sort != "group" or definition.node.text == name:
             police_name(
                 faults,
                 name,

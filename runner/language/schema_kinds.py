@@ -75,7 +75,7 @@ def argument(param: Param) -> Schema:
         case "name":
             return {**ref("name"), **described}
         case "word":
-            words = dict.fromkeys(param.words, TEXT)
+            words = dict.fromkeys(param.worded, TEXT)
             return {
                 **described,
                 "anyOf": [

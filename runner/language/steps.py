@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing
@@ -139,7 +140,7 @@ def _arguments(operation: Operation, key: Node, value: Node, context: Context) -
     whole = _whole_value(operation, value)
     if whole is not None:
         param = next(param for param in operation.params if param.name == whole)
-        return {whole: argument(value, context, param)}
+        return {whole: argument(value, context, replace(param, name=name))}
     if isinstance(value, Scalar) and value.value is None:
         value = Mapping(key.mark, [])
     if not isinstance(value, Mapping):
@@ -202,6 +203,8 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
         return []
     key, over = value.entries[0]
     written = key_text(key)
+    if not isinstance(key, Scalar) or not isinstance(key.value, str):
+        context.faults.add("bad_name", f"{kind_of(key)} is no name of a variable", key.mark)
     if written in context.loops:
         context.faults.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
     final = context.variable(written)
@@ -220,6 +223,8 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
 def _values(node: Node, context: Context) -> Form:
     """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
     form = choosing.integers(node, context, what="what `for` runs over")
+    if isinstance(node, Scalar) and node.value is None:
+        context.faults.add("missing_value", "this `for` has nothing to run over", node.mark)
     known = context.names.constants.keys() | context.world.keys()
     count = 0
     if isinstance(form, Constant) and isinstance(form.value, list):

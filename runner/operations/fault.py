@@ -23,6 +23,7 @@ class Fault(Local):
             kind="word",
             required=True,
             words=("kill", "exit", "raise"),
+            worded=("raise",),
             description="`kill` (SIGKILL), `exit` (exit code 1), or `{raise: message}`.",
         ),
     )

@@ -41,7 +41,8 @@ class Param:
 
     `writes` says that the operation stores into it, `reads` that it looks at what was there before
     (a pure output does not). `aliases` are names that other versions of
-    torch use for the same argument. `words` are the values of kind `word`.
+    torch use for the same argument. `words` are the values of kind `word`, `worded` those of them
+    that come with a text: `{word: text}`.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Param:
     reads: bool = True
     aliases: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    worded: tuple[str, ...] = ()
     #: of kind `p2p_ops`: the keys of each item
     fields: tuple[Param, ...] = ()
 
