@@ -173,6 +173,10 @@ class Trace:
     `outcome` is one of :data:`runner.scenario.OUTCOMES`. In a predicted trace `open` lists the
     outcomes that a correct backend may show instead, because the program is wrong in a way whose
     effect the semantics leave open; and `limits` what the analysis could not explore.
+
+    `forecasts` (predicted only) has, by the name of a backend, the trace of what it is known to
+    make of the program, where that differs; `because` then says in phrases what of the backend
+    makes it so. What is right, the semantics alone say.
     """
 
     backend: str
@@ -185,3 +189,9 @@ class Trace:
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    forecasts: Mapping[str, Trace] = field(default_factory=dict, repr=False, compare=False)
+    because: tuple[str, ...] = ()
+
+    def on(self, backend: str | None) -> Trace:
+        """Return what is predicted on a backend: this trace, where nothing is known to differ."""
+        return self if backend is None else self.forecasts.get(backend, self)

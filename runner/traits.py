@@ -1,7 +1,8 @@
 """What backends make of what the semantics leave open: facts, one row a backend.
 
 Nothing here is needed to judge a program: what is right is right on every backend. It says where a
-backend may differ and still be right, so that a run which differs there is known for what it is.
+backend may differ, so that a run which differs there is known for what it is: the reference reads
+a program once more with them (:mod:`runner.reference.forecast`).
 Gloo's row is measured (tests/torch). NCCL's is read in the sources of NCCL 2.21 to 2.30 and torch
 2.6 to 2.13; docs/nccl.md says which of it was seen.
 """
@@ -17,10 +18,13 @@ class Traits:
 
     `device` is where its tensors live. `enqueues`: a call returns before it is done, and calls of
     one group are done in the order of one stream. A message of at most `early_bytes` leaves its
-    sender before the receive is posted, one of more than `held_bytes` never does; between the two
-    it depends. `connects_late`: the first message between two ranks waits on the host for its
-    receive, whatever its size. `tags` tell messages apart; `any_source`: a receive need not name
-    its sender. `batch_is_one_call`: what is in `batch_isend_irecv` is posted at one stroke.
+    sender before the receive is posted, as long as no more than `early_messages` of the same two
+    ranks are on their way; one of more than `held_bytes` never does; between the two it depends.
+    `connects_late`: the first message between two ranks waits on the host for its receive,
+    whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
+    the host goes on only once every member has called them. `tags` tell messages apart; `any_source`: a receive need not name
+    its sender. `batch_is_one_call`: what is in `batch_isend_irecv` is posted at one stroke, also
+    where single calls would wait for one another.
     `raises_timeouts`: in the call that timed out, and not in a thread beside it.
     `opened_by_buffering` are diagnoses of programs that a buffer may let finish.
     """
@@ -28,8 +32,11 @@ class Traits:
     device: str = "cpu"
     enqueues: bool = False
     early_bytes: int = 0
+    early_messages: int = 0
     held_bytes: int = 0
     connects_late: bool = False
+    by_messages: frozenset[str] = field(default_factory=frozenset)
+    join_hosts: frozenset[str] = field(default_factory=frozenset)
     tags: bool = True
     any_source: bool = True
     batch_is_one_call: bool = False
@@ -45,13 +52,19 @@ GLOO = Traits()
 
 #: a message of at most 16 KiB a channel takes the low-latency protocol, whose buffer holds it whole
 #: (`P2P_LL_THRESHOLD`, src/enqueue.cc); 64 channels of 4 MiB are all that can ever be buffered
-#: (`MAXCHANNELS`, `NCCL_BUFFSIZE`). Connections: `ncclTransportP2pSetup`, src/transport.cc
+#: (`MAXCHANNELS`, `NCCL_BUFFSIZE`). A buffer has `NCCL_STEPS` parts (src/include/device.h), of
+#: which a small message takes one. Connections: `ncclTransportP2pSetup`, src/transport.cc. That
+#: single messages take their turn among a group's calls is what torch warns of where communicators
+#: are made with the world (ProcessGroupNCCL.cpp, "treated as independent collective ops")
 NCCL = Traits(
     device="cuda",
     enqueues=True,
     early_bytes=16 << 10,
+    early_messages=8,
     held_bytes=64 * (4 << 20),
     connects_late=True,
+    by_messages=frozenset({"all_to_all", "all_to_all_single", "gather", "scatter"}),
+    join_hosts=frozenset({"barrier", "all_gather_object"}),
     tags=False,
     any_source=False,
     batch_is_one_call=True,

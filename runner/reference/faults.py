@@ -58,10 +58,7 @@ def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Finding]) -
     same = unmatched.get(step.index)
     return Finding(
         name="missing_wait",
-        prose=(
-            f"rank {state.rank} starts `{work.call.label}`{place(work.posts[0])} and never waits "
-            "for it"
-        ),
+        prose=(f"rank {state.rank} starts `{work.call.label}`{place(work)} and never waits for it"),
         kind=same.kind if same else f"missing_wait:{step.index}",
         index=step.index,
         iteration=work.call.iteration,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.operations.base import Local
+from runner.reference.reading import Buffer, Reading
 from runner.reference.schedules import Rest, rest
-from runner.reference.state import Reading
 from runner.scenario import steps_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def unbuffered(plan: Plan, arrays: Arrays, main: Rest, limits: Limits) -> list[F
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
     if not rings or not main.simulation.mailbox.sends:
         return []
-    buffered = rest(plan, arrays, Reading(buffered=True), limits=limits)
+    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits)
     stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
     return [
         replace(

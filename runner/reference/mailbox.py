@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from runner.operations.entries import Message
     from runner.plan import Group
     from runner.program import Call
+    from runner.reference.reading import Reading
 
 Address = tuple[str, int, int]
 
@@ -21,13 +22,17 @@ Address = tuple[str, int, int]
 class Mailbox:
     """Messages that were posted and have not met, in order of posting.
 
-    They lie by address: group, receiver and tag; within one, sends by their source.
+    They lie by address: group, receiver and tag; within one, sends by their source. Where a reading
+    does not look at tags, all have the same.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
         self._sends: dict[Address, dict[int, deque[Posted]]] = {}
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
+        #: whether a rank ever received from anyone
+        self.from_anyone = False
         self._count = 0
         self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
 
@@ -46,6 +51,7 @@ class Mailbox:
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
         self._count += 1
+        self.from_anyone |= message.peer is None
         rank = call.entry.rank
         ends = (group.key, rank, message.peer, message.tag, message.sends)
         nth = self._counts[ends] = self._counts.get(ends, -1) + 1
@@ -62,13 +68,20 @@ class Mailbox:
         self._queue(posted).append(posted)
         return posted
 
+    def _address(self, posted: Posted) -> Address:
+        message, group = posted.message, posted.group
+        receiver = (message.peer or 0) if message.sends else posted.rank
+        return group.key, receiver, message.tag if self._reading.on(group).tags else 0
+
     def _queue(self, posted: Posted) -> deque[Posted]:
-        message = posted.message
+        address, message = self._address(posted), posted.message
         if message.sends:
-            address = (posted.group.key, message.peer or 0, message.tag)
             return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
-        address = (posted.group.key, posted.rank, message.tag)
         return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
+
+    def under_way(self, send: Posted) -> int:
+        """Return how many messages were sent before this one on its way, and not received."""
+        return sum(post.order < send.order for post in self._queue(send))
 
     def partner_of(self, posted: Posted) -> Posted | None:
         """Return the opposite side that must meet this one, or None.
@@ -77,8 +90,8 @@ class Mailbox:
         which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
         """
         message = posted.message
+        address = self._address(posted)
         if message.sends:
-            address = (posted.group.key, message.peer or 0, message.tag)
             receives = self._receives.get(address, {})
             named = _first(receives.get(posted.rank))
             anyone = _first(receives.get(None))
@@ -88,7 +101,6 @@ class Mailbox:
             return named if earlier is posted else None
         if message.peer is None:
             return None
-        address = (posted.group.key, posted.rank, message.tag)
         anyone = _first(self._receives[address].get(None))
         if anyone is not None and anyone.order < posted.order:
             return None
@@ -98,8 +110,7 @@ class Mailbox:
 
     def candidates(self, receive: Posted) -> list[Posted]:
         """Return the sends that a receive from anyone may take now: the first of each source."""
-        address = (receive.group.key, receive.rank, receive.message.tag)
-        sources = self._sends.get(address, {})
+        sources = self._sends.get(self._address(receive), {})
         return [queue[0] for _, queue in sorted(sources.items()) if queue]
 
     def meet(self, send: Posted, receive: Posted) -> None:

@@ -104,15 +104,18 @@ class Creating(Post):
 class Work:
     """What one call started: complete when every post is done.
 
-    `at` is the position of the call's event among those of its rank.
+    `at` is the position of the call's event among those of its rank, `number` that of the work
+    among theirs. It has no posts before it has `begun`.
     """
 
     rank: int
     call: Call
     start_s: float
     at: int
+    number: int
     handle: str | None = None
     posts: list[Any] = field(default_factory=list)
+    begun: bool = False
     waited: bool = False
     #: where it is waited for: the step and its iteration
     waited_at: tuple[int, tuple[int, ...]] | None = None
@@ -120,7 +123,7 @@ class Work:
     @property
     def done(self) -> bool:
         """Whether every part may pass."""
-        return all(post.done_s is not None for post in self.posts)
+        return self.begun and all(post.done_s is not None for post in self.posts)
 
     @property
     def done_s(self) -> float:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.posts import Posted
-    from runner.reference.state import Reading
+    from runner.reference.reading import Reading
     from runner.reference.waits import Need
     from runner.trace import Event
 

@@ -3,7 +3,8 @@
 Deterministic and pure, in one process, without torch. The program is run under the reading that
 every correct implementation satisfies (sends wait for their receiver; a rank leaves a collective
 once it misses nothing that it needs), and where it stands still under other readings too, to tell
-what buffering would change and where else a backend may leave a rank stuck.
+what buffering would change and where else a backend may leave a rank stuck. What a known backend
+makes of it is read once more, when somebody asks (:mod:`runner.reference.forecast`).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from runner.collector import uncollected
 from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.diagnosing import diagnosed
-from runner.reference.hazards import Place, early_leavers, may_stand, stands_at, unbuffered
+from runner.reference.forecast import Forecasts
+from runner.reference.hazards import early_leavers, may_stand, unbuffered
+from runner.reference.ranks import rank_trace
+from runner.reference.reading import Reading
 from runner.reference.schedules import Rest, agreed, explored, race, rest
-from runner.reference.state import Reading
-from runner.trace import Event, RankTrace, Trace
+from runner.trace import Trace
 
 if TYPE_CHECKING:
     from runner.plan import Plan
@@ -37,6 +40,12 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     `max_schedules` the matchings of receives from anyone that are explored; hitting the latter is
     said in the trace's `limits`.
     """
+    trace = _read(plan, limits)
+    return replace(trace, forecasts=Forecasts(plan, trace, limits))
+
+
+def _read(plan: Plan, limits: Limits) -> Trace:
+    """Return what the plan must do, by the engine that pays."""
     if plan.world_size >= MANY:
         from runner.reference.vector import Beyond, swept  # noqa: PLC0415 -- where it pays
 
@@ -77,7 +86,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         outcome=main.outcome,
         open=tuple(sorted(opened - {main.outcome})),
         ranks=tuple(
-            _rank_trace(rank, runs, events[rank], may_block.get(rank, set()))
+            rank_trace(rank, runs, events[rank], may_block.get(rank, set()))
             for rank in range(plan.world_size)
         ),
         diagnoses=diagnosed(findings, main.needs),
@@ -96,33 +105,3 @@ def _by_schedule(runs: list[Rest], raced: Finding) -> list[Finding]:
         raced,
         *(f if f.kind in always else replace(f, kind=raced.kind) for f in found.values()),
     ]
-
-
-def _rank_trace(
-    rank: int, runs: list[Rest], events: list[Event], may_block: set[Place]
-) -> RankTrace:
-    """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
-    state = runs[0].simulation.ranks[rank]
-    ending = state.state
-    if ending == "blocked":
-        call = state.call
-        assert call is not None  # noqa: S101 -- a blocked rank stands in a call
-        places = {stands_at(run.simulation.ranks[rank]) for run in runs}
-        ending = "blocked" if len(places) == 1 else "possibly_blocked"
-        stuck = Event(
-            index=call.step.index,
-            label=call.label,
-            iteration=call.iteration,
-            state=ending,
-            start_s=state.clock_s,
-        )
-        events = [*events, stuck]
-    return RankTrace(
-        rank=rank,
-        initial=state.initial,
-        events=tuple(events),
-        ending=ending,
-        died=state.died,
-        may_block=tuple(sorted(may_block)),
-        links={work.at: tuple(post.link for post in work.posts) for work in state.works},
-    )

@@ -5,7 +5,9 @@ and by waiting for others. A *reading* says how much a correct implementation ma
 
 * sends are a rendezvous (they wait for the receiver), or buffered;
 * a rank leaves a collective as soon as nothing it *needs* is missing, or (strict) only once every
-  member has entered.
+  member has entered;
+* what is called begins at once, or behind what was called before it
+  (:mod:`runner.reference.streams`).
 
 What stands still at the end is left in the state: :mod:`runner.reference.faults` explains it.
 """
@@ -24,7 +26,8 @@ from runner.reference.ledger import Ledger
 from runner.reference.mailbox import Mailbox
 from runner.reference.meetings import Meetings
 from runner.reference.results import delivered, settle
-from runner.reference.state import RankState, Reading
+from runner.reference.state import RankState
+from runner.reference.streams import Streams
 from runner.reference.values import snapshot
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ if TYPE_CHECKING:
     from runner.plan import Plan
     from runner.program import Call
     from runner.reference.findings import Finding
-    from runner.reference.posts import Joining, Posted
+    from runner.reference.posts import Joining, Post, Posted
+    from runner.reference.reading import Reading
 
 
 class Simulation:
@@ -54,12 +58,17 @@ class Simulation:
         #: each receive from anyone that had a choice, and the messages that it could take
         self.choices: list[tuple[Posted, tuple[Posted, ...]]] = []
         self.meetings = Meetings()
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(reading)
+        self.streams = Streams(reading)
         self.creations = Creations()
         self.findings: list[Finding] = []
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False
+        #: the sends that a buffer took before their receive was posted
+        self.early: list[Posted] = []
+        #: messages that met although their tags differ: send and receive
+        self.crossed: list[tuple[Posted, Posted]] = []
         ledger = Ledger(limits)
         self._ledger = ledger
         self._ready: deque[RankState] = deque()
@@ -81,7 +90,7 @@ class Simulation:
         while True:
             while self._ready:
                 self._advance(self._ready.popleft())
-            if not (self._choose_message() or raising.give_up(self)):
+            if not (self.streams.advance() or self._choose_message() or raising.give_up(self)):
                 return self
 
     def _advance(self, state: RankState) -> None:
@@ -149,17 +158,19 @@ class Simulation:
     def _pass(self, joining: Joining, time_s: float) -> None:
         if joining.done_s is None:
             joining.done_s = time_s
-            self.wake(self.ranks[joining.rank])
+            self.passed(joining)
 
     def pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
         self.mailbox.meet(send, receive)
+        if send.message.tag != receive.message.tag:
+            self.crossed.append((send, receive))
         delivered(self, send, receive)
         time_s = max(send.time_s, receive.time_s)
         for post in (send, receive):
             if post.done_s is None:
                 post.done_s = time_s
-            self.wake(self.ranks[post.rank])
+            self.passed(post)
 
     def _choose_message(self) -> bool:
         """Let the next receive from anyone take one of the messages that can really reach it."""
@@ -188,6 +199,12 @@ class Simulation:
     def resume(self, state: RankState) -> None:
         """Let a rank that raised, and whose step expected that, take its next step."""
         self._ready.append(state)
+
+    def passed(self, post: Post) -> None:
+        """Let go on what waited for a post that may pass now: its rank, and its stream."""
+        if post.work is not None:
+            self.streams.note(post.work)
+        self.wake(self.ranks[post.rank])
 
     def wake(self, state: RankState) -> None:
         """Let a rank go on whose call has nothing left to wait for."""

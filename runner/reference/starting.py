@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
 from runner.operations.entries import Ending, ProgramError
 from runner.reference import buffers, completing, raising
 from runner.reference.findings import Finding
-from runner.reference.posts import Creating, Posted, Work
+from runner.reference.posts import Creating, Post, Posted, Work
 from runner.reference.values import frozen, tainted
 from runner.trace import Event, Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from runner.operations.base import Operation
     from runner.operations.entries import Undefined
     from runner.program import Call
@@ -78,33 +83,52 @@ def _local(simulation: Simulation, state: RankState, call: Call, operation: Loca
 def _collective(
     simulation: Simulation, state: RankState, call: Call, operation: Collective
 ) -> None:
-    joining = simulation.meetings.join(call, state.clock_s)
-    joining.tainted = _taint(state, call)
-    _post(simulation, state, call, [joining])
-    simulation.meet(joining, operation)
-    simulation.go_on(state)
+    tainted = _taint(state, call)
+
+    def begin(work: Work) -> None:
+        joining = simulation.meetings.join(call, work.start_s)
+        joining.tainted = tainted
+        _hold(work, [joining])
+        simulation.meet(joining, operation)
+
+    _call(simulation, state, call, begin)
 
 
 def _messages(
     simulation: Simulation, state: RankState, call: Call, operation: PointToPoint
 ) -> None:
-    posts: list[Posted] = []
-    for message in operation.messages(call.entry):
-        group = message.group or call.entry.group
-        post = simulation.mailbox.post(call, group, message, state.clock_s)
-        if message.sends:
-            post.tainted = _taint(state, call)
-            if simulation.reading.buffered:
-                post.payload = frozen(post.payload)
-        posts.append(post)
-    _post(simulation, state, call, posts)
-    for post in posts:
-        if post.message.sends and simulation.reading.buffered:
+    tainted = _taint(state, call)
+
+    def begin(work: Work) -> None:
+        posts: list[Posted] = []
+        for message in operation.messages(call.entry):
+            group = message.group or call.entry.group
+            post = simulation.mailbox.post(call, group, message, work.start_s)
+            if message.sends:
+                post.tainted = tainted
+            posts.append(post)
+        _hold(work, posts)
+        for post in posts:
+            _match(simulation, post)
+
+    _call(simulation, state, call, begin)
+
+
+def _match(simulation: Simulation, post: Posted) -> None:
+    """Let a message meet its other side, or leave its sender if a buffer takes it."""
+    partner = simulation.mailbox.partner_of(post)
+    if partner is not None:
+        simulation.pass_on(*((post, partner) if post.message.sends else (partner, post)))
+        return
+    buffer = simulation.reading.on(post.group).buffer
+    if post.message.sends and buffer is not None:
+        payload = post.payload
+        size_bytes = payload.nbytes if isinstance(payload, np.ndarray) else None
+        if buffer.takes(size_bytes, simulation.mailbox.under_way(post)):
+            post.payload = frozen(post.payload)
             post.done_s = post.time_s
-        partner = simulation.mailbox.partner_of(post)
-        if partner is not None:
-            simulation.pass_on(*((post, partner) if post.message.sends else (partner, post)))
-    simulation.go_on(state)
+            simulation.early.append(post)
+            simulation.passed(post)
 
 
 def _creation(
@@ -113,7 +137,9 @@ def _creation(
     group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
     local = operation.local(call.entry)
     creating = simulation.creations.create(call, state.clock_s, group, local=local)
-    _post(simulation, state, call, [creating])
+    work = _work(state, call)
+    work.begun = True
+    _hold(work, [creating])
     here = simulation.creations.beside(creating)
     for other in list(here.values()):
         if other.done_s is None and _agreed(other, here):
@@ -143,23 +169,48 @@ def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Wa
     simulation.go_on(state)
 
 
-def _post(simulation: Simulation, state: RankState, call: Call, posts: list[Any]) -> None:
-    at = len(state.events)
-    work = Work(rank=state.rank, call=call, start_s=state.clock_s, posts=posts, at=at)
+def _call(
+    simulation: Simulation, state: RankState, call: Call, begin: Callable[[Work], None]
+) -> None:
+    """Make a call whose work `begin` posts: it blocks the rank unless it is asynchronous."""
+    work = _work(state, call)
+    if simulation.streams.stands(work):
+        state.waiting, state.state = (work,), "blocked"
+        return
+    if call.asynchronous:
+        _return(simulation, state, work)
+    simulation.streams.enqueue(work, partial(begin, work))
+    simulation.go_on(state)
+
+
+def _hold(work: Work, posts: Sequence[Post]) -> None:
+    """Let a work be made of posts."""
+    work.posts = list(posts)
     for post in posts:
         post.work = work
+
+
+def _work(state: RankState, call: Call) -> Work:
+    """Return the work of a call, none of it posted; an asynchronous call has returned."""
+    at, number = len(state.events), len(state.works)
+    work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number)
     state.works.append(work)
-    if call.asynchronous:
-        work.handle = call.step.handle
-        if work.handle is not None:
-            state.handles[work.handle] = work
-            state.process.handles.add(work.handle)
-        buffers.take(state, call, work)
-        completing.record(simulation, state, call, start_s=state.clock_s, written=())
-    else:
+    if not call.asynchronous:
         work.waited = True
         state.waiting = (work,)
         state.state = "blocked"
+    return work
+
+
+def _return(simulation: Simulation, state: RankState, work: Work) -> None:
+    """Let an asynchronous call return: its work has a handle, and the call's tensors."""
+    call = work.call
+    work.handle = call.step.handle
+    if work.handle is not None:
+        state.handles[work.handle] = work
+        state.process.handles.add(work.handle)
+    buffers.take(state, call, work)
+    completing.record(simulation, state, call, start_s=state.clock_s, written=())
 
 
 _SHAPES: tuple[tuple[type[Operation], Any], ...] = (

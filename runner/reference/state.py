@@ -1,4 +1,4 @@
-"""Where one simulated rank is, and under which reading of the semantics."""
+"""Where one simulated rank is, and what it holds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from runner.program import Call, Process
     from runner.reference.ledger import Ledger
     from runner.reference.posts import Work
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """How much a correct implementation may let pass.
-
-    `buffered`: a send does not wait for its receiver. `strict`: a rank leaves a collective only
-    once every member has entered, even those that it needs nothing from.
-    """
-
-    buffered: bool = False
-    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.reference.posts import Post
+    from runner.reference.posts import Post, Work
 
 #: ranks that are listed one by one
 LISTED = 8
 
 
-def place(post: Post) -> str:
-    """Return ` (file:line)` of a post's step, or nothing."""
+def place(post: Post | Work) -> str:
+    """Return ` (file:line)` of the step that posted something, or nothing."""
     mark = post.call.step.mark
     return f" ({mark.short})" if mark else ""
 

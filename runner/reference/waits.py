@@ -84,7 +84,7 @@ def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
     together: dict[tuple[int, str, int], list[Joining]] = {}
     found: list[Need] = []
     for state in states:
-        for work in state.waiting:
+        for work in map(simulation.streams.first, state.waiting):
             for post in work.posts:
                 if post.done_s is not None:
                     continue
@@ -141,6 +141,10 @@ class Futures:
         self._calls: dict[int, list[Call]] = {}
 
     def of(self, rank: int) -> list[Call]:
+        """Return the calls that the rank has yet to begin, those that it has enqueued first."""
+        return self._simulation.streams.enqueued(rank) + self.beyond(rank)
+
+    def beyond(self, rank: int) -> list[Call]:
         """Return the calls after the one in which the rank stands."""
         if rank not in self._calls:
             self._calls[rank] = self._look(self._simulation.ranks[rank])
@@ -185,7 +189,9 @@ class Futures:
             return self._joins(post, peer)
         if isinstance(post, Posted):
             wanted = [message for call in self.of(peer) for message in messages_of(call)]
-            return "late" if any(_answers(post, message) for message in wanted) else "never"
+            tags = self._simulation.reading.on(post.group).tags
+            late = any(_answers(post, message, tags=tags) for message in wanted)
+            return "late" if late else "never"
         assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
         return self._creates(post, peer)
 
@@ -229,10 +235,10 @@ def messages_of(call: Call) -> tuple[Message, ...]:
     return operation.messages(call.entry)
 
 
-def _answers(post: Posted, message: Message) -> bool:
+def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
     return (
         message.sends != post.message.sends
-        and message.tag == post.message.tag
+        and (not tags or message.tag == post.message.tag)
         and (message.peer == post.rank or (message.peer is None and post.message.sends))
     )
 

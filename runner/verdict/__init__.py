@@ -32,12 +32,14 @@ from runner.verdict.finding import (
     Verdict,
     Witness,
 )
+from runner.verdict.forecasts import note_of
 from runner.verdict.guess import guess
+from runner.verdict.sections import sections
 from runner.verdict.unreached import steps_of_nobody
 
 if TYPE_CHECKING:
     from runner.language.limits import Limits
-    from runner.scenario import FinalExpectation, Scenario
+    from runner.scenario import Scenario
     from runner.trace import Trace
     from runner.verdict.case import Case
 
@@ -69,6 +71,7 @@ def judge(
 
     `backend` chooses the author's section for it (the observed trace's own backend if left out);
     the static verdict without one judges every section against what the reference allows.
+    Where a backend is known to make something else of the program, its forecast is the prediction.
     `reference` False switches the reference's opinion off, so that the author is compared with
     the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
     expectation cannot be computed.
@@ -80,25 +83,23 @@ def judge(
     try:
         parts = [
             _judge_on(
-                start(resolved, predicted, observed, final, reference=reference, limits=limits)
+                start(
+                    resolved,
+                    predicted.on(section),
+                    observed,
+                    final,
+                    general=predicted,
+                    reference=reference,
+                    limits=limits,
+                )
             )
-            for final in _sections(scenario, name)
+            for section, final in sections(scenario, predicted, observed, name)
         ]
     except ScenarioError as error:
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
         )
     return _merged(parts)
-
-
-def _sections(scenario: Scenario, backend: str | None) -> list[FinalExpectation]:
-    """Return the author's final expectations that are to be judged."""
-    final = scenario.expect
-    if backend is not None:
-        return [final.on(backend)]
-    everywhere = scenario.backends or ()
-    general = not everywhere or any(name not in final.backends for name in everywhere)
-    return ([final] if general else []) + [final.backends[name] for name in sorted(final.backends)]
 
 
 def _judge_on(case: Case) -> Verdict:
@@ -113,14 +114,16 @@ def _judge_on(case: Case) -> Verdict:
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
     case.notes += steps_of_nobody(case)
+    forecast = note_of(case)
+    case.notes += [] if forecast is None else [forecast]
     notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]
-    status = _status(predicted, observed, found)
+    status = _status(case.general, observed, found)
     return Verdict(
         status=status,
         findings=() if status == "UNSUPPORTED" else tuple(found),
         predicted=predicted,
         observed=observed,
-        reason=_reason(predicted, observed, found),
+        reason=_reason(case.general, observed, found),
         notes=tuple(dict.fromkeys(notes)),
         compared=case.compared,
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),

@@ -126,7 +126,7 @@ def _undefined(value: object) -> bool:
 
 def _departs(case: Case, predicted: RankTrace, event: Event, other: Event) -> str | None:
     """Return how an observed event contradicts its prediction; None where it may be so."""
-    opened = set(case.prediction.open)
+    opened = set(case.open)
     if case.own_outcome:
         opened = opened | {case.final.outcome}
     if (event.index, event.iteration) in predicted.may_block:

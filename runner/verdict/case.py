@@ -68,6 +68,9 @@ class Case:
     What a backend's own section states about values, or as an error or a crash, is a fact about
     that backend (an ability it lacks, a fault it has): only the run can contradict it.
 
+    `general` is what the semantics make of the program on any backend: the prediction, unless the
+    backend at hand is known to make something else of it.
+
     `reference` False switches the reference's own opinion off: only author and run are compared.
     `relied` collects what the judge learns on the way: that an undefined value was relied on.
     """
@@ -77,6 +80,7 @@ class Case:
     order: ProgramOrder
     predicted: Memories
     observed: Memories | None
+    general: Trace
     reference: bool = True
     relied: set[str] = field(default_factory=set)
     compared: int = 0
@@ -91,6 +95,15 @@ class Case:
     def run(self) -> Trace | None:
         """The observed trace; None where nothing ran."""
         return self.observed.trace if self.observed else None
+
+    @property
+    def open(self) -> frozenset[str]:
+        """The outcomes that a run may show in place of the predicted one.
+
+        Where a backend was known to do otherwise, it may do what the semantics say as well.
+        """
+        opened = {*self.prediction.open, *self.general.open, self.general.outcome}
+        return frozenset(opened - {self.prediction.outcome})
 
     @property
     def own_section(self) -> bool:
@@ -191,9 +204,10 @@ def start(
     final: FinalExpectation,
     *,
     reference: bool,
+    general: Trace | None = None,
     limits: Limits | None = None,
 ) -> Case:
-    """Lay the witnesses side by side."""
+    """Lay the witnesses side by side; `general` is `predicted` where it is left out."""
     traces = (predicted,) if observed is None else (predicted, observed)
     order = ProgramOrder(plan.scenario.steps, traces)
     arrays = numpy_arrays(limits) if limits else numpy_arrays()
@@ -204,5 +218,6 @@ def start(
         order=order,
         predicted=expected,
         observed=None if observed is None else Memories(plan, observed, order, arrays, expected),
+        general=predicted if general is None else general,
         reference=reference,
     )

@@ -91,7 +91,7 @@ def _chosen(side: Side, stated: PerRank[RaiseSpec] | RaiseSpec) -> RaiseSpec | N
 
 def _predicted_problem(event: Event, spec: RaiseSpec, case: Case) -> str | None:
     """Return how the reference contradicts the author; None where it may be as stated."""
-    opened = set(case.prediction.open)
+    opened = set(case.open)
     if event.failure is not None and event.state == "raised":
         kinds = set(event.failure.kinds)
     elif event.state in {"blocked", "possibly_blocked"}:
@@ -159,7 +159,7 @@ def _raised_at_end(case: Case) -> list[Finding]:
         mine = None
         if case.reference:
             mine = _end_problem(case.predicted.rank(rank), spec, predicted=True)
-        if mine and (case.prediction.open or case.own_outcome):
+        if mine and (case.open or case.own_outcome):
             mine = None
         seen = _end_problem(case.observed.rank(rank), spec) if case.observed else None
         prose = mine or seen

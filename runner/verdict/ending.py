@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from runner.verdict.blocked import chosen_text, gave_up, judge_blocked
 from runner.verdict.conduct import CLOCK_ERROR_S
 from runner.verdict.finding import Finding, Witness
+from runner.verdict.forecasts import explaining
 from runner.verdict.wording import ranks_text
 
 if TYPE_CHECKING:
@@ -82,13 +83,14 @@ def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
 
 def _outcome(case: Case) -> list[Finding]:
     stated, predicted = case.final.outcome, case.prediction.outcome
-    allowed = {predicted, *case.prediction.open}
+    allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
     observed = observed_outcome(case)
     case.compared += 1
     if observed is None:
         if not case.reference or stated in allowed or case.own_outcome:
             return []
-        told = f"the program's outcome is {predicted}"
+        where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
+        told = f"the program's outcome{where} is {predicted}"
         if predicted in {"crash", "error"}:
             told += _because(case.prediction)
         return [_outcome_finding(case, "expectation", told)]
@@ -97,10 +99,11 @@ def _outcome(case: Case) -> list[Finding]:
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
+    meant = {case.general.outcome, *case.general.open}
     told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
-    if case.reference and observed != predicted and {stated, observed} <= allowed:
+    if case.reference and observed != predicted and {stated, observed} <= meant:
         told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
-    alone: Witness = "expectation" if observed in allowed else "backend"
+    alone: Witness = "expectation" if observed in meant else "backend"
     return [_outcome_finding(case, alone, told)]
 
 
@@ -115,7 +118,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
         witness=witness,
         code="outcome_differs",
         prose=f"{what}; you expect {case.final.outcome}",
-        because=clauses(explained[0]) if explained else (),
+        because=clauses(explained[0]) if explained else explaining(case),
         mark=case.final.mark or _ended_at(case) or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
         name="outcome",
@@ -196,7 +199,7 @@ def _dies(case: Case) -> list[Finding]:
         stated = chosen_text(case.predicted, rank, final.dies)
         case.compared += 1
         predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
-        opened = "crash" in case.prediction.open or not case.reference or case.own_outcome
+        opened = "crash" in case.open or not case.reference or case.own_outcome
         mine = stated != predicted and not opened
         seen = case.observed is not None and stated != observed
         if not mine and not seen:

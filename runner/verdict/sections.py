@@ -1,0 +1,58 @@
+"""Which of the author's final expectations are judged, and what each asks of which backend.
+
+What is right does not depend on a backend. An author who states a fault, and how the program ends
+because of it, states how the semantics end it; where a backend is known to end it otherwise, the
+statement holds on this backend of the fault alone, and the rest is asked of the forecast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from runner.scenario import Expectation
+
+if TYPE_CHECKING:
+    from runner.scenario import FinalExpectation, Scenario
+    from runner.trace import Trace
+
+
+def sections(
+    scenario: Scenario, predicted: Trace, observed: Trace | None, backend: str | None
+) -> list[tuple[str | None, FinalExpectation]]:
+    """Return the author's final expectations that are to be judged, each with its backend."""
+    final = scenario.expect
+    if backend is not None:
+        if backend in final.backends:
+            return [(backend, final.backends[backend])]
+        return [(backend, _stated_on(final, predicted, predicted.on(backend), observed))]
+    everywhere = scenario.backends or ()
+    general = not everywhere or any(name not in final.backends for name in everywhere)
+    own = [(name, final.backends[name]) for name in sorted(final.backends)]
+    return [*([(None, final)] if general else []), *own]
+
+
+def _stated_on(
+    general: FinalExpectation,
+    predicted: Trace,
+    forecast: Trace,
+    observed: Trace | None,
+) -> FinalExpectation:
+    """Return what the author's words for every backend ask of one about which they say nothing.
+
+    `predicted` is what the semantics make of the program, `forecast` what the backend does.
+    """
+    otherwise = forecast is not predicted and forecast.outcome != predicted.outcome
+    wrong = bool(predicted.diagnoses) and general.outcome == predicted.outcome
+    if not (otherwise and wrong):
+        return general
+    if observed is not None and observed.outcome != forecast.outcome:
+        return general
+    return replace(
+        general,
+        outcome=forecast.outcome,
+        blocked=None,
+        dies=None,
+        within_s=None,
+        at_end=Expectation(),
+    )

@@ -1,0 +1,347 @@
+"""What a backend makes of a program: each fact of NCCL's, and what it changes."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+import runner
+from runner.traits import NCCL, TRAITS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.trace import Trace
+
+#: ranks 0 and 1 exchange a message in one group call: afterwards they are connected both ways
+CONNECTED = """\
+world_size: {ranks}
+tensors:
+  x: "full({size}, rank)"
+  y: "full({size}, -1)"
+steps:
+  - ranks: [0, 1]
+    batch_isend_irecv:
+      p2p_op_list:
+        - {{op: isend, tensor: x, peer: "1 - rank"}}
+        - {{op: irecv, tensor: y, peer: "1 - rank"}}
+    as: connected
+  - ranks: [0, 1]
+    wait: connected
+"""
+
+SEND_FIRST = """\
+  - ranks: [0, 1]
+    send: {tensor: x, dst: "1 - rank"}
+  - ranks: [0, 1]
+    recv: {tensor: y, src: "1 - rank"}
+"""
+
+START_FIRST = """\
+  - ranks: [0, 1]
+    isend: {tensor: x, dst: "1 - rank"}
+    as: sent
+  - ranks: [0, 1]
+    recv: {tensor: y, src: "1 - rank"}
+  - ranks: [0, 1]
+    wait: sent
+"""
+
+
+def connected(steps: str, *, size: int = 4, ranks: int = 2) -> str:
+    return CONNECTED.format(ranks=ranks, size=size) + steps
+
+
+def predicted(text: str, folder: Path) -> Trace:
+    path = folder / "program.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    return runner.simulate(runner.plan(scenario))
+
+
+def forecast(text: str, folder: Path) -> Trace:
+    return predicted(text, folder).on("nccl")
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no buffer of NCCL's ever hold more than 64 bytes, so that small tensors are large."""
+    monkeypatch.setitem(TRAITS, "nccl", replace(NCCL, early_bytes=16, held_bytes=64))
+
+
+def floats(size_bytes: int) -> int:
+    return size_bytes // 4
+
+
+# ---------------------------------------------------------------------------- sends
+
+
+def test_a_small_send_leaves_before_its_receive_is_posted(tmp_path: Path) -> None:
+    trace = predicted(connected(SEND_FIRST), tmp_path)
+    assert trace.outcome == "deadlock"
+    assert trace.on("nccl").outcome == "completes"
+    assert trace.on("nccl").open == ()
+    assert "leaves rank 0 early: sends of up to 16384 bytes do" in trace.on("nccl").because[0]
+    assert [rank.events[-1].writes["y"].tolist() for rank in trace.on("nccl").ranks] == [
+        [1, 1, 1, 1],
+        [0, 0, 0, 0],
+    ]
+
+
+def test_the_largest_early_message_leaves_and_one_more_byte_may(tmp_path: Path) -> None:
+    just = forecast(connected(SEND_FIRST, size=floats(NCCL.early_bytes)), tmp_path)
+    above = forecast(connected(SEND_FIRST, size=floats(NCCL.early_bytes) + 1), tmp_path)
+    assert (just.outcome, just.open) == ("completes", ())
+    assert (above.outcome, above.open) == ("deadlock", ("completes",))
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize(("size_bytes", "opened"), [(64, True), (68, False)])
+def test_what_no_buffer_holds_waits_for_sure(
+    tmp_path: Path, size_bytes: int, *, opened: bool
+) -> None:
+    large = forecast(connected(SEND_FIRST, size=floats(size_bytes)), tmp_path)
+    beside = forecast(connected(START_FIRST, size=floats(size_bytes)), tmp_path)
+    assert (beside.outcome, "completes" in beside.open) == ("deadlock", opened)
+    assert (large.outcome, "completes" in large.open) == ("deadlock", True)
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(8, "completes"), (9, "deadlock")])
+def test_so_many_small_messages_leave_early_and_not_more(
+    tmp_path: Path, count: int, outcome: str
+) -> None:
+    steps = f"""\
+  - for: {{i: "range({count})"}}
+    steps:
+      - ranks: 0
+        send: {{tensor: x, dst: 1}}
+  - barrier: {{}}
+  - for: {{i: "range({count})"}}
+    steps:
+      - ranks: 1
+        recv: {{tensor: y, src: 0}}
+"""
+    assert forecast(connected(steps), tmp_path).outcome == outcome
+
+
+def test_a_send_that_nobody_receives_is_lost_without_a_word(tmp_path: Path) -> None:
+    trace = predicted(connected("  - {ranks: 0, send: {tensor: x, dst: 1}}\n"), tmp_path)
+    assert (trace.outcome, trace.on("nccl").outcome) == ("deadlock", "completes")
+    assert {diagnosis.name for diagnosis in trace.on("nccl").diagnoses} >= {"unmatched_send"}
+
+
+# ---------------------------------------------------------------------------- connections
+
+
+def test_the_first_message_waits_on_the_host_whatever_its_size(tmp_path: Path) -> None:
+    ring = """\
+world_size: 3
+tensors: {x: "full(1, rank)", y: [-1]}
+steps:
+  - isend: {tensor: x, dst: "(rank + 1) % 3"}
+    as: sent
+  - recv: {tensor: y, src: "(rank - 1) % 3"}
+  - wait: sent
+"""
+    trace = predicted(ring, tmp_path)
+    assert trace.outcome == "completes"
+    assert (trace.on("nccl").outcome, trace.on("nccl").open) == ("deadlock", ())
+    assert [rank.events[-1].index for rank in trace.on("nccl").ranks] == [0, 0, 0]
+    assert "from rank 0 to rank 1 waits on the host" in trace.on("nccl").because[0]
+
+
+def test_two_ranks_that_call_the_same_first_connect_to_nobody_knows_what(tmp_path: Path) -> None:
+    ring = """\
+world_size: 2
+tensors: {x: "full(1, rank)", y: [-1]}
+steps:
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect: {outcome: deadlock}
+"""
+    found = forecast(ring, tmp_path)
+    assert (found.outcome, found.open) == ("deadlock", ("completes", "crash", "error"))
+
+
+def test_hosts_run_ahead_of_their_devices_to_the_connection(tmp_path: Path) -> None:
+    ahead = """\
+world_size: 2
+tensors: {x: "full(1, rank)", y: [-1], z: [1]}
+steps:
+  - ranks: 0
+    isend: {tensor: x, dst: 1}
+    as: sent
+  - all_reduce: {tensor: z}
+  - ranks: 1
+    recv: {tensor: y, src: 0}
+  - ranks: 0
+    wait: sent
+"""
+    trace = predicted(ahead, tmp_path)
+    assert trace.on("nccl") is trace
+
+
+def test_an_all_to_all_connects_everyone(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: "full(2, rank)", y: [-1, -1]}
+steps:
+  - all_to_all_single: {output: y, input: x}
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect: {outcome: deadlock}
+"""
+    assert forecast(text, tmp_path).outcome == "completes"
+
+
+def test_a_gather_connects_only_towards_its_root(tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+tensors:
+  x: "full(1, rank)"
+  y: [-1]
+  all: {0: "[zeros(1) for i in range(3)]"}
+steps:
+  - gather: {tensor: x, gather_list: all, dst: 0}
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - barrier: {}
+  - {ranks: 1, recv: {tensor: y, src: 0}}
+expect: {outcome: deadlock}
+"""
+    assert forecast(text, tmp_path).outcome == "deadlock"
+    towards = text.replace(
+        "ranks: 0, send: {tensor: x, dst: 1}", "ranks: 1, send: {tensor: x, dst: 0}"
+    )
+    towards = towards.replace(
+        "ranks: 1, recv: {tensor: y, src: 0}", "ranks: 0, recv: {tensor: y, src: 1}"
+    )
+    assert forecast(towards, tmp_path).outcome == "completes"
+
+
+# ---------------------------------------------------------------------------- streams
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_receive_waits_behind_a_large_send_on_its_stream(tmp_path: Path) -> None:
+    trace = predicted(connected(START_FIRST, size=17), tmp_path)
+    found = trace.on("nccl")
+    assert (trace.outcome, found.outcome, found.open) == ("completes", "deadlock", ())
+    assert [rank.events[-1].label for rank in found.ranks] == ["recv from 1", "recv from 0"]
+    assert "`recv from 1` (program.yaml:17) of rank 0 begins only once" in found.because[0]
+    assert [(wait.waiter, wait.peer, wait.label) for wait in found.waits] == [
+        (0, 1, "isend to 1"),
+        (1, 0, "isend to 0"),
+    ]
+    assert [diagnosis.name for diagnosis in found.diagnoses] == ["circular_wait"]
+    assert all(diagnosis.optional for diagnosis in found.diagnoses)
+
+
+def test_a_small_send_lets_the_receive_behind_it_begin(tmp_path: Path) -> None:
+    trace = predicted(connected(START_FIRST), tmp_path)
+    assert trace.on("nccl") is trace
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_batch_is_one_call_on_its_stream(tmp_path: Path) -> None:
+    trace = predicted(connected("", size=17), tmp_path)
+    assert trace.on("nccl") is trace
+
+
+@pytest.mark.usefixtures("narrow")
+def test_a_collective_waits_behind_a_message_of_its_group(tmp_path: Path) -> None:
+    steps = """\
+  - {ranks: 0, isend: {tensor: x, dst: 1}, as: sent}
+  - all_reduce: {tensor: z}
+  - {ranks: 1, recv: {tensor: y, src: 0}}
+  - {ranks: 0, wait: sent}
+"""
+    text = connected(steps, size=17).replace("tensors:\n", "tensors:\n  z: [1]\n")
+    assert forecast(text, tmp_path).outcome == "deadlock"
+    beside = text.replace("tensor: z}", "tensor: z, group: other}").replace(
+        "tensors:\n", "groups: {other: [0, 1]}\ntensors:\n"
+    )
+    found = forecast(beside, tmp_path)
+    assert (found.outcome, found.open) == ("completes", ("deadlock",))
+
+
+def test_calls_of_two_groups_in_crossed_order_may_wait_for_each_other(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+groups: {a: [0, 1], b: [0, 1]}
+tensors: {x: [1], y: [1]}
+steps:
+  - {ranks: 0, all_reduce: {tensor: x, group: a, async_op: true}, as: first}
+  - {ranks: 0, all_reduce: {tensor: y, group: b, async_op: true}, as: second}
+  - {ranks: 1, all_reduce: {tensor: y, group: b, async_op: true}, as: second}
+  - {ranks: 1, all_reduce: {tensor: x, group: a, async_op: true}, as: first}
+  - wait: [first, second]
+"""
+    trace = predicted(text, tmp_path)
+    found = trace.on("nccl")
+    assert (trace.outcome, trace.open) == ("completes", ())
+    assert (found.outcome, found.open) == ("completes", ("deadlock",))
+    assert "in the order in which its host launched them" in found.because[0]
+    assert all((4, ()) in rank.may_block for rank in found.ranks)
+
+
+def test_a_group_of_another_backend_is_no_stream_of_this_one(tmp_path: Path) -> None:
+    text = connected(SEND_FIRST).replace(
+        "tensors:\n", "groups: {g: {ranks: [0, 1], backend: gloo}}\ntensors:\n"
+    )
+    text = text.replace('dst: "1 - rank"}', 'dst: "1 - rank", group: g}').replace(
+        'src: "1 - rank"}', 'src: "1 - rank", group: g}'
+    )
+    trace = predicted(text, tmp_path)
+    assert trace.on("nccl") is trace
+    assert trace.outcome == "deadlock"
+
+
+# ---------------------------------------------------------------------------- tags
+
+
+def test_tags_are_ignored_so_that_messages_match_in_order(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {a: [1], b: [2], c: [0], d: [0]}
+steps:
+  - {ranks: 0, isend: {tensor: a, dst: 1, tag: 1}, as: first}
+  - {ranks: 0, isend: {tensor: b, dst: 1, tag: 2}, as: second}
+  - {ranks: 1, recv: {tensor: c, src: 0, tag: 2}}
+  - {ranks: 1, recv: {tensor: d, src: 0, tag: 1}}
+  - {ranks: 0, wait: [first, second]}
+"""
+    trace = predicted(text, tmp_path)
+    mine, theirs = trace.ranks[1].events, trace.on("nccl").ranks[1].events
+    assert [event.writes for event in mine] == [{"c": [2]}, {"d": [1]}]
+    assert [event.writes for event in theirs] == [{"c": [1]}, {"d": [2]}]
+    assert "tags are ignored" in trace.on("nccl").because[0]
+
+
+# ---------------------------------------------------------------------------- what is not read
+
+
+def test_a_receive_from_anyone_is_nothing_that_nccl_has(tmp_path: Path) -> None:
+    text = connected(SEND_FIRST).replace('recv: {tensor: y, src: "1 - rank"}', "recv: {tensor: y}")
+    trace = predicted(text, tmp_path)
+    assert trace.on("nccl") is trace
+
+
+@pytest.mark.parametrize("backend", ["gloo", "borrowed", None])
+def test_a_backend_without_facts_makes_what_the_semantics_make(
+    tmp_path: Path, backend: str | None
+) -> None:
+    trace = predicted(connected(SEND_FIRST), tmp_path)
+    assert trace.on(backend) is trace
+
+
+def test_a_forecast_is_made_when_it_is_asked_for_and_lasts(tmp_path: Path) -> None:
+    trace = predicted(connected(SEND_FIRST), tmp_path)
+    unasked = pickle.loads(pickle.dumps(trace))  # noqa: S301 -- our own
+    assert dict(unasked.forecasts) == {}
+    made = trace.on("nccl")
+    assert trace.on("nccl") is made
+    assert list(trace.forecasts) == ["nccl"]
+    assert pickle.loads(pickle.dumps(trace)).on("nccl").outcome == "completes"  # noqa: S301 -- our own
