@@ -20,16 +20,17 @@ if TYPE_CHECKING:
     from runner.verdict import Status
 
 
-def analyse(scenario: Scenario, limits: Limits = DEFAULT) -> Analysis:
-    """Plan, simulate and judge one case without a run."""
+def analyse(scenario: Scenario, limits: Limits = DEFAULT, backend: str | None = None) -> Analysis:
+    """Plan, simulate and judge one case without a run; on one backend, if it is meant for that."""
     from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
     from runner.reference import simulate  # noqa: PLC0415 -- the same
 
     began = time.perf_counter()
+    meant = not scenario.backends or backend in scenario.backends
     try:
         resolved = plan(scenario, limits=limits)
         predicted = simulate(resolved, limits=limits)
-        verdict = judge(scenario, predicted, limits=limits)
+        verdict = judge(scenario, predicted, None, backend if meant else None, limits=limits)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)

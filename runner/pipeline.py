@@ -70,10 +70,17 @@ if TYPE_CHECKING:
 TRIES = 3
 
 
-def check(selection: Selection, listener: Listener, *, traces: bool = False) -> Outcome:
+def check(
+    selection: Selection,
+    listener: Listener,
+    *,
+    traces: bool = False,
+    backend: str | None = None,
+) -> Outcome:
     """Analyse every selected case; start nothing.
 
     With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
+    `backend` asks what comes of a case there, in place of everywhere.
     """
     import runner.plan  # noqa: PLC0415 -- NumPy only once something is analysed
     import runner.reference  # noqa: F401, PLC0415 -- here once, not in every worker
@@ -83,7 +90,7 @@ def check(selection: Selection, listener: Listener, *, traces: bool = False) -> 
     interrupted = False
 
     def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
-        analysis = analyse(scenario, selection.limits)
+        analysis = analyse(scenario, selection.limits, backend)
         verdict = analysis.verdict if traces else _slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 
@@ -226,7 +233,7 @@ def _slim(trace: Trace | None) -> Trace | None:
         )
         for rank in trace.ranks
     )
-    return replace(trace, ranks=ranks)
+    return replace(trace, ranks=ranks, forecasts={})
 
 
 def _outcome(

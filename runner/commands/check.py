@@ -6,13 +6,20 @@ from typing import Any
 
 import click
 
-from runner.commands.grouping import GroupedCommand
+from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import reported, reporting, selecting, selection_of
 
 
 @click.command("check", cls=GroupedCommand)
 @selecting
 @reporting
+@option(
+    HOW,
+    "--backend",
+    metavar="NAME",
+    help="What comes of each case on a backend that is known to do otherwise than the semantics "
+    "say for sure: nccl. Everywhere, if left out.",
+)
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
     """Check scenarios and prove their expectations against the semantics; start no process.
 
@@ -22,4 +29,5 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     from runner.pipeline import check  # noqa: PLC0415 -- after the command line is parsed
 
     selection = selection_of(options)
-    reported(options, lambda reports: check(selection, reports, traces=reports.traces))
+    backend = options["backend"]
+    reported(options, lambda told: check(selection, told, traces=told.traces, backend=backend))

@@ -6,7 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from click.testing import CliRunner
 
+from runner.cli import cli
 from runner.verdict import Verdict, judge
 from tests.shared.judging import at_step, loaded
 
@@ -155,3 +157,18 @@ def test_a_section_may_state_that_tags_are_ignored(tmp_path: Path) -> None:
     assert judge(*loaded(text, tmp_path)).status == "PASSED"
     assert ran_as(forecast(text, tmp_path), text, tmp_path).status == "PASSED"
     assert ran_as(forecast(TAGS, tmp_path), TAGS, tmp_path).status == "PASSED"
+
+
+def test_check_asks_for_a_backend(tmp_path: Path) -> None:
+    path = tmp_path / "ring.yaml"
+    path.write_text(RING, encoding="utf-8")
+    told = CliRunner().invoke(cli, ["check", "--backend", "nccl", str(path)])
+    assert told.exit_code == 1
+    assert "the program's outcome on nccl is deadlock" in told.output
+    assert CliRunner().invoke(cli, ["check", str(path)]).exit_code == 0
+
+
+def test_check_asks_nothing_of_a_backend_for_which_a_file_is_not_meant(tmp_path: Path) -> None:
+    path = tmp_path / "ring.yaml"
+    path.write_text(RING + "backends: [gloo]\n", encoding="utf-8")
+    assert CliRunner().invoke(cli, ["check", "--backend", "nccl", str(path)]).exit_code == 0
