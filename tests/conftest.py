@@ -1,6 +1,7 @@
-"""The root of the checkout, last on the path: for `benchmarks`, which is no part of the package.
+"""What all tests share: where they import from, and one launcher with warm workers on Gloo.
 
-Last, so that the tests run what is installed and not what lies beside them. And no test may depend
+The root of the checkout stands last on the path, for `benchmarks`, which is no part of the package:
+last, so that the tests run what is installed and not what lies beside them. And no test may depend
 on whether it runs in GitHub Actions, where a run writes annotations by itself.
 """
 
@@ -9,6 +10,21 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.execution import Launcher, LaunchOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
+
+
+@pytest.fixture(scope="session")
+def launcher() -> Iterator[Launcher]:
+    """Return a launcher on Gloo: torch is imported once for all tests that run scenarios on it."""
+    with Launcher(LaunchOptions(backend="gloo")) as started:
+        yield started

@@ -20,7 +20,6 @@ from judging import at_step
 
 from runner.bless import RefusedError, confirm, propose
 from runner.bless.places import places, values_of
-from runner.execution import Launcher, LaunchOptions
 from runner.language.loading import load_content
 from runner.language.splice import Edit, Span, spans, splice
 from runner.pipeline import analyse
@@ -31,6 +30,7 @@ from runner.verdict import judge
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.execution import Launcher
     from runner.scenario import Scenario
     from runner.trace import Event, Trace
 
@@ -244,11 +244,10 @@ def test_a_wrong_number_in_a_blessed_file_is_caught() -> None:
 
 
 @pytest.mark.torch
-def test_gloo_confirms_what_is_blessed() -> None:
+def test_gloo_confirms_what_is_blessed(launcher: Launcher) -> None:
     chance = random.Random(6)  # noqa: S311 -- a sample, no secret
     gloo = [path for path in restored() if path.parts[0] in CALM]
-    with Launcher(LaunchOptions(backend="gloo")) as launcher:
-        for path in chance.sample(gloo, RUN):
-            proposal = propose(CORPUS / path, STRIPPED[path].encode())
-            assert proposal is not None
-            confirm(proposal, launcher)
+    for path in chance.sample(gloo, RUN):
+        proposal = propose(CORPUS / path, STRIPPED[path].encode())
+        assert proposal is not None
+        confirm(proposal, launcher)

@@ -11,14 +11,12 @@ import pytest
 import yaml
 
 import runner
-from runner.execution import Launcher, LaunchOptions
 from runner.operations import BY_NAME
 from runner.pipeline import analyse, execute
 from runner.scenario import DIAGNOSES, REDUCE_OPS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from runner.execution import Launcher
     from runner.verdict import Finding
 
 ROOT = Path(__file__).parents[1]
@@ -31,12 +29,6 @@ SCENARIOS = [path for path in FILES if path not in PARTS]
 
 def named(path: Path) -> str:
     return str(path.relative_to(CORPUS))
-
-
-@pytest.fixture(scope="module")
-def gloo() -> Iterator[Launcher]:
-    with Launcher(LaunchOptions(backend="gloo")) as launcher:
-        yield launcher
 
 
 def told(path: Path, case: str, findings: tuple[Finding, ...], reason: str | None) -> str:
@@ -55,9 +47,9 @@ def test_checks_green(path: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("path", SCENARIOS, ids=named)
-def test_runs_green_on_gloo(path: Path, gloo: Launcher) -> None:
+def test_runs_green_on_gloo(path: Path, launcher: Launcher) -> None:
     for scenario in runner.load(path):
-        verdict = execute(analyse(scenario), gloo, "gloo").verdict
+        verdict = execute(analyse(scenario), launcher, "gloo").verdict
         if scenario.backends == ("nccl",):
             assert verdict.status == "UNSUPPORTED"
             assert verdict.reason == "it is meant for nccl; this run is on gloo"

@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 import runner
-from runner.execution import Launcher, LaunchOptions
 from runner.pipeline import analyse
 from runner.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.execution import Launcher
     from runner.scenario import Scenario
     from runner.verdict import Finding
 
@@ -143,12 +143,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(shutil.copytree(CORPUS, tmp_path_factory.mktemp("corpus") / "scenarios"))
 
 
-@pytest.fixture(scope="module")
-def gloo() -> Iterator[Launcher]:
-    with Launcher(LaunchOptions(backend="gloo")) as launcher:
-        yield launcher
-
-
 @contextmanager
 def mutated(mutant: Mutant, corpus: Path) -> Iterator[tuple[Scenario, ...]]:
     """Load the mutant in a copy of the corpus, beside the parts that it may use."""
@@ -179,12 +173,14 @@ def test_check_catches(mutant: Mutant, corpus: Path) -> None:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("mutant", RUNNABLE[:RUN], ids=str)
-def test_run_catches_without_the_reference(mutant: Mutant, corpus: Path, gloo: Launcher) -> None:
+def test_run_catches_without_the_reference(
+    mutant: Mutant, corpus: Path, launcher: Launcher
+) -> None:
     with mutated(mutant, corpus) as cases:
         for scenario in cases:
             resolved = runner.plan(scenario)
             predicted = runner.simulate(resolved)
-            observed = gloo.run(resolved, predicted)
+            observed = launcher.run(resolved, predicted)
             verdict = judge(scenario, predicted, observed, "gloo", reference=False)
             if verdict.status == "FAILED":
                 assert places(verdict.findings) & set(mutant.lines)

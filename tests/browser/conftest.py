@@ -34,9 +34,9 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Start Chromium once, and end it with the session."""
+    """Start Chromium once, and end it, and the threads that drive it, with these tests."""
     pytest.importorskip("playwright", reason="playwright is not installed")
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- only where it is installed
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution import Launcher, LaunchOptions
 from runner.language import load
 from runner.operations import OPERATIONS
 from runner.plan import plan
@@ -16,6 +15,7 @@ from runner.verdict import judge
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from runner.execution import Launcher
     from runner.operations.base import Operation
     from runner.scenario import Scenario
 
@@ -39,16 +39,15 @@ def test_an_example_passes_in_the_analysis(operation: Operation, tmp_path: Path)
 
 
 @pytest.mark.torch
-def test_the_examples_pass_on_gloo(tmp_path: Path) -> None:
+def test_the_examples_pass_on_gloo(tmp_path: Path, launcher: Launcher) -> None:
     seen = {}
-    with Launcher(LaunchOptions(backend="gloo")) as launcher:
-        for operation in OPERATIONS:
-            scenario = example(operation, tmp_path)
-            planned = plan(scenario)
-            predicted = simulate(planned)
-            observed = launcher.run(planned, predicted)
-            verdict = judge(scenario, predicted, observed, observed.backend)
-            seen[operation.name] = (verdict.status, verdict.problems)
+    for operation in OPERATIONS:
+        scenario = example(operation, tmp_path)
+        planned = plan(scenario)
+        predicted = simulate(planned)
+        observed = launcher.run(planned, predicted)
+        verdict = judge(scenario, predicted, observed, observed.backend)
+        seen[operation.name] = (verdict.status, verdict.problems)
     assert {name: seen[name] for name in seen if seen[name][0] != "PASSED"} == {}
 
 
@@ -61,20 +60,19 @@ UNABLE = {
 
 
 @pytest.mark.torch
-def test_what_gloo_cannot_do_is_unsupported_not_failed(tmp_path: Path) -> None:
+def test_what_gloo_cannot_do_is_unsupported_not_failed(tmp_path: Path, launcher: Launcher) -> None:
     seen = {}
-    with Launcher(LaunchOptions(backend="gloo")) as launcher:
-        for name, text in UNABLE.items():
-            value, arguments = text.split("|")
-            path = tmp_path / f"{name}.yaml"
-            path.write_text(
-                f"world_size: 2\ntensors: {{x: {value}}}\nsteps: [all_reduce: {arguments}]\n",
-                encoding="utf-8",
-            )
-            (scenario,) = load(path)
-            predicted = simulate(plan(scenario))
-            observed = launcher.run(plan(scenario), predicted)
-            verdict = judge(scenario, predicted, observed, observed.backend)
-            seen[name] = verdict.status
-            assert verdict.reason, name
+    for name, text in UNABLE.items():
+        value, arguments = text.split("|")
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(
+            f"world_size: 2\ntensors: {{x: {value}}}\nsteps: [all_reduce: {arguments}]\n",
+            encoding="utf-8",
+        )
+        (scenario,) = load(path)
+        predicted = simulate(plan(scenario))
+        observed = launcher.run(plan(scenario), predicted)
+        verdict = judge(scenario, predicted, observed, observed.backend)
+        seen[name] = verdict.status
+        assert verdict.reason, name
     assert seen == dict.fromkeys(UNABLE, "UNSUPPORTED")

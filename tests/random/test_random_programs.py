@@ -14,13 +14,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from random_programs import programs
 
 import runner
-from runner.execution import Launcher, LaunchOptions
 from runner.scenario import FinalExpectation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
+    from runner.execution import Launcher
     from runner.verdict import Verdict
 
 COUNT = int(os.environ.get("RANDOM_PROGRAMS", "100"))
@@ -36,12 +35,6 @@ BOUNDED = settings(
 )
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[Launcher]:
-    with Launcher(LaunchOptions(backend="gloo")) as started:
-        yield started
 
 
 def judged(text: str, launcher: Launcher, folder: Path) -> Verdict:

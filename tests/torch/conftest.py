@@ -32,8 +32,9 @@ class Analysed:
         return launcher.run(self.plan, self.predicted)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def launcher() -> Iterator[Launcher]:
+    """Return a launcher of their own: many of these tests leave it without workers."""
     with Launcher(LaunchOptions(backend="gloo")) as started:
         started.reserve(4)
         yield started

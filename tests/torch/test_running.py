@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+import runner
 from runner.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from conftest import Analysed
 
     from runner.trace import Trace
 
@@ -33,6 +36,12 @@ def test_values_before_and_after_a_step_are_told(observe: Callable[[str], Trace]
     assert [rank.initial["x"].tolist() for rank in trace.ranks] == [[1, 1, 1], [2, 2, 2]]
     assert [rank.events[0].writes["x"].tolist() for rank in trace.ranks] == [[3, 3, 3]] * 2
     assert trace.environment["backend"] == trace.backend == "gloo"
+
+
+def test_the_public_way_starts_and_ends_what_it_needs(analysed: Callable[[str], Analysed]) -> None:
+    case = analysed(SUM)
+    trace = runner.launch(case.plan, case.predicted)
+    assert runner.judge(case.plan.scenario, case.predicted, trace).status == "PASSED"
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8, 16])

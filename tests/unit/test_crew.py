@@ -33,15 +33,24 @@ def square(case: list[int]) -> int:
     return case[0] ** 2
 
 
-def where(_: list[int]) -> int:
-    return os.getpid()
-
-
 @pytest.fixture(autouse=True)
-def nobody_left() -> Iterator[None]:
-    yield
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Return the processes that a test has forked so far; none of them outlives it."""
+    if threading.active_count() > 1:  # under pytest-xdist
+        pytest.skip("this process has threads, and may not be forked")
+    pids: list[int] = []
+    fork = os.fork
+
+    def counted() -> int:
+        pid = fork()
+        pids.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", counted)
+    yield pids
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 @pytest.mark.parametrize("portion", [1, WORTHWHILE, MOST_AHEAD + 1, len(MANY)])
@@ -81,30 +90,33 @@ def test_a_result_may_be_larger_than_a_pipe() -> None:
         assert [len(result) for result in several.results(MANY)] == [large] * len(MANY)
 
 
-def test_few_cases_stay_in_this_process() -> None:
+def test_few_cases_stay_in_this_process(forked: list[int]) -> None:
     few = MANY[: WORTHWHILE - 1]
-    with crew(where) as several:
+    with crew(square) as several:
         several.ahead(few)
-        assert set(several.results(few)) == {os.getpid()}
+        assert list(several.results(few)) == [square(case) for case in few]
+    assert forked == []
 
 
-def test_many_cases_leave_this_process_alone() -> None:
-    with crew(where) as several:
+def test_many_cases_leave_this_process_alone(forked: list[int]) -> None:
+    with crew(lambda _: os.getpid()) as several:
         several.ahead(MANY[:WORTHWHILE])
-        assert os.getpid() not in set(several.results(MANY))
+        assert len(forked) == 1
+        assert set(several.results(MANY)) <= set(forked)
 
 
-def test_a_process_with_threads_is_not_forked() -> None:
+def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
     over = threading.Event()
     thread = threading.Thread(target=over.wait)
     thread.start()
     try:
-        with crew(where) as several:
+        with crew(square) as several:
             several.ahead(MANY)
-            assert set(several.results(MANY)) == {os.getpid()}
+            assert list(several.results(MANY)) == [square(case) for case in MANY]
     finally:
         over.set()
         thread.join()
+    assert forked == []
 
 
 def test_an_exception_in_a_worker_is_the_caller_s() -> None:

@@ -11,6 +11,7 @@ import runner
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from runner.execution import Launcher
     from runner.verdict import Verdict
 
 
@@ -85,13 +86,13 @@ def test_groups_that_their_members_create_alike_are_right(text: str, tmp_path: P
 
 @pytest.mark.torch
 @pytest.mark.parametrize("text", [APART, TWO_NAMES, TWICE, RENAMED])
-def test_torch_creates_them_too(text: str, tmp_path: Path) -> None:
+def test_torch_creates_them_too(text: str, tmp_path: Path, launcher: Launcher) -> None:
     path = tmp_path / "program.yaml"
     path.write_text(text, encoding="utf-8")
     (scenario,) = runner.load(path)
     plan = runner.plan(scenario)
     predicted = runner.simulate(plan)
-    verdict = runner.judge(scenario, predicted, runner.launch(plan, predicted))
+    verdict = runner.judge(scenario, predicted, launcher.run(plan, predicted))
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
 
 

@@ -12,10 +12,12 @@ from runner.problems import ScenarioError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from runner.execution import Launcher
     from runner.scenario import Scenario
 
 GROUP = """\
 world_size: 2
+timeout: 1s
 groups: {g: [0, 1]}
 tensors: {x: [1], y: [0, 0], many: "[zeros(1), zeros(1)]"}
 objects: {letter: [hello]}
@@ -160,11 +162,13 @@ def test_what_is_stated_of_destroyed_groups_is_accepted(text: str, tmp_path: Pat
 
 @pytest.mark.torch
 @pytest.mark.parametrize("text", (DECLARED | RIGHT).values(), ids=DECLARED | RIGHT)
-def test_torch_does_the_same_with_destroyed_groups(text: str, tmp_path: Path) -> None:
+def test_torch_does_the_same_with_destroyed_groups(
+    text: str, tmp_path: Path, launcher: Launcher
+) -> None:
     scenario = loaded(text, tmp_path)
     plan = runner.plan(scenario)
     predicted = runner.simulate(plan)
-    verdict = runner.judge(scenario, predicted, runner.launch(plan, predicted))
+    verdict = runner.judge(scenario, predicted, launcher.run(plan, predicted))
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
 
 
