@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from conftest import Analysed
-
     from runner.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -38,10 +36,13 @@ def test_values_before_and_after_a_step_are_told(observe: Callable[[str], Trace]
     assert trace.environment["backend"] == trace.backend == "gloo"
 
 
-def test_the_public_way_starts_and_ends_what_it_needs(analysed: Callable[[str], Analysed]) -> None:
-    case = analysed(SUM)
-    trace = runner.launch(case.plan, case.predicted)
-    assert runner.judge(case.plan.scenario, case.predicted, trace).status == "PASSED"
+def test_the_public_way_starts_and_ends_what_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "sum.yaml").write_text(SUM, encoding="utf-8")
+    (scenario,) = runner.load(tmp_path / "sum.yaml")
+    plan = runner.plan(scenario)
+    predicted = runner.simulate(plan)
+    observed = runner.launch(plan, predicted)
+    assert runner.judge(scenario, predicted, observed).status == "PASSED"
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8, 16])
