@@ -99,6 +99,8 @@ class Process(Evaluator):
         self.groups: dict[str, Group] = {}
         #: the names of the groups that this rank gave up, and the step that did it
         self.destroyed: dict[str, Mark | None] = {}
+        #: counts the changes of both: what was found out about a group holds until the next
+        self.regrouped = 0
         self._at: Mark | None = None
         self.held: set[str] = set()
         self.handles: set[str] = set()
@@ -183,6 +185,7 @@ class Process(Evaluator):
 
     def join(self, group: Group) -> None:
         """Learn a group that was created while the program ran; its name means no other now."""
+        self.regrouped += 1
         self.groups.pop(group.name, None)
         self.destroyed.pop(group.name, None)
         self.scope[group.name] = []
@@ -192,6 +195,7 @@ class Process(Evaluator):
 
     def destroy(self, name: str) -> None:
         """Give a group up, or with the world every group: its members keep a handle of no use."""
+        self.regrouped += 1
         for given_up in list(self.groups) if name == WORLD else [name]:
             if given_up in self.groups:
                 self.destroyed[given_up] = self._at
@@ -228,29 +232,35 @@ class Process(Evaluator):
 
     def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
         for step in steps:
-            self._at = step.mark
             if step.variable is not None:
-                yield from self._repeat(step, iteration)
+                for value in self.rounds(step):
+                    self.scope[step.variable] = value
+                    yield from self._walk(step.body, (*iteration, value))
             else:
-                call = self._call(step, iteration)
+                call = self.call(step, iteration)
                 if call is not None:
                     yield call
 
-    def _repeat(self, step: Step, iteration: tuple[int, ...]) -> Iterator[Call]:
+    def rounds(self, step: Step) -> list[int]:
+        """Return what the variable of a `for` counts through; nothing where this rank skips it.
+
+        Raises ScenarioError where that cannot be computed.
+        """
         if step.ranks is not None and not self.selects(step.ranks):
-            return
-        assert step.variable is not None  # noqa: S101 -- only a `for` comes here
+            return []
         values = self.evaluate(step.over)
         try:
-            counted = [int(value) for value in values]
+            return [int(value) for value in values]
         except (TypeError, ValueError) as error:
             text = f"`for {step.variable}`"
             raise ScenarioError([cannot_compute(text, step.mark, self.rank, error)]) from error
-        for value in counted:
-            self.scope[step.variable] = value
-            yield from self._walk(step.body, (*iteration, value))
 
-    def _call(self, step: Step, iteration: tuple[int, ...]) -> Call | None:
+    def call(self, step: Step, iteration: tuple[int, ...]) -> Call | None:
+        """Return a step's call as this rank makes it now; None where it does not take the step.
+
+        Raises ScenarioError where a selector or an argument cannot be computed.
+        """
+        self._at = step.mark
         operation = step.operation
         if step.ranks is not None and not self.selects(step.ranks):
             return None

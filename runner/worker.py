@@ -31,9 +31,10 @@ from runner.execution.mailbox import Outbox, arrives, fetch, opened
 from runner.execution.orders import STOP, Begun, Free, Hello, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
+from runner.execution.rank.failing import Broken
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
 from runner.execution.rank.line import Line
-from runner.execution.rank.program import Broken, Program
+from runner.execution.rank.program import Program
 from runner.execution.rank.values import FromDevice, converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World

@@ -81,4 +81,8 @@ steps:
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        return partial(call, arguments.pop("output"), arguments.pop("input"), **arguments)
+
+        def by_place(**given: Any) -> Any:  # noqa: ANN401 -- as torch's
+            return call(given.pop("output"), given.pop("input"), **given)
+
+        return partial(by_place, **arguments)

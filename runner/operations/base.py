@@ -131,8 +131,8 @@ class Operation(ABC):
         """Return torch's call, to be made once or any number of times with the same arguments.
 
         `arguments` are torch's own: tensors, process groups, `dist.ReduceOp`; those that were left
-        out and have no default are left out here as well. Raises what the call would raise where
-        that can be told before it is made.
+        out and have no default are left out here as well. What is returned takes another tensor for
+        an argument by its name. Raises what the call would raise where that can be told before.
         """
         return partial(getattr(dist, self.name), **arguments)
 

@@ -83,7 +83,11 @@ steps:
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-        return partial(call, arguments.pop("output"), arguments.pop("input"), **arguments)
+
+        def by_place(**given: Any) -> Any:  # noqa: ANN401 -- as torch's
+            return call(given.pop("output"), given.pop("input"), **given)
+
+        return partial(by_place, **arguments)
 
 
 def _part(whole: Any, entry: Entry) -> Any:  # noqa: ANN401 -- an array, Undefined or None

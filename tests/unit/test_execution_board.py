@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from runner.execution.rank.board import Board, Record
+import pytest
+
+from runner.execution.rank.board import Board, Record, Site
 from runner.execution.rank.completion import WithAnEvent, WithTheCall, completion_on
 from runner.trace import Failure
 
 
 def taken(board: Board, index: int, *, communicates: bool = True) -> Record:
-    record = Record((index, ()), f"step {index}", communicates, 0.0)
-    board.enter(record)
-    return record
+    return board.enter(Site(f"step {index}", communicates), index)
 
 
 def board() -> Board:
@@ -53,18 +53,29 @@ def test_every_entry_and_return_is_a_move() -> None:
     assert here.moves == 2
 
 
-def test_what_a_device_has_not_done_is_left_out_of_the_account() -> None:
+def test_what_was_none_of_the_programs_is_forgotten_and_was_a_move() -> None:
     here = board()
-    for index in range(3):
-        record = taken(here, index)
-        record.writes = {"x": index}
-        record.event = object()
+    moves = [here.moves]
+    for _ in range(2):
+        record = taken(here, -1)
+        moves.append(here.moves)
         here.leave(record)
-    here.records[0].complete_s = 0.5
+        here.forget(record)
+        moves.append(here.moves)
+    assert here.records == []
+    assert moves == [0, 1, 2, 3, 4]
+
+
+def test_what_a_device_has_not_done_is_left_out_of_the_account() -> None:
+    here, steps = enqueued("call", "call", "call")
+    for index, record in enumerate(here.records):
+        record.written, record.kept = ("x",), [index]
+    steps[0].happened = True
+    here.advance()
     account = here.account("blocked")
     assert states(account) == [(0, "done"), (1, "blocked")]
-    assert account.events[0].complete_s == 0.5
-    assert account.events[1].writes == {}
+    assert [event.complete_s for event in account.events] == [0.25, None]
+    assert [event.writes for event in account.events] == [{"x": 0}, {}]
 
 
 @dataclass
@@ -111,8 +122,10 @@ class Step:
 
     happened: bool = False
     lost: bool = False
+    asked: int = 0
 
     def query(self) -> bool:  # noqa: D102 -- torch's own
+        self.asked += 1
         if self.lost:
             raise RuntimeError("CUDA error: an illegal memory access was encountered")  # noqa: EM101, TRY003 -- CUDA's words
         return self.happened
@@ -146,9 +159,20 @@ def test_what_the_device_does_is_a_move_and_has_its_time() -> None:
     steps[0].happened = True
     here.advance()
     assert here.moves == before + 1
-    assert [record.complete_s for record in here.records] == [0.25, None]
+    assert here.account("blocked").events[0].complete_s == 0.25
     assert here.advance() is here.records[1]
     assert here.moves == before + 1
+
+
+@pytest.mark.parametrize("done", [0, 1, 2, 3, 7, 63, 64, 99, 100])
+def test_a_device_that_is_far_behind_is_found_with_few_questions(done: int) -> None:
+    here, steps = enqueued(*["call"] * 100)
+    for step in steps[:done]:
+        step.happened = True
+    at = here.advance()
+    assert (at is None) if done == 100 else (at is here.records[done])
+    assert sum(step.asked for step in steps) <= 14
+    assert here.account("blocked").events[done - 1].state == ("done" if done else "blocked")
 
 
 def test_events_count_in_the_order_of_the_stream() -> None:

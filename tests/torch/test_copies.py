@@ -1,0 +1,62 @@
+"""Copies of what a rank holds: true at the time, and later steps do not change them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from runner.execution.rank.values import LARGE, Copies, converter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+torch: Any = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.torch
+
+TENSORS: dict[str, Callable[[], Any]] = {
+    "float32": lambda: torch.arange(6.0),
+    "bfloat16": lambda: torch.arange(6.0).to(torch.bfloat16),
+    "float8_e4m3fn": lambda: torch.arange(6.0).to(torch.float8_e4m3fn),
+    "bool": lambda: torch.tensor([True, False, True]),
+    "uint16": lambda: torch.arange(4).to(torch.uint16),
+    "complex64": lambda: torch.arange(4).to(torch.complex64) * 1j,
+    "a conjugate": lambda: torch.conj(torch.arange(4).to(torch.complex64) * 1j),
+    "not contiguous": lambda: torch.arange(6.0).reshape(2, 3).t(),
+    "bfloat16, not contiguous": lambda: torch.arange(6.0).reshape(2, 3).t().to(torch.bfloat16).t(),
+    "a scalar": lambda: torch.tensor(3.0),
+    "nothing in it": lambda: torch.zeros(0, 3),
+    "large": lambda: torch.zeros(LARGE),
+}
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("made", TENSORS)
+def test_a_copy_is_what_the_tensor_was_then(made: str, *, on_host: bool) -> None:
+    convert = converter(torch)
+    scope = {"x": TENSORS[made]()}
+    copies = Copies(torch, scope, convert if on_host else None)
+    kept, wanted = [], []
+    for _ in range(4):
+        wanted.append(np.array(convert(scope["x"])))
+        kept.extend(copies.named(("x",)))
+        scope["x"].copy_(torch.zeros_like(scope["x"]) if len(kept) % 2 else TENSORS[made]())
+    for copy, value in zip(kept, wanted, strict=True):
+        assert convert(copy).dtype == value.dtype
+        np.testing.assert_array_equal(convert(copy), value)
+
+
+def test_a_name_that_comes_to_hold_something_else_is_copied_as_that() -> None:
+    scope: dict[str, Any] = {"x": torch.ones(2)}
+    copies = Copies(torch, scope, converter(torch))
+    kept = []
+    for value in (torch.ones(2), torch.zeros(3), [torch.ones(1)], [{"a": [1]}], None):
+        scope["x"] = value
+        kept += [copies.named(("x",))[0] for _ in range(3)]
+    assert [np.shape(kept[place]) for place in range(6)] == [(2,)] * 3 + [(3,)] * 3
+    assert kept[7][0].tolist() == [1.0]
+    assert kept[9:12] == [[{"a": [1]}]] * 3
+    assert kept[9][0] is not kept[10][0]
+    assert kept[12] is None
