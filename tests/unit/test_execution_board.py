@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -85,7 +85,8 @@ class FakeEvent:
     enable_timing: bool = False
     at_ms: float = 0.0
 
-    def record(self) -> None:  # noqa: D102 -- torch's own
+    def record(self, stream: object) -> None:  # noqa: D102 -- torch's own
+        assert stream == "the current stream"
         FakeCuda.now_ms += 250.0
         self.at_ms = FakeCuda.now_ms
 
@@ -98,19 +99,42 @@ class FakeCuda:
 
     now_ms = 0.0
     Event = FakeEvent
+    current_stream = staticmethod(lambda: "the current stream")
+
+
+@dataclass(frozen=True)
+class Device:
+    """As much of a `torch.device` as tells a GPU from a CPU."""
+
+    type: str
+
+
+FAKE_TORCH = ModuleType("torch")
+FAKE_TORCH.cuda = FakeCuda  # type: ignore[attr-defined]
 
 
 def test_a_gpu_completes_with_events_and_a_cpu_with_the_call() -> None:
-    torch = ModuleType("torch")
-    torch.cuda = FakeCuda  # type: ignore[attr-defined]
-    on_gpu = completion_on(torch, SimpleNamespace(type="cuda"))
+    on_gpu = completion_on(FAKE_TORCH, Device("cuda"))
     assert isinstance(on_gpu, WithAnEvent)
     on_gpu.begin()
     on_gpu.mark()
     assert on_gpu.seconds(on_gpu.mark()) == 0.5
-    on_cpu = completion_on(torch, SimpleNamespace(type="cpu"))
+    on_cpu = completion_on(FAKE_TORCH, Device("cpu"))
     assert isinstance(on_cpu, WithTheCall)
     assert on_cpu.mark() is None  # type: ignore[func-returns-value]
+
+
+def test_the_events_of_a_scenario_serve_the_next_one() -> None:
+    on_gpu = completion_on(FAKE_TORCH, Device("cuda"))
+    on_gpu.begin()
+    first = [on_gpu.mark() for _ in range(2)]
+    assert first[0] is not first[1]
+    again = completion_on(FAKE_TORCH, Device("cuda"))
+    again.begin()
+    second = [again.mark() for _ in range(3)]
+    assert second[0] is first[0]
+    assert second[1] is first[1]
+    assert [again.seconds(event) for event in second] == [0.25, 0.5, 0.75]
 
 
 # ---------------------------------------------------------------------------- a device that lags

@@ -7,6 +7,7 @@ thread while the host runs on, by the main thread after the last step.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -47,23 +48,38 @@ class WithTheCall:
 
 
 class WithAnEvent:
-    """A call that has returned is enqueued: a GPU."""
+    """A call that has returned is enqueued: a GPU.
+
+    To make an event and to ask for the current stream take longer than to record an event. So the
+    stream is asked for once a scenario, because no step leaves it, and the events of a scenario
+    serve the next one.
+    """
 
     enqueues = True
 
     def __init__(self, torch: ModuleType) -> None:
         """Record events on the current stream of the current device."""
         self._cuda: Any = torch.cuda
+        self._stream: Any = None
         self._origin: Any = None
+        self._events: list[Any] = []
+        #: how many of the events this scenario has used
+        self._used = 0
 
     def begin(self) -> None:
-        """Record where the clock starts."""
+        """Record where the clock starts; nobody may want the events of the scenario before."""
+        self._used = 0
+        self._stream = self._cuda.current_stream()
         self._origin = self.mark()
 
     def mark(self) -> Any:  # noqa: ANN401 -- torch.cuda.Event
         """Record an event on the stream that the step was enqueued on."""
-        event = self._cuda.Event(enable_timing=True)
-        event.record()
+        events, used = self._events, self._used
+        if used == len(events):
+            events.append(self._cuda.Event(enable_timing=True))
+        self._used = used + 1
+        event = events[used]
+        event.record(self._stream)
         return event
 
     def seconds(self, event: Any) -> float:  # noqa: ANN401 -- torch.cuda.Event
@@ -71,6 +87,7 @@ class WithAnEvent:
         return float(self._origin.elapsed_time(event)) / 1000
 
 
+@cache
 def completion_on(torch: ModuleType, device: Any) -> Completion:  # noqa: ANN401 -- torch.device
-    """Return how steps complete on a device."""
+    """Return how steps complete on a device, the same object for every scenario there."""
     return WithAnEvent(torch) if device.type == "cuda" else WithTheCall()

@@ -114,7 +114,6 @@ class Program:
         record = self._board.enter(Site("what comes next", communicates=False), *last)
         self._failures.note(record, error)
         self._board.leave(record)
-        record.event = self._completion.mark()
 
     # ------------------------------------------------------------------ its steps
 
