@@ -83,6 +83,10 @@ class Evaluator:
         self.scope: dict[str, Any] = {}
         #: names whose value an operation left undefined, or is still writing
         self.undefined: dict[str, Undefined] = {}
+        #: names of which running work writes a part, or several
+        self.busy: dict[str, tuple[Undefined, ...]] = {}
+        #: whether an argument is evaluated, which may be a view of what is undefined
+        self._gives = False
         #: the undefined values that were read since this list was last emptied
         self.undefined_reads: list[tuple[str, Undefined]] = []
 
@@ -98,9 +102,10 @@ class Evaluator:
             case Constant():
                 return form.value
             case Expression():
-                if self.undefined:
-                    self._note_undefined(form)
-                return self._compute(form)
+                value = self._compute(form)
+                if self.undefined or self.busy:
+                    self._note_undefined(form, value)
+                return value
             case ListForm():
                 return [self.evaluate(item) for item in form.items]
             case Record():
@@ -121,9 +126,17 @@ class Evaluator:
             return [self._tree(value) for value in tree]
         return tree
 
-    def _note_undefined(self, form: Expression) -> None:
-        for name in sorted(form.reads & self.undefined.keys()):
-            self.undefined_reads.append((name, replace(self.undefined[name], memory=())))
+    def _note_undefined(self, form: Expression, value: Any) -> None:  # noqa: ANN401
+        """Note the undefined values that a form depends on; of an argument, if it is a copy."""
+        from runner.probing import depends, shares  # noqa: PLC0415 -- NumPy, where it is needed
+
+        for name in sorted(form.reads & (self.undefined.keys() | self.busy.keys())):
+            if self._gives and shares(value, self.scope.get(name)):
+                continue
+            left = self.undefined.get(name)
+            for part in (*((left,) if left else ()), *self.busy.get(name, ())):
+                if not part.memory or depends(form, self.scope, part.memory):
+                    self.undefined_reads.append((name, replace(part, memory=())))
 
     def _compute(self, form: Expression) -> Any:  # noqa: ANN401
         try:
@@ -205,16 +218,17 @@ class Evaluator:
     def evaluate_argument(self, param: Param, form: Form | None) -> Any:  # noqa: ANN401
         """Return an argument in the type of its kind (see :data:`params.KINDS`).
 
-        A tensor argument may be undefined: what of it the operation reads, the caller knows.
+        A tensor argument may be undefined: what of it the operation reads, the caller knows. What
+        it is computed from is read here.
         """
         if form is None:
             return param.default
         if param.kind in {"tensor", "tensors", "tensor_lists"}:
-            hidden, self.undefined = self.undefined, {}
+            self._gives = True
             try:
                 value = self._tensor_argument(param.kind, form)
             finally:
-                self.undefined = hidden
+                self._gives = False
             if not has_depth(self.arrays, value, DEPTHS[param.kind]):
                 raise ScenarioError([wrong_value(param, form.mark, self.rank)])
             return value

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.operations.base import PointToPoint
+from runner.operations.base import Local, PointToPoint
 from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
 from runner.reference.state import Flight
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def note_reads(simulation: Simulation, state: RankState, call: Call | None) -> None:
     """Turn the undefined values that the rank's expressions looked at into findings."""
     reads = state.process.undefined_reads
+    state.misread = reads[0][1] if reads else None
     for name, value in reads:
         undefined_read(simulation, state, call or state.call, name, value)
     reads.clear()
@@ -73,7 +74,8 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
         names = call.roots.get(param.name, frozenset())
         if not names:
             continue
-        if operation.reads(param, call.entry):
+        # what a local step reads, its expressions have noted
+        if operation.reads(param, call.entry) and not isinstance(operation, Local):
             for name in sorted(names & state.process.undefined.keys()):
                 value = undefined_in(state.process, call, name)
                 if value is not None and value.diagnosis != "buffer_race":
@@ -153,12 +155,29 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     }
     names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
     whole = all(_size(held[name]) <= _size(memory) for name in names)
-    state.flying.append(Flight(work=work, memory=memory, names=names, writes=writes, whole=whole))
+    flight = Flight(work=work, memory=memory, names=names, writes=writes, whole=whole)
+    state.flying.append(flight)
     if writes and whole:
         for name in names:
-            state.process.undefined[name] = Undefined(
-                cause=f"`{call.label}` is still running", diagnosis="buffer_race"
-            )
+            state.process.undefined[name] = running(flight)
+    elif writes:
+        _note_busy(state)
+
+
+def running(flight: Flight) -> Undefined:
+    """Return what a look at a tensor in flight finds."""
+    cause = f"`{flight.work.call.label}` is still running"
+    parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
+    return Undefined(cause=cause, diagnosis="buffer_race", memory=() if flight.whole else parts)
+
+
+def _note_busy(state: RankState) -> None:
+    """Let the rank's expressions know of which names running work writes a part."""
+    busy: dict[str, tuple[Undefined, ...]] = {}
+    for flight in state.flying:
+        for name in flight.names if flight.writes and not flight.whole else ():
+            busy[name] = (*busy.get(name, ()), running(flight))
+    state.process.busy = busy
 
 
 def _size(memory: tuple[Any, ...]) -> int:
@@ -172,6 +191,8 @@ def give_back(state: RankState, work: Work) -> None:
         if flight.writes and flight.whole:
             for name in flight.names:
                 state.process.undefined.pop(name, None)
+        elif flight.writes:
+            _note_busy(state)
 
 
 def spoil_raced(state: RankState) -> None:

@@ -1,17 +1,19 @@
 """What a step's expectations look at, while it is undefined or running work still writes it.
 
 To state what a tensor holds is to read it: the run reads it there, and what it finds in a tensor in
-flight depends on timing. A key that is a view (`m[0]`) looks at that part; any other expression at
-all of the tensors that it reads. Shapes and dtypes are always there to be asked.
+flight depends on timing. A key looks at what its value depends on: `m[0]`, or `sum(m[0])`, at that
+part of `m`. Shapes and dtypes are always there to be asked.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.operations.entries import Undefined
+from runner.probing import depends
 from runner.reference import buffers
-from runner.reference.values import beside, measured
+from runner.reference.values import measured
 from runner.scenario import Expression, ListForm, Objects, PerRank, Record, Typed
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def look(
             names = _touched(state, flight, seen, expectation.key)
             if names and key in observed:
                 observed[key] = _running(flight)
-            names |= flight.names & _read(wanted)
+            names |= flight.names & _read(state, flight, wanted)
             if names:
                 buffers.race(simulation, state, call, flight, "expects a value of")
                 scope = state.process.scope
@@ -72,55 +74,50 @@ def _touched(
 ) -> frozenset[str]:
     """Return the names of a flight that a key looks at; of `seen` it reads elements."""
     names = seen & flight.names
-    if not names or flight.whole or not names <= key.roots or key.before:
+    if not names or flight.whole or key.before:
         return names
-    held = [state.process.scope[name] for name in names]
-    return frozenset() if _beside(state, flight.memory, key, held) else names
+    return (
+        names if depends(key, state.process.scope, buffers.running(flight).memory) else frozenset()
+    )
 
 
 def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined | None:
     """Return what is undefined of what a key looks at."""
     process = state.process
-    names = sorted(seen & process.undefined.keys())
-    for name in names:
+    for name in sorted(seen & process.undefined.keys()):
         left = process.undefined[name]
-        held = [process.scope[each] for each in names]
-        view = bool(left.memory) and seen <= key.roots and not key.before
-        if not (view and _beside(state, left.memory, key, held)):
+        part = bool(left.memory) and not key.before
+        if not (part and not depends(key, process.scope, left.memory)):
             return left
     return None
 
 
-def _beside(state: RankState, memory: tuple[Any, ...], key: Expression, held: list[Any]) -> bool:
-    value = state.process.evaluate(key)
-    state.process.undefined_reads.clear()
-    return beside(memory, value, held)
-
-
 def _running(flight: Flight) -> Undefined:
     cause = f"the start of `{flight.work.call.label}`, which still runs"
-    return Undefined(cause=cause, diagnosis="buffer_race")
+    return replace(buffers.running(flight), cause=cause, memory=())
 
 
-def _read(form: Any) -> frozenset[str]:  # noqa: ANN401 -- any form
-    """Return the names whose elements a wanted value is made of."""
+def _read(state: RankState, flight: Flight, form: Any) -> frozenset[str]:  # noqa: ANN401 -- any form
+    """Return the names whose elements, among those in flight, a wanted value is made of."""
     match form:
         case Expression():
-            return form.reads
+            return _touched(state, flight, form.reads, form)
         case ListForm():
-            parts = [_read(item) for item in form.items]
+            parts = [_read(state, flight, item) for item in form.items]
         case Record():
-            parts = [_read(item) for item in form.fields.values()]
+            parts = [_read(state, flight, item) for item in form.fields.values()]
         case PerRank():
-            parts = [_read(item) for _, item in form.branches] + [_read(form.otherwise)]
+            parts = [_read(state, flight, item) for _, item in form.branches] + [
+                _read(state, flight, form.otherwise)
+            ]
         case Typed():
-            parts = [_read(form.value), _read(form.shape)]
+            parts = [_read(state, flight, form.value), _read(state, flight, form.shape)]
         case Objects():
-            parts = [_read(form.tree)]
+            parts = [_read(state, flight, form.tree)]
         case dict():
-            parts = [_read(item) for item in form.values()]
+            parts = [_read(state, flight, item) for item in form.values()]
         case list() | tuple():
-            parts = [_read(item) for item in form]
+            parts = [_read(state, flight, item) for item in form]
         case _:
             parts = []
     return frozenset().union(*parts)

@@ -35,7 +35,7 @@ def start(simulation: Simulation, state: RankState, call: Call, operation: Opera
 
 def _taint(state: RankState, call: Call) -> Undefined | None:
     """Return why what the call carries is undefined, or None."""
-    return buffers.RACED if state.racing else tainted(state.process, call)
+    return buffers.RACED if state.racing else state.misread or tainted(state.process, call)
 
 
 def create_groups(simulation: Simulation) -> None:

@@ -38,7 +38,8 @@ class RankState:
 
     `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `flying` is what asynchronous
     work still uses; `raced` the names of tensors that two operations had at once, and `racing`
-    whether the rank's call touches such a tensor.
+    whether the rank's call touches such a tensor. `misread` is what the call's arguments were
+    computed from although it is undefined.
     """
 
     rank: int
@@ -57,6 +58,7 @@ class RankState:
     broken: set[str] = field(default_factory=set)
     raced: set[str] = field(default_factory=set)
     racing: bool = False
+    misread: Undefined | None = None
     flying: list[Flight] = field(default_factory=list)
 
     def add_event(

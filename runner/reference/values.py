@@ -30,6 +30,8 @@ def frozen(value: Any) -> Any:  # noqa: ANN401 -- an array, a list of arrays, pl
 def snapshot(process: Process, name: str) -> Any:  # noqa: ANN401
     """Return what a name holds now, for the trace."""
     undefined, held = process.undefined.get(name), process.scope.get(name)
+    if undefined is None and name in process.busy:
+        undefined = process.busy[name][0]
     return measured(undefined, held) if undefined is not None else frozen(held)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from click.testing import CliRunner
+from judging import at_step, loaded
 
 from runner.cli import cli
 from runner.verdict import Verdict, judge
-from tests.shared.judging import at_step, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,7 @@ def test_a_hazard_stays_one_where_nothing_buffers(tmp_path: Path) -> None:
 
 
 def test_what_a_backend_makes_of_a_fault_is_compared_value_by_value(tmp_path: Path) -> None:
-    wrong = at_step(3, 0, lambda event: replace(event, writes={"y": np.float32([7, 7])}))
+    wrong = at_step(3, 0, lambda event: replace(event, writes={"y": np.array([7, 7], np.float32)}))
     verdict = ran_as(forecast(HAZARD, tmp_path), HAZARD, tmp_path, wrong)
     assert [(f.witness, f.code, f.ranks) for f in verdict.findings] == [
         ("backend", "value_differs", (0,))

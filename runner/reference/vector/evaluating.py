@@ -215,6 +215,8 @@ class Evaluation:
             leave("a tensor with no value")
         if isinstance(value, Stack) and roots_of(form):
             leave("a tensor that shares memory")
+        if isinstance(value, View):
+            value.guard = None  # what the call reads of it, its flights tell
         return value
 
     def _tensor(self, form: Form, scene: Scene, dtype: str | None) -> Value:
@@ -267,7 +269,9 @@ class Evaluation:
         for name, value in scene.variables.items():
             process.scope[name] = value
         for column in tensors:
-            self._memory.view(column.name, scene.active.among(column.held[scene.active.index]))
+            here = scene.active.among(column.held[scene.active.index])
+            if self._memory.view(column.name, here).guard is not None:
+                leave(f"a part of {column.name} is still being written")
         made = 0
         for rank in scene.active.ranks.tolist():
             process.rank = process.scope["rank"] = rank

@@ -44,12 +44,17 @@ class Flights:
         self._size = world_size
         self._by_name: dict[str, list[Flight]] = {}
 
-    def writing(self, name: str, active: Active) -> bool:
-        """Return whether work is writing all of what a name holds on one of these ranks."""
-        return any(
-            flight.writes and flight.whole and bool(flight.live[active.index].any())
+    def writing(self, name: str, active: Active) -> list[Flight]:
+        """Return the flights that write what a name holds on one of these ranks."""
+        return [
+            flight
             for flight in self._by_name.get(name, ())
-        )
+            if flight.writes and bool(flight.live[active.index].any())
+        ]
+
+    def check_read(self, view: View) -> None:
+        """Raise Beyond where an expression reads a part of a tensor that work writes."""
+        self.check(view, writes=False)
 
     def check_look(self, name: str, active: Active) -> None:
         """Raise Beyond where something may be expected of a name while work writes it."""

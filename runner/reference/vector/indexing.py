@@ -38,7 +38,7 @@ def _plain(index: Value) -> bool:
 def _same_part(value: Stack | View, index: tuple[Any, ...]) -> Stack | View:
     at = (slice(None), *index)
     if isinstance(value, View):
-        return View(value.column, value.active, value.places()[at])
+        return value.part(value.places()[at])
     return Stack(value.values[at])
 
 
@@ -56,8 +56,8 @@ def _own_part(value: Stack | View, index: Value) -> Stack | View:
     if isinstance(value, Stack):
         return Stack(_gathered(value.values, at))
     if value.offsets is None and len(value.shape) == 1:
-        return View(value.column, value.active, at)
-    return View(value.column, value.active, _gathered(value.places(), at))
+        return value.part(at)
+    return value.part(_gathered(value.places(), at))
 
 
 def _gathered(values: NDArray[Any], at: NDArray[np.int64]) -> NDArray[Any]:

@@ -35,9 +35,10 @@ class Memory:
         column = self.columns.get(name)
         if column is None or not (column.whole or column.held[active.index].all()):
             leave(f"{name} has no value on some rank")
-        if self._flights.writing(name, active):
+        writing = self._flights.writing(name, active)
+        if any(flight.whole for flight in writing):
             leave(f"{name} is still being written")
-        return View(column, active)
+        return View(column, active, None, self._flights.check_read if writing else None)
 
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
         """Let a name hold a copy of a tensor; returns its elements, which nobody changes."""

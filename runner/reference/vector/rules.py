@@ -336,7 +336,7 @@ def reshaped(value: Value, shape: Value) -> Value:
         leave("another number of elements")
     if isinstance(value, View):
         places = value.places()
-        return View(value.column, value.active, places.reshape(len(places), *sizes))
+        return value.part(places.reshape(len(places), *sizes))
     return Stack(value.values.reshape(len(value.values), *sizes))
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 #: whatever a form is worth
@@ -142,11 +144,13 @@ class View:
     """All or a part of what a name holds, in its own storage.
 
     `offsets` `[L or 1, *shape]` say which elements of a rank's tensor, counted flat; None is all.
+    `guard` is asked before an expression reads it, where work writes a part of the tensor.
     """
 
     column: Column
     active: Active
     offsets: NDArray[np.int64] | None = None
+    guard: Callable[[View], None] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,11 +171,17 @@ class View:
         """Return the offsets, of the whole as well."""
         return counted(self.column.shape) if self.offsets is None else self.offsets
 
+    def part(self, offsets: NDArray[np.int64]) -> View:
+        """Return a part of it, by the offsets in the whole tensor."""
+        return View(self.column, self.active, offsets, self.guard)
+
     def take(self, rows: NDArray[np.int64] | None = None) -> NDArray[Any]:
         """Return the elements `[L, *shape]`, or a copy of those of some rows.
 
         All elements of all ranks are the storage itself.
         """
+        if self.guard is not None:
+            self.guard(self)
         values = self.column.values
         if self.offsets is None:
             part: NDArray[Any] = values[
