@@ -102,10 +102,9 @@ class Evaluator:
             case Constant():
                 return form.value
             case Expression():
-                value = self._compute(form)
                 if self.undefined or self.busy:
-                    self._note_undefined(form, value)
-                return value
+                    return self._watched(form)
+                return self._compute(form)
             case ListForm():
                 return [self.evaluate(item) for item in form.items]
             case Record():
@@ -125,6 +124,15 @@ class Evaluator:
         if isinstance(tree, list | tuple):
             return [self._tree(value) for value in tree]
         return tree
+
+    def _watched(self, form: Expression) -> Any:  # noqa: ANN401
+        """Return the value of a form, and note what it reads that is undefined."""
+        value = None
+        try:
+            value = self._compute(form)
+        finally:
+            self._note_undefined(form, value)
+        return value
 
     def _note_undefined(self, form: Expression, value: Any) -> None:  # noqa: ANN401
         """Note the undefined values that a form depends on; of an argument, if it is a copy."""

@@ -110,3 +110,19 @@ def test_every_dtype_can_be_probed(dtype: str) -> None:
     scope = {**numpy_arrays().functions(), "__builtins__": {}, "x": x}
     assert depends(compile_expression("x[:1]", None), scope, (x[:1],))
     assert not depends(compile_expression("x[1:]", None), scope, (x[:1],))
+
+
+def test_what_cannot_be_computed_of_the_undefined_has_read_it(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {m: [1, 1]}
+steps:
+  - reduce: {tensor: m, dst: 1}
+expect:
+  m: {1: [2, 2]}
+  "[5, 6][int(m[0])]": {0: 6}
+  diagnosis: undefined_read
+"""
+    assert checked(text, tmp_path).status == "PASSED"
+    without = text.replace("  diagnosis: undefined_read\n", "")
+    assert codes(checked(without, tmp_path)) == ["undefined_read"]
