@@ -104,8 +104,25 @@ class WorkerError(Exception):
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word closest to `word`, or None when none is close."""
+    """Return the known word closest to `word`, or None when none is close.
+
+    Capitals, dashes and underscores make no difference, nor does what a module's name puts before:
+    `ReduceOp.SUM` is close to `sum`.
+    """
+    return next(iter(near(word, known, most=1)), None)
+
+
+def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Return the known words close to `word`, the closest first; see :func:`nearest`."""
     import difflib  # noqa: PLC0415 -- only needed once something is wrong
 
-    matches = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    names = sorted(known)
+    folded = {_folded(name): name for name in reversed(names)}
+    for said in (word, word.rpartition(".")[2]):
+        if _folded(said) in folded:
+            return [folded[_folded(said)]]
+    return difflib.get_close_matches(word, names, n=most, cutoff=0.6)
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("-", "").replace("_", "")

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.bless.refusal import refuse
-from runner.language.expectations import KNOWN_BACKENDS
+from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS
 from runner.language.forms import LONG_FORM, TOLERANCES
-from runner.language.outcomes import FINAL_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

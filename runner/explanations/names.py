@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runner.explanations.entry import Explanation
+from runner.language.signatures import SIGNATURES
 
 _RIGHT = """\
 world_size: 2
@@ -52,10 +53,19 @@ NAMES: tuple[Explanation, ...] = (
         _value('"full(width, 1)"'),
     ),
     _problem(
+        "not_made_yet",
+        "An expression reads a name that has no value there yet.",
+        "Parameters are known first; then groups, objects and tensors are made, each in the order "
+        "of the file; steps come last.",
+        "move the name up, or compute the value in a step.",
+        _value('"y + 1"\n  y: [1, 2]'),
+    ),
+    _problem(
         "unknown_function",
         "An expression calls a function that the language does not have.",
-        "The functions are a fixed table: the array API standard's names and a few more.",
-        "use one of the table; the message names the nearest.",
+        "The functions are a fixed table: the array API standard's names and a few more. They are "
+        f"{', '.join(signature.usage for signature in SIGNATURES.values())}.",
+        "use one of the table; the message names those nearby.",
         _value('"fill(3, 1)"'),
     ),
     _problem(

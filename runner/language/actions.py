@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.language.foreign import STEPS, likely
 from runner.language.tree import Mapping, Node, Scalar, key_text
 from runner.operations import BY_NAME
 
@@ -35,7 +36,7 @@ def action_of(node: Mapping, context: Context) -> tuple[Node, Node] | None:
         elif name not in BESIDE and name != BODY:
             strangers.append(key)
     for key in strangers:
-        _note_stranger(key, context, has_action=bool(found))
+        _note_stranger(key, [key_text(action) for action, _ in found], context)
     for key, _ in found[1:]:
         context.faults.add(
             "several_actions",
@@ -58,28 +59,31 @@ def action_of(node: Mapping, context: Context) -> tuple[Node, Node] | None:
     return found[0] if found else None
 
 
-def _note_stranger(key: Node, context: Context, *, has_action: bool) -> None:
+def _note_stranger(key: Node, actions: list[str], context: Context) -> None:
+    """Note a key that is neither an action nor stands beside one; `actions` are the step's own."""
     name = key_text(key)
-    actions = (*BY_NAME, REPEAT, INSERT)
-    if has_action:
-        context.faults.unknown(
-            "unknown_key",
-            f"unknown key `{name}` of a step",
-            name,
-            (*BESIDE, *actions),
-            key.mark,
-            listed=None,
-        )
+    instead = STEPS.get(name.lower().replace("-", "_"))
+    if not actions:
+        close = likely(name, (*BY_NAME, REPEAT, INSERT, *BESIDE))
+        hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
+        message = f"there is no operation `{name}`"
+        context.faults.add("unknown_operation", message, key.mark, instead or hint)
         return
-    from runner.problems import nearest  # noqa: PLC0415 -- only once something is wrong
+    beside = (*BESIDE, BODY) if REPEAT in actions else BESIDE
+    taker = next((action for action in actions if name in _arguments_of(action)), None)
+    close = likely(name, beside) or likely(name, (*BY_NAME, REPEAT, INSERT))
+    hint = f"beside an action may stand {', '.join(beside)}"
+    if taker is not None:
+        hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
+    elif close and instead is None:
+        hint = f"did you mean `{close}`?"
+    context.faults.add("unknown_key", f"unknown key `{name}` of a step", key.mark, instead or hint)
 
-    close = nearest(name, (*actions, *BESIDE))
-    context.faults.add(
-        "unknown_operation",
-        f"there is no operation `{name}`",
-        key.mark,
-        f"did you mean `{close}`?" if close else "`scenario ops` lists the operations",
-    )
+
+def _arguments_of(action: str) -> list[str]:
+    operation = BY_NAME.get(action)
+    params = operation.params if operation is not None else ()
+    return [name for param in params for name in (param.name, *param.aliases)]
 
 
 def police_handle(key: Node, value: Node, beside: dict[str, Node], context: Context) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language import choosing, forms, kinds
 from runner.language.expressing import expression
+from runner.language.foreign import likely
 from runner.language.namespace import police_new_name
 from runner.language.objects import object_argument
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.problems import nearest
 from runner.scenario import (
     Constant,
     Expression,
@@ -176,10 +176,16 @@ def named_arguments(
         name = key_text(key)
         param = spelt.get(name)
         if param is None:
-            meant.add(nearest(name, spelt))
-            message = f"unknown argument `{name}` of {of}"
+            close = likely(name, spelt, "argument")
+            meant.add(spelt[close].name if close else None)
             context.faults.unknown(
-                "unknown_argument", message, name, spelt, key.mark, listed="its arguments are"
+                "unknown_argument",
+                f"unknown argument `{name}` of {of}",
+                name,
+                tuple(spelt),
+                key.mark,
+                listed="its arguments are",
+                sort="argument",
             )
         elif param.name in found:
             message = f"`{name}` and `{param.name}` are the same argument of {of}"

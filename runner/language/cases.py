@@ -9,9 +9,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations
-from runner.language.context import ALWAYS, Context, Names
+from runner.language.context import Context, Names
 from runner.language.expressing import constant_value
 from runner.language.limits import beyond
+from runner.language.making import Later, unmade
 from runner.language.reader import parse
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain, source_text
 from runner.problems import ScenarioError, Source, nearest
@@ -20,13 +21,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Mapping as Mapping_
 
+    from runner.language.namespace import Definition
+
+#: words that a parameter cannot hold as words: each rank has a number under them
+NUMBERS = frozenset({"rank", "world_size"})
+
+_WORLD_IS_COMPUTED = Later(
+    "is itself computed from the parameters",
+    "state `world_size` as a number, or compute this where it is used",
+)
+
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
 
 
 def cases(
-    tree: Mapping, context: Context, sets: Mapping_[str, str]
+    tree: Mapping, context: Context, sets: Mapping_[str, str], found: list[Definition]
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing."""
+    """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing.
+
+    `found` is what the whole file defines.
+    """
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
     parameters = _section(tree, "parameters", context)
     matrix = _matrix(tree, context, replaced)
@@ -43,9 +57,19 @@ def cases(
     parameters |= {name: node for name, node in replaced.items() if name in parameters}
     for combination in itertools.product(*matrix.values()):
         constants: dict[str, Any] = {}
+        later = unmade("parameters", found)
+        if not world:
+            later["world_size"] = _WORLD_IS_COMPUTED
         for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
-            there = replace(context, names=Names(constants=constants), world=world)
+            there = replace(
+                context,
+                names=Names(constants=constants),
+                world=world,
+                unmade=later,
+                making=name,
+            )
             constants[name] = constant(name, node, there)
+            later.pop(name, None)
         shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
         yield constants, f"[{shown}]" if shown else ""
 
@@ -64,7 +88,7 @@ def constant(name: str, node: Node, context: Context) -> Any:  # noqa: ANN401 --
         return known[node.value]
     if node.value in context.world:
         return context.world[node.value]
-    if (node.value not in ALWAYS and _WORD.fullmatch(node.value)) or durations.duration_s(
+    if (node.value not in NUMBERS and _WORD.fullmatch(node.value)) or durations.duration_s(
         node.value
     ) is not None:
         return node.value

@@ -29,6 +29,11 @@ def selector(node: Node, context: Context) -> Selector:
         case Scalar(value=bool() | int()):
             form: Form = Constant(value=node.value, mark=node.mark)
             _police_rank(node, context)
+        case Scalar(value="else"):
+            message = "`else` is the rest of a mapping by rank, and no selector"
+            hint = "write a condition such as `rank > 0`; left out, `ranks` is everyone"
+            context.faults.add("bad_selector", message, node.mark, hint)
+            form = FAILED
         case Scalar(value=str()):
             form = expression(node, context)
         case Sequence():

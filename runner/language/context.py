@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from runner.problems import Problem, ScenarioError, nearest
+from runner.language.foreign import likely
+from runner.problems import Problem, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.language.limits import Limits
+    from runner.language.making import Later
     from runner.language.tree import Node
     from runner.language.used_files import Library
     from runner.problems import Mark
@@ -46,12 +48,16 @@ class Faults:
         mark: Mark | None,
         *,
         listed: str | None = None,
+        sort: str | None = None,
     ) -> None:
-        """Add a problem about a word that is none of `known`, with the nearest, or a list."""
-        close = nearest(word, known)
+        """Add a problem about a word that is none of `known`, with the likely one, or a list.
+
+        `sort` says what the word is, as :mod:`runner.language.foreign` calls it.
+        """
+        close = likely(word, known, sort)
         hint = f"did you mean `{close}`?" if close else None
         if hint is None and listed and known:
-            hint = f"{listed}: {', '.join(sorted(known))}"
+            hint = f"{listed}: {spelt_out(known)}"
         self.add(code, message, mark, hint)
 
     def __bool__(self) -> bool:
@@ -66,6 +72,11 @@ class Faults:
         """Raise ScenarioError if anything is wrong."""
         if self._found:
             raise ScenarioError(self.in_order())
+
+
+def spelt_out(known: Collection[str]) -> str:
+    """Return words as a list for messages: in their own order where they have one."""
+    return ", ".join(known if isinstance(known, tuple) else sorted(known))
 
 
 def _place(problem: Problem) -> tuple[str, int, int, str, str]:
@@ -85,6 +96,8 @@ class Names:
     computed: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     handles: frozenset[str] = frozenset()
+    #: the variables of all loops, each known only inside its own
+    variables: frozenset[str] = frozenset()
     readable: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +158,9 @@ class Context:
     loops: Mapping[str, str] = field(default_factory=dict)
     inlined: Inlined | None = None
     expecting: bool = False
+    #: what has no value yet where a value at the top of the file is read, and the name it is for
+    unmade: Mapping[str, Later] = field(default_factory=dict)
+    making: str | None = None
 
     def within(self, variable: str, final: str) -> Context:
         """Return the context inside a `for` over `variable`, which outside reads `final`."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from runner.language import choosing, forms, heading
 from runner.language.cases import cases
 from runner.language.context import Context, Faults, Inlined, Names
+from runner.language.foreign import likely
 from runner.language.groups import group_specs
 from runner.language.inputs import declared_inputs, police_library
+from runner.language.making import unmade
 from runner.language.namespace import Definition, definitions, named, police_definitions
 from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.language.limits import Limits
+    from runner.language.making import Later
     from runner.scenario import Form, GroupSpec
 
 VERSION = 1
@@ -67,7 +70,7 @@ def scenarios(
     police_definitions(found, faults)
     made = [
         _scenario(tree, path, found, constants, suffix, faults, limits)
-        for constants, suffix in cases(tree, context, sets)
+        for constants, suffix in cases(tree, context, sets, found)
     ]
     faults.raise_any()
     return tuple(made)
@@ -117,6 +120,7 @@ def _scenario(
         computed=named(found, "computed name"),
         groups=named(found, "group", "new group"),
         handles=named(found, "work handle"),
+        variables=named(found, "loop variable"),
     )
     context = _context(faults, limits, names, path)
     context.taken.update(each.name for each in found)
@@ -135,9 +139,9 @@ def _scenario(
         backends=backends,
         timeout_s=heading.timeout_of(tree, context),
         debug=heading.debug_of(tree.get("debug"), context),
-        groups=_groups(tree.get("groups"), context),
-        tensors=_values(tree, "tensors", context, forms.value),
-        objects=_values(tree, "objects", context, object_value),
+        groups=_groups(tree.get("groups"), context, unmade("groups", found)),
+        objects=_values(tree, "objects", context, object_value, found),
+        tensors=_values(tree, "tensors", context, forms.value, found),
         steps=step_list(tree.get("steps"), context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
@@ -179,6 +183,7 @@ def _police_version(tree: Mapping, context: Context) -> None:
 
 
 def _police_top(tree: Mapping, context: Context) -> None:
+    meant: set[str | None] = set()
     for key, _ in tree.entries:
         name = key_text(key)
         if name == "inputs":
@@ -188,6 +193,7 @@ def _police_top(tree: Mapping, context: Context) -> None:
                 key.mark,
             )
         elif name not in TOP_KEYS:
+            meant.add(likely(name, TOP_KEYS, "key of the file"))
             context.faults.unknown(
                 "unknown_key",
                 f"unknown key `{name}` at the top level",
@@ -195,9 +201,10 @@ def _police_top(tree: Mapping, context: Context) -> None:
                 TOP_KEYS,
                 key.mark,
                 listed="its keys are",
+                sort="key of the file",
             )
     for name, example in (("world_size", "world_size: 2"), ("steps", "steps: [...]")):
-        if tree.get(name) is None:
+        if tree.get(name) is None and name not in meant:
             context.faults.add(
                 "missing_key", f"the file has no `{name}`", tree.mark, f"add `{example}`"
             )
@@ -230,7 +237,11 @@ def _check_library(tree: Mapping, context: Context) -> None:
 
 
 def _values(
-    tree: Mapping, key: str, context: Context, build: Callable[[Node, Context], Form]
+    tree: Mapping,
+    key: str,
+    context: Context,
+    build: Callable[[Node, Context], Form],
+    found: list[Definition],
 ) -> dict[str, Form]:
     """Return a mapping from names to values; empty where there is none."""
     node = tree.get(key)
@@ -239,17 +250,20 @@ def _values(
     if not isinstance(node, Mapping):
         choosing.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
         return {}
-    found: dict[str, Form] = {}
+    made: dict[str, Form] = {}
+    later = unmade(key, found)
     for name, value in node.entries:
         if isinstance(name, Scalar) and isinstance(name.value, str):
-            found[name.value] = build(value, context)
+            there = replace(context, unmade=later, making=name.value)
+            made[name.value] = build(value, there)
+            later.pop(name.value, None)
         else:
             context.faults.add("bad_name", f"{kind_of(name)} is no name", name.mark)
-    return found
+    return made
 
 
-def _groups(node: Node | None, context: Context) -> tuple[GroupSpec, ...]:
-    return () if node is None or _is_empty(node) else group_specs(node, context)
+def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tuple[GroupSpec, ...]:
+    return () if node is None or _is_empty(node) else group_specs(node, context, later)
 
 
 def _is_empty(node: Node) -> bool:

@@ -41,7 +41,8 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
             return expression(node, context)
         case Scalar(value=int() | float()):
             if node.value < 0:
-                context.faults.add("bad_duration", f"{what} is negative", node.mark)
+                hint = "a duration is never negative: 10s, 0.5s, 200ms"
+                context.faults.add("bad_duration", f"{what} is negative", node.mark, hint)
             return Constant(value=float(node.value), mark=node.mark)
         case Scalar():
             return Constant(value=None, mark=node.mark)
@@ -78,13 +79,11 @@ def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
 
 
 def _is_no_duration(node: Scalar, context: Context) -> bool:
-    """Note a number with a unit that there is not."""
-    if not re.fullmatch(r"[0-9.]+\s*[A-Za-z]+", node.text):
+    """Note a number with a unit that there is not, or a negative one."""
+    if not re.fullmatch(r"[-+]?[0-9.]+(e-?[0-9]+)?\s*[A-Za-zµ]+", node.text):
         return False
-    context.faults.add(
-        "bad_duration",
-        f"`{node.text}` is no duration",
-        node.mark,
-        "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min",
-    )
+    hint = "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min"
+    if node.text.startswith("-") and duration_s(node.text[1:]) is not None:
+        hint = "a duration is never negative: 10s, 0.5s, 200ms"
+    context.faults.add("bad_duration", f"`{node.text}` is no duration", node.mark, hint)
     return True

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.language import choosing, durations, forms, words
-from runner.language.expressing import expression
+from runner.language import choosing, durations, forms
+from runner.language.expressing import expression, unknown_name
 from runner.language.objects import expected_object
+from runner.language.raised import raised
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.scenario import (
+    DIAGNOSES,
+    DTYPES,
+    OUTCOMES,
     RAISE_KINDS,
     Constant,
     ElapsedBounds,
     Expectation,
     Expression,
     PerRank,
-    RaiseSpec,
     Unchanged,
     ValueExpectation,
 )
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
 STEP_KEYS = ("elapsed", "raises")
 #: keys that only the expectation at the top level has
 TOP_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within")
+#: keys of the top-level expectation that are no names
+FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
 #: names that are backends even where the scenario's own `backends:` does not list them
 KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
 _UNCHANGED = "unchanged"
-_NONE = "none"
 _BOUNDS = ("min", "max")
 
 
@@ -46,9 +50,13 @@ def expectation(node: Node, context: Context) -> Expectation:
 
 
 def from_entries(
-    entries: Iterable[tuple[Node, Node]], context: Context, whole: Mapping
+    entries: Iterable[tuple[Node, Node]],
+    context: Context,
+    whole: Mapping,
+    *,
+    at_end: bool = False,
 ) -> Expectation:
-    """Return the expectation in some entries of the mapping `whole`."""
+    """Return the expectation in some entries of the mapping `whole`; `at_end` at the top level."""
     values: list[ValueExpectation] = []
     fields: dict[str, Any] = {}
     for key, node in entries:
@@ -56,16 +64,16 @@ def from_entries(
             case "elapsed":
                 fields["elapsed"] = _elapsed(node, context)
             case "raises":
-                fields["raises"] = _raises(node, context)
+                fields["raises"] = raised(node, context)
             case _:
-                values += _value(key, node, context)
+                values += _value(key, node, context, at_end=at_end)
     return Expectation(values=tuple(values), **fields, mark=whole.mark)
 
 
 # ---------------------------------------------------------------------- values
 
 
-def _value(key: Node, node: Node, context: Context) -> list[ValueExpectation]:
+def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[ValueExpectation]:
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
         context.faults.add(
             "bad_expectation",
@@ -75,19 +83,49 @@ def _value(key: Node, node: Node, context: Context) -> list[ValueExpectation]:
         )
         return []
     if key.value in {*TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
-        what = "what differs on one backend" if key.value in KNOWN_BACKENDS else "how it all ends"
-        context.faults.add(
-            "bad_expectation",
-            f"`{key.value}` does not stand beside a step",
-            key.mark,
-            f"{what} stands in the `expect` at the top level",
-        )
+        _refuse_top_key(key, context, at_end=at_end)
+        return []
+    if _is_stranger(key, context):
+        _note_stranger(key, context, FINAL_KEYS if at_end else STEP_KEYS)
         return []
     compiled = expression(key, context)
     wanted = _wanted(node, context, of_object=_is_object(compiled, context))
     if not isinstance(compiled, Expression):
         return []
     return [ValueExpectation(key=compiled, wanted=wanted, mark=key.mark)]
+
+
+def _refuse_top_key(key: Scalar, context: Context, *, at_end: bool) -> None:
+    if at_end:
+        message = f"what differs on `{key.text}` is no mapping"
+        hint = f"write `{key.text}: {{outcome: ..., x: ...}}`"
+    else:
+        message = f"`{key.text}` does not stand beside a step"
+        of_backend = key.text in KNOWN_BACKENDS
+        what = "what differs on one backend" if of_backend else "how it all ends"
+        hint = f"{what} stands in the `expect` at the top level"
+    context.faults.add("bad_expectation", message, key.mark, hint)
+
+
+def _is_stranger(key: Scalar, context: Context) -> bool:
+    """Whether a key is one word that is no name here: a name, or a key, that is misspelt."""
+    known = {*context.readable, *context.names.handles, *DTYPES}
+    return context.inlined is None and key.text.isidentifier() and key.text not in known
+
+
+def _note_stranger(key: Scalar, context: Context, keys: tuple[str, ...]) -> None:
+    """Note a word that is neither a name nor a key of an expectation."""
+    stated = {
+        **dict.fromkeys(OUTCOMES, "outcome"),
+        **dict.fromkeys(DIAGNOSES, "diagnosis"),
+        **dict.fromkeys(RAISE_KINDS, "raises"),
+    }
+    word = stated.get(key.text)
+    if word in keys:
+        message = f"`{key.text}` is no name but what `{word}` may say"
+        context.faults.add("unknown_name", message, key.mark, f"write `{word}: {key.text}`")
+    else:
+        unknown_name(key.text, key, context, beside=keys)
 
 
 def _is_object(key: Expression | Constant, context: Context) -> bool:
@@ -157,55 +195,3 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:  # noqa: PLR2004 -- both
         context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
     return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
-
-
-# ---------------------------------------------------------------------- errors
-
-
-def _raises(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
-    node, context = context.resolve(node)
-    if isinstance(node, Mapping) and not _is_spec(node):
-        return choosing.per_rank(node, context, _raise_spec)
-    return _raise_spec(node, context)
-
-
-def _is_spec(node: Mapping) -> bool:
-    return len(node.entries) == 1 and node.words()[0] in (*RAISE_KINDS, _NONE)
-
-
-def _raise_spec(node: Node, context: Context) -> RaiseSpec:
-    """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
-    node, context = context.resolve(node)
-    match node:
-        case Mapping() if _is_spec(node):
-            key, said = node.entries[0]
-            if not isinstance(said, Scalar) or said.value is None:
-                choosing.wrong_type(said, context, "what the message contains", "text")
-                return RaiseSpec(kinds=(key_text(key),), mark=node.mark)
-            return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
-        case Mapping():
-            key = node.entries[0][0] if node.entries else node
-            word = key_text(key)
-            context.faults.unknown(
-                "unknown_kind",
-                f"`{word}` is no kind of error",
-                word,
-                RAISE_KINDS,
-                key.mark,
-                listed="kinds are",
-            )
-            return RaiseSpec(kinds=(), mark=node.mark)
-        case Sequence():
-            kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
-            if not kinds:
-                context.faults.add(
-                    "bad_value", "an empty list of kinds", node.mark, "write `none` instead"
-                )
-            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
-        case _:
-            kind = _kind(node, context, (*RAISE_KINDS, _NONE))
-            return RaiseSpec(kinds=(kind,) if kind and kind != _NONE else (), mark=node.mark)
-
-
-def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
-    return words.fixed(node, context, known, code="unknown_kind", what="kind of error")

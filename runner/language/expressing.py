@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from runner.evaluation import CANNOT_COMPUTE
 from runner.language.context import ALWAYS
 from runner.language.expressions import compile_expression
+from runner.language.foreign import NAMES, likely
+from runner.language.making import note_unmade
 from runner.language.substitution import substituted, with_groups
 from runner.language.tree import Node, Scalar, kind_of
 from runner.problems import Mark, ScenarioError
@@ -64,6 +66,8 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
         known = context.readable
         for name in sorted(compiled.names.difference(known).difference(DTYPES)):
             unknown_name(name, node, context)
+        for name in sorted(compiled.names.intersection(context.unmade)):
+            note_unmade(name, place_of(name, node), context)
     if compiled.before or "before" in compiled.calls:
         if not context.expecting:
             context.faults.add(
@@ -77,9 +81,13 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
                 unknown_name(name, node, context)
 
 
-def unknown_name(name: str, node: Scalar, context: Context) -> None:
-    """Note that an expression reads a name that nothing defines."""
-    hint_names = {word for word in context.readable if "." not in word}
+def unknown_name(
+    name: str, node: Scalar, context: Context, *, beside: tuple[str, ...] = ()
+) -> None:
+    """Note that an expression reads a name that nothing defines.
+
+    `beside` are the fixed words that may stand here as well as a name.
+    """
     if name in context.names.handles:
         context.faults.add(
             "unknown_name",
@@ -88,14 +96,20 @@ def unknown_name(name: str, node: Scalar, context: Context) -> None:
             f"complete it with `wait: {name}`; the tensors hold the result",
         )
         return
-    context.faults.unknown(
-        "unknown_name",
-        f"nothing defines the name `{name}`",
-        name,
-        hint_names,
-        place_of(name, node),
-        listed="defined here",
-    )
+    message = f"nothing defines the name `{name}`"
+    instead = NAMES.get(name)
+    if name in context.names.variables:
+        instead = f"`{name}` is the variable of a `for`, known only inside its `steps`"
+    if instead is not None:
+        context.faults.add("unknown_name", message, place_of(name, node), instead)
+        return
+    close = likely(name, (*context.readable, *beside))
+    hint = f"defined here: {', '.join(sorted(context.readable))}"
+    if close:
+        hint = f"did you mean `{close}`?"
+    elif beside:
+        hint += f"; keys beside names are {', '.join(beside)}"
+    context.faults.add("unknown_name", message, place_of(name, node), hint)
 
 
 def place_of(word: str, node: Scalar) -> Mark:
@@ -138,7 +152,9 @@ def constant_value(
     allowed = {**context.names.constants, **context_functions(), **(extra or {})}
     unset = sorted(compiled.names.difference(allowed).difference(DTYPES))
     for name in unset:
-        if name in context.readable or name in ALWAYS:
+        if name in context.unmade:
+            note_unmade(name, place_of(name, node), context)
+        elif name in context.readable or name in ALWAYS:
             if not context.is_opaque(name):
                 context.faults.add(
                     "not_constant",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations
@@ -12,6 +13,7 @@ from runner.scenario import GroupSpec
 
 if TYPE_CHECKING:
     from runner.language.context import Context
+    from runner.language.making import Later
     from runner.scenario import Form
 
 #: which keys decide the form, and which may stand beside them
@@ -24,12 +26,18 @@ FORMS = {
 _KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
 
 
-def group_specs(node: Node, context: Context) -> tuple[GroupSpec, ...]:
-    """Return the entries of `groups:` in order."""
+def group_specs(node: Node, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
+    """Return the entries of `groups:` in order; what is made is taken out of `unmade`."""
     if not isinstance(node, Mapping):
         choosing.wrong_type(node, context, "`groups`", "a mapping from names to groups")
         return ()
-    return tuple(_group(key, value, context) for key, value in node.entries)
+    found = []
+    for key, value in node.entries:
+        name = key_text(key)
+        found.append(_group(key, value, replace(context, unmade=unmade, making=name)))
+        for made in [each for each in unmade if each.partition(".")[0] == name]:
+            del unmade[made]
+    return tuple(found)
 
 
 def _group(key: Node, node: Node, context: Context) -> GroupSpec:

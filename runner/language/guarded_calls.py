@@ -10,7 +10,7 @@ from runner.language.guarded_names import refuse_attribute
 from runner.language.refusals import PYTHON_FUNCTION_HINTS
 from runner.language.signatures import FUNCTION_NAMES, SIGNATURES, Signature
 from runner.plan import WORLD
-from runner.problems import nearest
+from runner.problems import near, nearest
 
 if TYPE_CHECKING:
     from runner.language.guarding import Guarding
@@ -66,9 +66,13 @@ def _is_part(node: ast.expr) -> bool:
 
 
 def _refuse_function(guarding: Guarding, node: ast.Name) -> Guarded:
-    close = nearest(node.id, FUNCTION_NAMES)
-    hint = PYTHON_FUNCTION_HINTS.get(node.id) or (f"did you mean `{close}`?" if close else None)
-    return guarding.refuse(node, "unknown_function", f"there is no function `{node.id}`", hint)
+    name = node.id
+    hint = PYTHON_FUNCTION_HINTS.get(name)
+    if hint is None:
+        close = near(name, FUNCTION_NAMES)
+        shown = " or ".join(f"`{each}`" for each in close)
+        hint = f"did you mean {shown}?" if close else None
+    return guarding.refuse(node, "unknown_function", f"there is no function `{name}`", hint)
 
 
 def _arguments_fit(guarding: Guarding, node: ast.Call, name: str) -> bool:
@@ -124,7 +128,10 @@ def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
     if isinstance(group, ast.Attribute):
         return refuse_attribute(guarding, group, dotted).node
     message = "this takes the name of a group"
-    return guarding.refuse(group, "wrong_arguments", message, "`world` is every rank").node
+    hint = "`world` is every rank"
+    if isinstance(group, ast.Constant) and isinstance(group.value, str):
+        hint = f"a name stands without quotes: {group.value}"
+    return guarding.refuse(group, "wrong_arguments", message, hint).node
 
 
 def _before(guarding: Guarding, node: ast.Call) -> Guarded:

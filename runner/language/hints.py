@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.language.signatures import FUNCTION_NAMES
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -34,7 +32,7 @@ HINTS = {
     "too_many_cases": "split the matrix over several files",
     "too_many_ranks": "fewer ranks show the same; `world_size` may be a parameter",
     "too_many_steps": "repeat steps with `for`",
-    "unknown_function": f"the functions are: {', '.join(sorted(FUNCTION_NAMES))}",
+    "unknown_function": "`scenario explain unknown_function` lists all there are",
     "unknown_handle": "name the work with `as` beside the asynchronous step",
     "unknown_name": "define it under `parameters:`, `tensors:`, `objects:` or `groups:`",
     "use_cycle": "a used file cannot need itself; let both use a third",

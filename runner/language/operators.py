@@ -82,7 +82,8 @@ class Operators:
             data = from_data(value, "float32", self.budget.elements)
             self.budget.work(data.size)
             return self.library.from_numpy(data)
-        message = f"{type(value).__name__} {value!r} stands where a number or a tensor is wanted"
+        shown = f"the word {value!r}" if isinstance(value, str) else f"{value!r}"
+        message = f"{shown} stands where a number or a tensor is wanted"
         raise TypeError(message)
 
     def meeting(self, first: Value, second: Value) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations, words
-from runner.language.expectations import KNOWN_BACKENDS, STEP_KEYS, TOP_KEYS, from_entries
+from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import nearest
 from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from runner.language.context import Context
-
-#: keys of the top-level expectation that are no names
-FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
 
 #: what a backend's own outcome makes meaningless in the general expectation
 _ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
@@ -86,7 +83,7 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
                 found["within_s"] = durations.fixed_seconds(value, context, what="`within`")
             case name if name not in leave_out:
                 others.append((key, value))
-    found["at_end"] = from_entries(others, context.inside_expectation(), node)
+    found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
     return found
 
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 import json
 import sys
 
-from runner.language.expectations import KNOWN_BACKENDS
+from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS
 from runner.language.inputs import LIBRARY_KEYS
-from runner.language.outcomes import FINAL_KEYS
 from runner.language.schema_kinds import kinds
 from runner.language.schema_parts import (
     NOTHING,

@@ -253,4 +253,6 @@ def _described(value: Value) -> str:
         return f"the number {value}"
     if getattr(value, "shape", None) == ():
         return "a tensor without dimensions"
+    if isinstance(value, str):
+        return f"the word {value!r}"
     return f"{type(value).__name__} {value!r}"

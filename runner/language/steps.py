@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing
 from runner.language.actions import BESIDE, BODY, action_of, police_handle
-from runner.language.arguments import argument, named_arguments
+from runner.language.calling import arguments_of, usage
 from runner.language.expectations import expectation
 from runner.language.expressing import constant_value
+from runner.language.foreign import likely
 from runner.language.limits import beyond
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.language.use import inline, police_number
@@ -36,7 +36,7 @@ def _steps(node: Node, context: Context) -> list[Step]:
     if not isinstance(node, Mapping):
         hint = "write `- barrier: {}`, an operation and its arguments"
         if isinstance(node, Scalar) and node.text in BY_NAME:
-            hint = f"write `{node.text}: {{}}`"
+            hint = f"write `{usage(BY_NAME[node.text], node.text)}`"
         context.faults.add(
             "wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint
         )
@@ -131,56 +131,8 @@ def _operation(
     context: Context,
 ) -> Step:
     fields = _fields(node, beside, context)
-    arguments = _arguments(operation, key, value, context)
+    arguments = arguments_of(operation, key, value, context)
     return Step(operation=operation, arguments=arguments, **fields)
-
-
-def _arguments(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
-    name = key_text(key)
-    whole = _whole_value(operation, value)
-    if whole is not None:
-        param = next(param for param in operation.params if param.name == whole)
-        return {whole: argument(value, context, replace(param, name=name))}
-    if isinstance(value, Scalar) and value.value is None:
-        value = Mapping(key.mark, [])
-    if not isinstance(value, Mapping):
-        context.faults.add(
-            "wrong_type",
-            f"the arguments of {name} are {kind_of(value)}, not a mapping",
-            value.mark,
-            f"write `{name}: {{{_first(operation)}: ...}}`; `scenario ops {name}` shows an example",
-        )
-        return {}
-    if value.entries:
-        value = Mapping(key.mark, value.entries)
-    return named_arguments(value, context, operation.params, of=name)
-
-
-def _whole_value(operation: Operation, value: Node) -> str | None:
-    """Return the parameter whose value the action's whole value is, or None for a mapping."""
-    if operation.bare is not None:
-        param = next(param for param in operation.params if param.name == operation.bare)
-        spelt = (param.name, *param.aliases)
-        if not isinstance(value, Mapping) or not any(key in spelt for key in value.words()):
-            return operation.bare
-        only = len(value.entries) == 1 and isinstance(value.entries[0][1], Mapping)
-        return operation.bare if param.kind == "assignments" and not only else None
-    listed = next((each.name for each in operation.params if each.kind == "p2p_ops"), None)
-    if isinstance(value, Sequence) or (isinstance(value, Mapping) and _has_ranks(value)):
-        return listed
-    return None
-
-
-def _has_ranks(node: Mapping) -> bool:
-    """Whether some key of a mapping can be no argument's name: a rank, a list of ranks, `else`."""
-    return any(
-        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == choosing.ELSE
-        for key, _ in node.entries
-    )
-
-
-def _first(operation: Operation) -> str:
-    return operation.params[0].name if operation.params else ""
 
 
 def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context) -> list[Step]:
@@ -188,7 +140,8 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
     after = beside.pop("expect", None)
     fields = _fields(node, beside, context)
     body = node.get(BODY)
-    if body is None or (isinstance(body, Sequence) and not body.items):
+    misspelt = body is None and any(likely(word, (BODY,)) for word in node.words())
+    if not misspelt and (body is None or (isinstance(body, Sequence) and not body.items)):
         context.faults.add(
             "missing_key", "this `for` has no `steps`", node.mark, "add `steps: [...]` beside it"
         )

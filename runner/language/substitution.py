@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from runner.language.context import ALWAYS
 from runner.language.tree import Mapping, Node, Scalar, Sequence
+from runner.plan import WORLD
 from runner.problems import ScenarioError
 from runner.scenario import DTYPES
 
@@ -37,11 +38,11 @@ def substituted(node: Scalar, context: Context) -> str | None:
 
 def with_groups(text: str, context: Context) -> str:
     """Return an expression with the group's name in place of a parameter that holds it."""
-    names = context.names
+    groups = {*context.names.groups, WORLD}
     held = {
         name: value
-        for name, value in names.constants.items()
-        if isinstance(value, str) and value in names.groups and name in text
+        for name, value in context.names.constants.items()
+        if isinstance(value, str) and value in groups and name in text
     }
     tree = _parsed(text, context) if held else None
     if tree is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.language.choosing import per_rank
+from runner.language.context import spelt_out
 from runner.language.tree import Mapping, Node, Scalar, kind_of
 from runner.scenario import Constant
 
@@ -40,14 +41,29 @@ def fixed(
             _listed(known),
         )
         return None
+    dims = tuple(each for each in sorted(known) if each.startswith(f"{name}."))
+    if dims:
+        context.faults.add(
+            code,
+            f"`{name}` is a mesh, not one {what}",
+            node.mark,
+            f"name a dimension: {', '.join(dims)}",
+        )
+        return None
     context.faults.unknown(
-        code, f"unknown {what} `{node.value}`", name, known, node.mark, listed="known are"
+        code,
+        f"unknown {what} `{node.value}`",
+        name,
+        known,
+        node.mark,
+        listed="known are",
+        sort=what,
     )
     return None
 
 
 def _listed(known: Collection[str]) -> str:
-    return f"known are: {', '.join(sorted(known))}"
+    return f"known are: {spelt_out(known)}"
 
 
 def fixed_form(

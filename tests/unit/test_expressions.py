@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import pickle
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from runner.language.expressions import compile_expression
 from runner.language.functions import NumpyArrays
 from runner.language.limits import Limits
+from runner.language.refusals import ATTRIBUTE_HINTS, PYTHON_FUNCTION_HINTS
 from runner.problems import Mark, Problem, ScenarioError, Source
 
 if TYPE_CHECKING:
@@ -261,3 +263,14 @@ def test_elements_are_bounded_by_the_limits_of_the_compilation() -> None:
         small.evaluate({**arrays.functions(), "__builtins__": {}})
     large = compile_expression("full(11, 1)", None)
     assert large.evaluate({**arrays.functions(), "__builtins__": {}}).shape == (11,)
+
+
+@pytest.mark.parametrize(
+    "hint", sorted({*PYTHON_FUNCTION_HINTS.values(), *ATTRIBUTE_HINTS.values()})
+)
+def test_what_a_hint_says_to_write_can_be_written(hint: str) -> None:
+    try:
+        ast.parse(hint, mode="eval")
+    except SyntaxError:
+        return  # a sentence, no expression
+    assert compile_expression(hint, None, groups=("g",)).text == hint
