@@ -73,6 +73,20 @@ class World:
         )
         self.made_s = time.monotonic() - began_s
         self._keep(WORLD, dist.group.WORLD)
+        self._tell_ranks(dist.group.WORLD)
+
+    def _tell_ranks(self, handle: Any) -> None:  # noqa: ANN401 -- a ProcessGroup
+        """Tell NCCL's group which ranks its world has.
+
+        torch tells each group but the world's own, which it takes for that with the first NCCL
+        group of the process. In any later one the list is empty, and the first mesh of it reads
+        beyond its end (`groupRanks`, ProcessGroupNCCL.cpp, seen in torch 2.11).
+        """
+        if self.device.type == "cpu":
+            return
+        with suppress(RuntimeError, AttributeError):  # no NCCL group, or a torch before 2.1
+            options = handle._get_backend(self.device).options  # noqa: SLF001 -- no public name
+            options.global_ranks_in_group = list(range(self.plan.world_size))
 
     def create(self, creation: Creation) -> None:
         """Make the groups of one entry of `groups:`. Raises what torch raises."""

@@ -1,0 +1,110 @@
+"""The product on torch's own CUDA and NCCL code, where a build of torch for CUDA is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.simulated.build import HERE, NotHereError, installed
+from tests.simulated.surroundings import surroundings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    Ran = dict[str, Any]
+
+pytestmark = pytest.mark.torch
+
+SUM = """\
+world_size: 2
+tensors: {x: [1, 2]}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: [2, 4]}
+"""
+HANG = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - ranks: 0
+    all_reduce: {tensor: x}
+expect: {outcome: deadlock, diagnosis: missing_participant, blocked: {0: all_reduce}}
+"""
+MESH = """\
+world_size: 4
+groups: {mesh: {shape: [2, 2], dims: [dp, tp]}}
+tensors: {x: "full(1, rank)"}
+steps:
+  - all_reduce: {tensor: x, group: mesh.tp}
+    expect: {x: {0: [1], 1: [1], else: [5]}}
+"""
+
+
+@pytest.fixture(scope="module")
+def around() -> dict[str, str]:
+    """Return the environment of eight simulated GPUs."""
+    try:
+        installed()
+        return surroundings(os.environ, gpus=8)
+    except NotHereError as error:
+        pytest.skip(f"no simulated GPUs: {error}")
+
+
+def run(around: dict[str, str], folder: Path, *words: str, **files: str) -> list[Ran]:
+    """Run scenarios in the order of their names, in one launch; returns their results."""
+    for name, text in files.items():
+        (folder / f"{name}.yaml").write_text(text)
+    out = folder / "result.json"
+    command = "from runner.cli import main; main()"
+    options = ["--backend", "nccl", "--no-cache", "--json", str(out), *words]
+    done = subprocess.run(
+        [sys.executable, "-c", command, "run", *options, str(folder)],
+        env={**around, "PYTHONPATH": f"{around['PYTHONPATH']}:{HERE.parents[1]}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert out.exists(), done.stdout + done.stderr
+    results: list[Ran] = json.loads(out.read_text())["results"]
+    return results
+
+
+def verdicts(results: list[Ran]) -> list[str]:
+    """Return what was judged, in order."""
+    return [result["verdict"] for result in results]
+
+
+def test_torchs_nccl_reduces_over_the_ranks(around: dict[str, str], tmp_path: Path) -> None:
+    (result,) = run(around, tmp_path, a=SUM)
+    assert result["verdict"] == "PASSED"
+    assert result["observed"]["outcome"] == "completes"
+
+
+def test_a_hang_is_told_by_the_flight_recorder_and_the_launch_goes_on(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    results = run(around, tmp_path, a=HANG, b=SUM)
+    assert verdicts(results) == ["PASSED", "PASSED"]
+    assert results[0]["observed"]["blocked"] == {"0": "all_reduce"}
+    assert "flight recorder of rank 0: all_reduce #1" in json.dumps(results[0])
+
+
+def test_a_mesh_can_be_made_in_every_world_of_a_process(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    results = run(around, tmp_path, a=SUM, b=MESH)
+    assert verdicts(results) == ["PASSED", "PASSED"]
+
+
+@pytest.mark.parametrize("version", ["2.28.9", "2.30.3"])
+def test_ranks_share_a_gpu_in_the_way_of_their_nccl(
+    around: dict[str, str], tmp_path: Path, version: str
+) -> None:
+    own = {**around, "SIMULATED_GPUS": "1", "SIMULATED_NCCL_VERSION": version}
+    assert verdicts(run(own, tmp_path, "--share-gpu", a=SUM)) == ["PASSED"]
