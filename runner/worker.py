@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import warnings
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -153,7 +153,7 @@ class Worker:
         program = Program(
             order.plan,
             world,
-            TorchArrays(torch, world.device),
+            arrays_on(world.device),
             board=board,
             completion=completion,
             broken=lambda: self._was_broken(running),
@@ -241,6 +241,15 @@ class Worker:
         """Give the account of a process that is being aborted."""
         if self._running is not None:
             self._running.tell("died", "SIGABRT", notes=(self._stderr.tail(),))
+
+
+@cache
+def arrays_on(device: torch.device) -> TorchArrays:
+    """Return the array library of a device, which keeps nothing from one scenario to the next.
+
+    To build its table of functions takes half of what a small scenario costs a rank.
+    """
+    return TorchArrays(torch, device)
 
 
 def _import_plugin(module: str) -> None:
