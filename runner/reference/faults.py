@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from runner.reference.absences import absent_members, disputed_creations, mismatched_calls
 from runner.reference.findings import Finding
+from runner.reference.results import examine_present
 from runner.reference.rings import rings
 from runner.reference.telling import place
 from runner.reference.unmatched import unmatched_messages
@@ -27,6 +28,7 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], lis
     """Return every finding about a run that has come to rest, and what its ranks wait for."""
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
     needs = needs_of(simulation, stuck)
+    examine_present(simulation)
     found = list(simulation.findings)
     found += mismatched_calls(simulation, futures, needs)
     found += absent_members(simulation, futures)

@@ -49,13 +49,25 @@ def expected(state: RankState, expect: Expectation | None) -> tuple[str, ...]:
     return raises.kinds if isinstance(raises, RaiseSpec) else ()
 
 
-def fail(state: RankState, call: Call, failure: Failure, start_s: float) -> None:
-    """Let a call raise: the rank goes on if its step expects that, else it ends here."""
+def fail(
+    state: RankState,
+    call: Call,
+    failure: Failure,
+    start_s: float,
+    *,
+    spoilt: tuple[str, ...] = (),
+) -> None:
+    """Let a call raise: the rank goes on if its step expects that, else it ends here.
+
+    `spoilt` are the names whose values it leaves undefined.
+    """
     stated = expected(state, call.step.expect)
     agreed = tuple(kind for kind in failure.kinds if kind in stated)
     if agreed:
         failure = replace(failure, kinds=agreed)
-    state.add_event(call, start_s, state="raised", end_s=state.clock_s, failure=failure)
+    state.add_event(
+        call, start_s, state="raised", end_s=state.clock_s, failure=failure, written=spoilt
+    )
     state.waiting = ()
     state.state = "ready" if agreed else "raised"
 
@@ -119,7 +131,7 @@ def unsupported(state: RankState, call: Call) -> bool:
         return False
     for name in call.written:
         state.process.undefined[name] = Undefined(cause="an unsupported call")
-    fail(state, call, Failure(kinds=kinds), state.clock_s)
+    fail(state, call, Failure(kinds=kinds), state.clock_s, spoilt=call.written)
     return True
 
 
@@ -189,8 +201,10 @@ def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -
     assert call is not None  # noqa: S101 -- a blocked rank stands in a call
     start_s = state.clock_s
     timeout_s = timeout_of(call)
+    spoilt: set[str] = set()
     for work in state.waiting:
         timeout_s = timeout_of(work.call)
+        spoilt |= {*work.call.written}
         state.broken.add(work.call.entry.group.key)
         for name in work.call.written:
             state.process.undefined[name] = Undefined(cause=f"a failed `{work.call.label}`")
@@ -202,6 +216,6 @@ def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -
     simulation.opened.add("error")
     if "timeout" in kinds:
         state.clock_s += timeout_s
-    fail(state, call, Failure(kinds=kinds), start_s)
+    fail(state, call, Failure(kinds=kinds), start_s, spoilt=tuple(sorted(spoilt)))
     if state.state == "ready":
         simulation.resume(state)

@@ -121,6 +121,16 @@ def examine(
         simulation.findings.append(_disagreement(meeting, operation, involved, disagreement))
 
 
+def examine_present(simulation: Simulation) -> None:
+    """Find what those disagree on who entered a collective that not all of them entered."""
+    for meeting in simulation.meetings.all():
+        if meeting.spoiled or len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+            continue
+        operation = meeting.joined[min(meeting.joined)].call.operation
+        assert isinstance(operation, Collective)  # noqa: S101 -- only these join
+        examine(simulation, meeting, operation, meeting.joined)
+
+
 def _disagreement(
     meeting: Meeting,
     operation: Collective,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.evaluation import CANNOT_COMPUTE
 from runner.problems import ScenarioError
+from runner.scenario import Constant
 from runner.verdict.conduct import GAVE_UP
 from runner.verdict.finding import Finding, Witness
 
@@ -23,7 +24,10 @@ def judge_blocked(case: Case) -> list[Finding]:
     final = case.final
     if final.blocked is None:
         return []
-    found: list[Finding] = []
+    found = [
+        _blocked_finding(final, "expectation", rank, f"the world has no rank {rank} to be blocked")
+        for rank in _beyond(final.blocked, case.scenario.world_size)
+    ]
     static = case.reference and final.outcome == case.prediction.outcome
     for rank in range(case.scenario.world_size):
         stated = chosen_text(case.predicted, rank, final.blocked)
@@ -39,6 +43,14 @@ def judge_blocked(case: Case) -> list[Finding]:
         elif seen:
             found.append(_blocked_finding(final, "backend", rank, seen))
     return found
+
+
+def _beyond(stated: PerRank[str], world_size: int) -> list[int]:
+    """Return the ranks that a mapping names by their number and the world has not."""
+    forms = [selector.form for selector, _ in stated.branches]
+    values = [form.value for form in forms if isinstance(form, Constant)]
+    listed = [each for value in values for each in (value if isinstance(value, list) else [value])]
+    return [each for each in listed if each.__class__ is int and each >= world_size]
 
 
 def _blocked_finding(final: FinalExpectation, witness: Witness, rank: int, prose: str) -> Finding:
@@ -81,6 +93,8 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
         )
     if _named(case, memories, rank, stuck, stated):
         return None
+    if memories is case.observed and _possibly(case, rank, stuck):
+        return None  # it may stand there before it comes to where it stands for sure
     return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
 
 

@@ -206,8 +206,8 @@ def _elapsed(case: Case, instance: Instance, expect: Expectation) -> list[Findin
         bounds = process.choose(bounds)
     if not isinstance(bounds, ElapsedBounds):
         return []
-    least = None if bounds.min_s is None else float(process.evaluate(bounds.min_s))
-    most = None if bounds.max_s is None else float(process.evaluate(bounds.max_s))
+    least = None if bounds.min_s is None else process.seconds(bounds.min_s)
+    most = None if bounds.max_s is None else process.seconds(bounds.max_s)
     mine = None
     if case.reference and instance.predicted is not None:
         mine = _bounds(instance.predicted.event, least, most, CLOCK_ERROR_S)

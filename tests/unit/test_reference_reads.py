@@ -126,3 +126,34 @@ expect:
     assert checked(text, tmp_path).status == "PASSED"
     without = text.replace("  diagnosis: undefined_read\n", "")
     assert codes(checked(without, tmp_path)) == ["undefined_read"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "relies"),
+    [("[1]", True), ("unchanged", True), ("{dtype: float32, shape: [1]}", False)],
+)
+def test_a_call_that_fails_midway_leaves_nothing_to_rely_on_beside_it(
+    tmp_path: Path, wanted: str, *, relies: bool
+) -> None:
+    text = f"""\
+world_size: 3
+tensors: {{x: [1]}}
+steps:
+  - ranks: [0, 1]
+    all_reduce: {{tensor: x}}
+    expect: {{raises: [timeout, peer_lost], x: {wanted}}}
+expect: {{diagnosis: missing_participant}}
+"""
+    verdict = checked(text, tmp_path)
+    assert codes(verdict) == (["undefined_read"] if relies else [])
+
+
+def test_a_call_that_is_refused_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 0}, expect: {raises: invalid_argument, x: [1]}}
+expect: {diagnosis: invalid_argument}
+"""
+    assert checked(text, tmp_path).status == "PASSED"

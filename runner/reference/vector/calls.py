@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.argument_types import READ
+from runner.evaluation import CANNOT_COMPUTE
 from runner.plan import WORLD
 from runner.reference.vector.compiling import Scene
 from runner.reference.vector.envelopes import group_of
@@ -153,9 +155,14 @@ class Calls:
 
 
 def _typed(param: Param, value: Value) -> Value:
-    """Return a plain argument in the type of its kind, as the evaluator does."""
-    if param.kind in {"rank", "group_rank", "tag"}:
-        return int(value)
-    if param.kind in {"sizes", "ranks"}:
-        return [int(item) for item in value]
-    return float(value) if param.kind == "seconds" else value
+    """Return a plain argument in the type of its kind, as the evaluator does.
+
+    Raises Beyond where it is none: the other engine says why.
+    """
+    read = READ.get(param.kind)
+    if read is None:
+        return value
+    try:
+        return read(value)
+    except CANNOT_COMPUTE:
+        leave(f"a {param.kind} that is none")

@@ -1,0 +1,53 @@
+"""Members that disagree in a collective which not all of them enter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from judging import checked, codes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ABSENT = """\
+world_size: 3
+tensors:
+  x: {0: {dtype: float64, value: [1, 2]}, else: {dtype: float32, value: [1, 2]}}
+  y: {0: [1], else: [1, 2]}
+  z: [1]
+steps:
+  - {ranks: [0, 2], CALL}
+expect: {outcome: deadlock, diagnosis: STATED}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("all_reduce: {tensor: x}", "dtype_mismatch"),
+        ("all_reduce: {tensor: y}", "shape_mismatch"),
+        ("all_reduce: {tensor: z, op: {0: sum, else: max}}", "op_mismatch"),
+        ("reduce: {tensor: z, dst: rank}", "root_mismatch"),
+    ],
+)
+def test_those_present_are_compared_although_one_never_comes(
+    tmp_path: Path, call: str, name: str
+) -> None:
+    text = ABSENT.replace("CALL", call)
+    both = checked(text.replace("STATED", f"[missing_participant, {name}]"), tmp_path)
+    assert both.status == "PASSED"
+    assert both.predicted is not None
+    assert {"crash", "error"} <= set(both.predicted.open)
+    one = checked(text.replace("STATED", "missing_participant"), tmp_path)
+    assert codes(one) == ["diagnosis_undeclared"]
+    assert name in one.findings[0].prose
+
+
+def test_those_present_who_agree_have_no_other_fault(tmp_path: Path) -> None:
+    text = ABSENT.replace("CALL", "all_reduce: {tensor: z}")
+    verdict = checked(text.replace("STATED", "missing_participant"), tmp_path)
+    assert verdict.status == "PASSED"
+    assert verdict.predicted is not None
+    assert [each.name for each in verdict.predicted.diagnoses] == ["missing_participant"]
+    assert verdict.predicted.open == ()
