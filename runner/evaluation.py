@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.argument_types import READ, seconds, whole, wholes
 from runner.nesting import DEFAULT_DTYPE, DEPTHS, data_at, has_depth, wrong_value
-from runner.problems import Problem, ScenarioError
+from runner.problems import ScenarioError
 from runner.scenario import (
     Constant,
     Expression,
@@ -23,7 +23,14 @@ from runner.scenario import (
     Selector,
     Typed,
 )
-from runner.wrong_values import no_selector, not_countable, not_given, wrong_argument
+from runner.wrong_values import (
+    cannot_compute,
+    no_selector,
+    not_countable,
+    not_given,
+    valueless,
+    wrong_argument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,6 +53,9 @@ CANNOT_COMPUTE = (
     ValueError,
 )
 
+
+#: part of what every function raises for a name without a value
+_NOT_HERE = "no value on this rank"
 
 #: kinds of a required argument that mean nothing where a rank has none
 NEEDED = frozenset({"word", "name"})
@@ -150,7 +160,16 @@ class Evaluator:
         try:
             return form.evaluate(self.scope)
         except CANNOT_COMPUTE as error:
-            raise ScenarioError([cannot_compute(form.text, form.mark, self.rank, error)]) from error
+            if _NOT_HERE in str(error):
+                empty = sorted(name for name in form.names if self.scope.get(name, 0) is None)
+                made = {name: self.made_at(name) for name in empty}
+                raise ScenarioError([valueless(form, made, self.rank)]) from error
+            what = f"`{form.text.strip()}`"
+            raise ScenarioError([cannot_compute(what, form.mark, self.rank, error)]) from error
+
+    def made_at(self, name: str) -> Mark | None:  # noqa: ARG002 -- whoever knows the steps does
+        """Return the place that gives a name its value; None where that is not known."""
+        return None
 
     def choose(self, form: PerRank[Any]) -> Any:  # noqa: ANN401
         """Return the value of the first branch that selects this rank, else `otherwise`."""
@@ -298,13 +317,3 @@ def roots_of(form: Form | None) -> frozenset[str]:
             return frozenset().union(*parts, roots_of(form.otherwise))
         case _:
             return frozenset()
-
-
-def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
-    """Return the problem for an expression that has no value on a rank."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return Problem(
-        code="cannot_compute",
-        message=f"{what} cannot be computed on rank {rank}: {reason}",
-        mark=mark,
-    )

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runner.evaluation import Evaluator, cannot_compute, roots_of
+from runner.evaluation import Evaluator, roots_of
 from runner.nesting import DEFAULT_DTYPE
 from runner.operations.entries import Entry
 from runner.plan import WORLD, Group
 from runner.prepared import prepared
-from runner.problems import ScenarioError
-from runner.scenario import PerRank
+from runner.scenario import PerRank, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -171,6 +170,13 @@ class Process(Evaluator):
         chosen = self.choose(form) if isinstance(form, PerRank) else form
         return roots_of(chosen) & self.held
 
+    def made_at(self, name: str) -> Mark | None:
+        """Return the place of the first step that gives a name a value; None where none does."""
+        for step in steps_of(self.plan.scenario.steps):
+            if step.operation is not None and name in step.operation.introduces(step):
+                return step.mark
+        return None
+
     # ------------------------------------------------------------------ groups
 
     def group(self, name: str | None) -> Group:
@@ -248,12 +254,7 @@ class Process(Evaluator):
         """
         if step.ranks is not None and not self.selects(step.ranks):
             return []
-        values = self.evaluate(step.over)
-        try:
-            return [int(value) for value in values]
-        except (TypeError, ValueError) as error:
-            text = f"`for {step.variable}`"
-            raise ScenarioError([cannot_compute(text, step.mark, self.rank, error)]) from error
+        return self.counted(step.over, step.variable or "", step.mark)
 
     def call(self, step: Step, iteration: tuple[int, ...]) -> Call | None:
         """Return a step's call as this rank makes it now; None where it does not take the step.

@@ -7,9 +7,47 @@ from typing import TYPE_CHECKING, Any
 from runner.problems import Problem
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from runner.operations.params import Param
     from runner.problems import Mark
-    from runner.scenario import Selector
+    from runner.scenario import Expression, Selector
+
+
+def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
+    """Return the problem for an expression that has no value on a rank."""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return Problem(
+        code="cannot_compute",
+        message=f"{what} cannot be computed on rank {rank}: {reason}",
+        mark=mark,
+    )
+
+
+def valueless(form: Expression, made: Mapping[str, Mark | None], rank: int) -> Problem:
+    """Return the problem for an expression over names that have no value on a rank.
+
+    `made` maps each to the place of the first step that gives it a value, if one does.
+    """
+    later = {
+        name: mark.line
+        for name, mark in made.items()
+        if mark is not None and form.mark is not None and mark.line >= form.mark.line
+    }
+    names = " and ".join(f"`{name}`" for name in made) or "a name in it"
+    has = "have" if len(made) > 1 else "has"
+    reason = f"{names} {has} no value there"
+    hint = "select the ranks that hold it with `ranks:`, or add an `else` where it is made"
+    if later:
+        name, line = next(iter(later.items()))
+        reason += f"; `{name}` is made further down (line {line})"
+        hint = f"make `{name}` before, or give it a value under `tensors:`"
+    return Problem(
+        code="cannot_compute",
+        message=f"`{form.text.strip()}` cannot be computed on rank {rank}: {reason}",
+        mark=form.mark,
+        hint=hint,
+    )
 
 
 def wrong_argument(param: Param, mark: Mark | None, rank: int, error: Exception) -> Problem:
@@ -56,17 +94,17 @@ def not_countable(
 ) -> Problem:
     """Return the problem for a `for` over what is no list of integers."""
     if isinstance(values, bool | int | float):
-        message = f"`for {variable}` has the number {values} to run over on rank {rank}"
+        message = f"`for {variable}` cannot run over the number {values} on rank {rank}"
         return Problem(
             code="bad_loop", message=message, mark=mark, hint="`range(n)` counts from 0 to n - 1"
         )
     if values is None:
-        reason = f"nothing to run over on rank {rank}"
+        reason = f"has nothing to run over on rank {rank}"
     else:
-        reason = f"what it cannot run over on rank {rank}: {error}"
+        reason = f"cannot run over this on rank {rank}: {error}"
     return Problem(
         code="bad_loop",
-        message=f"`for {variable}` has {reason}",
+        message=f"`for {variable}` {reason}",
         mark=mark,
         hint='a loop runs over integers: `"range(3)"`, `[0, 2]`',
     )

@@ -176,7 +176,8 @@ def constant_value(
         return compiled.evaluate({**allowed, "__builtins__": {}})
     except CANNOT_COMPUTE as error:
         reason = str(error).strip() or type(error).__name__
-        context.faults.add("cannot_compute", f"{node.text} cannot be computed: {reason}", node.mark)
+        message = f"`{node.text.strip()}` cannot be computed: {reason}"
+        context.faults.add("cannot_compute", message, node.mark)
         return None
 
 

@@ -122,3 +122,46 @@ def test_numbers_are_read_strictly() -> None:
     for value in (-1, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="a duration"):
             seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("steps", "said", "hint"),
+    [
+        (
+            'compute: {z: "held + 1"}',
+            "`held + 1` cannot be computed on rank 1: `held` has no value there",
+            "`ranks:`",
+        ),
+        (
+            'compute: {z: "late + 1"}\n  - compute: {late: 1}',
+            "`late` has no value there; `late` is made further down (line 6)",
+            "under `tensors:`",
+        ),
+        ('{ranks: "held[0] > 3", barrier: {}}', "`held` has no value there", "`else`"),
+        (
+            'for: {i: "rank"}\n    steps: [{barrier: {}}]',
+            "cannot run over the number 0",
+            "range(n)",
+        ),
+        ('for: {i: "[1.5]"}\n    steps: [{barrier: {}}]', "1.5 is no integer", "integers"),
+        (
+            'for: {i: "None"}\n    steps: [{barrier: {}}]',
+            "nothing to run over on rank 0",
+            "integers",
+        ),
+    ],
+)
+def test_a_name_without_a_value_is_named_with_what_makes_it(
+    steps: str, said: str, hint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "it.yaml"
+    text = f"world_size: 2\ntensors:\n  held: {{0: [1]}}\nsteps:\n  - {steps}\n"
+    file.write_text(text, encoding="utf-8")
+    (scenario,) = load(file)
+    with pytest.raises(ScenarioError) as caught:
+        simulate(plan(scenario))
+    (problem,) = caught.value.problems
+    assert said in problem.message
+    assert hint in (problem.hint or "")
+    assert problem.mark is not None
+    assert problem.mark.line == 5
