@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.execution.backends import resolve
+from runner.execution.backends import carrier, resolve
 from runner.execution.observation import observed
 from runner.execution.orders import Order
 from runner.execution.watching import replaced_timeout, watch_for
@@ -80,7 +80,8 @@ class Conductor:
             share_gpu=options.share_gpu,
             sharing=choice.sharing,
         )
-        findings = self._supervisor.run(order, watch_for(plan, predicted, confirm=options.confirm))
+        watch = watch_for(plan, predicted, confirm=options.confirm, backend=carrier(choice.backend))
+        findings = self._supervisor.run(order, watch)
         if not findings.usable or not self._supervisor.settled():
             self._lost = plan.scenario.case
         findings = replace(findings, environment=choice.environment, notes=choice.notes)

@@ -32,9 +32,12 @@ def count(torch: ModuleType) -> int:
     by_the_driver: int = cuda._device_count_nvml()  # noqa: SLF001 -- the same
     if by_the_driver >= 0:
         return by_the_driver
-    if not any(Path(device).exists() for device in DEVICES):
-        return 0
-    return asked()
+    return asked() if may_be_here() else 0
+
+
+def may_be_here() -> bool:
+    """Return whether there may be a GPU, without asking anybody."""
+    return any(Path(device).exists() for device in DEVICES)
 
 
 def asked() -> int:

@@ -17,7 +17,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.execution import nccl
+from runner.execution import gpus, nccl
+from runner.execution.backends import carrier
 from runner.execution.observation import observed
 from runner.execution.options import LaunchOptions
 from runner.execution.orders import Job, Order
@@ -180,9 +181,15 @@ class Launcher:
             plugins=options.plugins,
             share_gpu=options.share_gpu,
         )
+        confirm = options.confirm
         job = Job(
             order=order,
-            watch=watch_for(plan, predicted, confirm=options.confirm),
+            watch=watch_for(plan, predicted, confirm=confirm),
+            own={
+                name: watch_for(plan, predicted, confirm=confirm, backend=name)
+                for name in eventual(options.backend)
+                if predicted.on(name) is not predicted
+            },
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
@@ -205,6 +212,13 @@ class Launcher:
         if isinstance(answer, LaunchError | UnsupportedError):
             raise answer
         return answer
+
+
+def eventual(backend: str) -> tuple[str, ...]:
+    """Return whose forecasts are needed: of the backend, or of NCCL where `auto` may come to it."""
+    if backend != "auto":
+        return (carrier(backend),)
+    return ("nccl",) if gpus.may_be_here() else ()
 
 
 def environment() -> dict[str, str]:

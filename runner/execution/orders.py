@@ -72,11 +72,13 @@ class Watch:
 class Job:
     """One scenario for the host, on a launch of at least `size` workers.
 
-    `fresh` asks for processes that no other scenario ran in.
+    `watch` is for any backend, `own` for those that the scenario may come to and that are known to
+    make something else of it. `fresh` asks for processes that no other scenario ran in.
     """
 
     order: Order
     watch: Watch
+    own: Mapping[str, Watch] = field(default_factory=dict)
     size: int
     fresh: bool = False
 

@@ -25,26 +25,39 @@ UNKNOWN_S = 3600.0
 STANDING = frozenset({"blocked", "possibly_blocked"})
 
 
-def watch_for(plan: Plan, predicted: Trace, *, confirm: str) -> Watch:
-    """Return the watch for a plan.
+def watch_for(plan: Plan, predicted: Trace, *, confirm: str, backend: str | None = None) -> Watch:
+    """Return the watch for a plan, on a backend if one is named.
 
     A predicted deadlock is broken as soon as it is confirmed, unless the scenario's end, or
-    `confirm`, asks for what the backend's own timeout brings.
+    `confirm`, asks for what the backend's own timeout brings. Ranks may stand where the semantics
+    say and where the backend's forecast says; a forecast alone is given the longer time.
     """
-    breaks = "deadlock" in (predicted.outcome, *predicted.open)
+    forecast = predicted.on(backend)
+    readings = (predicted,) if forecast is predicted else (predicted, forecast)
+    breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
     breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
     return Watch(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
-        stops=_stops(plan, predicted) if breaks else {},
+        stops=_stops(plan, readings) if breaks else {},
     )
 
 
-def _stops(plan: Plan, predicted: Trace) -> dict[int, Stop]:
+def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
     """Return where each rank may be for good; where a step expects a timeout, nobody is."""
     passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
-    return {rank.rank: _stop(rank, passing, predicted) for rank in predicted.ranks}
+    found: dict[int, Stop] = {}
+    for reading in readings:
+        for rank in reading.ranks:
+            stop = _stop(rank, passing, reading)
+            before = found.get(rank.rank, stop)
+            found[rank.rank] = replace(
+                stop,
+                positions=before.positions | stop.positions,
+                may_end=before.may_end or stop.may_end,
+            )
+    return found
 
 
 def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:

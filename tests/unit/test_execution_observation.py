@@ -104,6 +104,25 @@ def test_a_predicted_deadlock_is_watched_for(tmp_path: Path) -> None:
     assert watch.stops[1].positions == frozenset()
 
 
+RING_OF_ISENDS = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - {isend: {tensor: x, dst: "1 - rank"}, as: out}
+  - recv: {tensor: y, src: "1 - rank"}
+  - wait: out
+"""
+
+
+def test_a_hang_that_only_a_backend_has_is_watched_for_there(tmp_path: Path) -> None:
+    program = planned(RING_OF_ISENDS, tmp_path)
+    predicted = simulate(program)
+    assert predicted.outcome == "completes"
+    assert not watch_for(program, predicted, confirm="prediction", backend="gloo").stops
+    watch = watch_for(program, predicted, confirm="prediction", backend="nccl")
+    assert all(watch.stops[rank].positions for rank in (0, 1))
+
+
 def test_nothing_is_watched_for_where_the_timeout_shall_confirm(tmp_path: Path) -> None:
     program = planned(HANG, tmp_path)
     assert not watch_for(program, simulate(program), confirm="timeout").stops
