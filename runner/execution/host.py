@@ -20,7 +20,7 @@ from dataclasses import replace
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from runner.execution.backends import device_type, resolve
+from runner.execution.backends import carrier, device_type, resolve
 from runner.execution.launch import ADDRESS, START_S, Launch
 from runner.problems import LaunchError, UnsupportedError
 
@@ -92,20 +92,25 @@ class Host:
     # ------------------------------------------------------------------ the serving thread
 
     def _serve(self) -> None:
-        while True:
-            try:
-                job = self._control.recv()
-            except EOFError:
-                os.killpg(os.getpgrp(), signal.SIGKILL)
-            try:
-                answer: Any = self._do(job)
-            except (LaunchError, UnsupportedError) as error:
-                answer = error
-            except Exception as error:  # noqa: BLE001 -- the near side must not wait for ever
-                self._spoilt = True
-                answer = LaunchError(f"{type(error).__name__}: {error}")
-            self._control.send_bytes(pickle.dumps(answer, protocol=5))
-            self._prepare(job)
+        """Answer jobs until the near side is gone; the host never outlives this thread."""
+        try:
+            with suppress(EOFError):
+                while True:
+                    self._answer(self._control.recv())
+        finally:
+            # the near side reads the end of the line, and waits for nobody
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def _answer(self, job: Job) -> None:
+        try:
+            answer: Any = self._do(job)
+        except (LaunchError, UnsupportedError) as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001 -- the near side must not wait for ever
+            self._spoilt = True
+            answer = LaunchError(f"{type(error).__name__}: {error}")
+        self._control.send_bytes(pickle.dumps(answer, protocol=5))
+        self._prepare(job)
 
     def _do(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
         self._ready.wait()
@@ -132,7 +137,8 @@ class Host:
         if launch is None:
             launch = self._begin_at_last(job.size)
         launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
-        findings = launch.supervisor.run(order, job.watch)
+        watch = job.own.get(carrier(choice.backend), job.watch)
+        findings = launch.supervisor.run(order, watch)
         self._spoilt = not findings.usable
         return replace(findings, environment=choice.environment, notes=choice.notes)
 

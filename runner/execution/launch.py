@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
@@ -108,12 +109,10 @@ class Launch:
 
     def end(self) -> None:
         """End the workers, and wait until torchrun's agent has noticed."""
-        for process in self._processes.values():
+        for process in (*self._processes.values(), *active_children()):
             if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGKILL)
-        for process in active_children():
-            if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # torchrun's agent came first and reaped it
+                    os.kill(process.pid, signal.SIGKILL)
         self.ended.wait()
         # a store's server is ended here, not by whoever collects the garbage: a forked worker has
         # no such thread to join

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from runner.execution import Launcher, LaunchOptions
+from runner.execution.launch import Launch
 from runner.problems import LaunchError
 
 if TYPE_CHECKING:
@@ -127,3 +131,17 @@ def test_a_host_killed_from_outside_ends_one_scenario(
             analysed(SLOW).run_on(launcher)
         thread.join()
         assert analysed(FINE).run_on(launcher).outcome == "completes"
+
+
+def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    launch = Launch(1, 1)
+    launch.ended.set()
+    gone = SimpleNamespace(pid=child.pid, exitcode=None)  # as multiprocessing still believes
+    monkeypatch.setattr("runner.execution.launch.active_children", lambda: [gone])
+    launch.end()
+    with pytest.raises(OSError, match="file descriptor"):
+        os.fstat(launch.gate[1])
