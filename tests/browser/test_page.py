@@ -298,6 +298,42 @@ def test_zooming_keeps_what_is_under_the_pointer(open_page: Open, run: str) -> N
     assert whole[0] <= whole[1] + 1
 
 
+AFAR = """\
+world_size: 3
+tensors: {x: [1], y: [0]}
+steps:
+  - compute: {y: "x + 1"}
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - {ranks: 1, recv: {tensor: y, src: 0}}
+  - compute: {y: "y * 2"}
+  - {ranks: 2, recv: {tensor: y, src: 0}}
+"""
+
+#: the colour of every call, where columns are so wide
+COLOURS = """(column) => {
+  const { diagram } = page;
+  const { geometry, timeline } = diagram;
+  Object.assign(geometry, { column, lane: 26 });
+  diagram.layout();
+  diagram.draw();
+  const { base } = diagram.painter;
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = [base.width, base.height];
+  const brush = copy.getContext("2d", { willReadFrequently: true });
+  brush.drawImage(base, 0, 0);
+  const colour = (at, lane) =>
+    brush.getImageData(geometry.x(at) + 0.6 * column, geometry.y(lane) + 6, 1, 1).data.join();
+  return timeline.lanes.map((row, lane) => Array.from(row.column, (at) => colour(at, lane)));
+}"""
+
+
+def test_a_call_has_the_same_colour_from_afar(open_page: Open, tmp_path: Path) -> None:
+    page = open_page(page_of(analysed(AFAR, tmp_path, "afar")))
+    near, far = page.evaluate(COLOURS, 6), page.evaluate(COLOURS, 3)  # a block each; a pixel each
+    assert far == near
+    assert len({colour for lane in far for colour in lane}) == 3  # local, message, stuck
+
+
 def test_light_and_dark_follow_the_system_and_the_switch(open_page: Open, run: str) -> None:
     page = open_page(run)
 

@@ -24,6 +24,7 @@ PROGRAM = (
     "meetings.js",
     "waiting.js",
     "pointed.js",
+    "distant.js",
     "paint.js",
     "diagram.js",
     "values.js",

@@ -9,6 +9,7 @@ class Painter {
   constructor(canvas) {
     this.seen = canvas.getContext("2d");
     this.base = make("canvas");
+    this.picture = make("canvas");
     this.words = new Map();
   }
 
@@ -37,7 +38,8 @@ class Painter {
     this.place();
     this.lines();
     paintJoins(this);
-    if (this.column < READABLE) this.blocks();
+    if (this.column < DISTANT) paintDistant(this);
+    else if (this.column < READABLE) this.blocks();
     else this.spans();
     paintAbsent(this);
     paintMessages(this);
@@ -109,22 +111,21 @@ class Painter {
     return at > 0 && STUCK.includes(row.state[at - 1]) ? at - 1 : at;
   }
 
-  /** Spans too small for words: plain blocks of color, tens of thousands of them. */
+  /** Spans too small for words: plain blocks of colour, thousands of them. */
   blocks() {
     const { context, geometry, looks, timeline } = this;
     const starts = timeline.lanes.map((_, lane) => this.start(lane));
-    const wide = Math.max(1, Math.round(this.column - 2 * geometry.gap)); // whole pixels are fast
+    const wide = Math.round(this.column - 2 * geometry.gap); // whole pixels are fast
     const high = Math.max(1, Math.round(geometry.lane - 2 * geometry.pad));
-    looks.table.forEach((look, number) => {
-      const stuck = STUCK.includes(look.state) && !look.died;
-      context.globalAlpha = look.quiet ? 0.4 : 0.75;
-      context.fillStyle = look.color;
+    looks.paints.forEach(({ color, alpha, stuck }, paint) => {
+      context.globalAlpha = alpha;
+      context.fillStyle = color;
       for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
         const numbers = looks.lanes[lane];
         const { column } = timeline.lanes[lane];
         const top = Math.round(geometry.y(lane) + geometry.pad);
         for (let at = starts[lane]; at < numbers.length && column[at] <= this.columns[1]; at += 1) {
-          if (numbers[at] !== number) continue;
+          if (looks.paintOf[numbers[at]] !== paint) continue;
           const left = Math.round(geometry.x(column[at]) + geometry.gap);
           context.fillRect(left, top, stuck ? geometry.end + 4 - left : wide, high);
         }
@@ -199,7 +200,7 @@ class Painter {
     if (room < 18) return;
     const second = geometry.lane >= TWO_LINES ? this.second(row, at, look) : "";
     const middle = geometry.middle(lane);
-        context.textBaseline = "middle";
+    context.textBaseline = "middle";
     context.textAlign = "left";
     const badge = look.wrong && look.state !== "b" ? "≠ " : "";
     const size = Math.round(clamp(geometry.lane * 0.46, 8, 12.5) * 2) / 2; // few sizes, few measures

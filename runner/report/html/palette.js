@@ -49,13 +49,23 @@ class Looks {
     return this.table[this.lanes[lane][position]];
   }
 
-  /** Give every look its color. */
+  /** Give every look its colour; from afar many look alike, and those share a paint. */
   color(palette) {
-    for (const look of this.table) {
+    this.paints = [];
+    this.paintOf = new Uint16Array(this.table.length);
+    const known = new Map();
+    this.table.forEach((look, number) => {
       look.bad = look.state === "b" || look.ended || look.died || look.wrong;
       look.color = look.bad ? palette.bad
         : look.state === "p" || look.raised ? palette.maybe : palette.hue(look.kind, look.group);
       look.quiet = ["local", "expect", "wait"].includes(look.kind);
-    }
+      const [alpha, stuck] = [look.quiet ? 0.4 : 0.75, STUCK.includes(look.state) && !look.died];
+      const key = `${look.color} ${alpha} ${stuck}`;
+      if (!known.has(key)) {
+        known.set(key, this.paints.length);
+        this.paints.push({ color: look.color, alpha, stuck, pixel: pixelOf(look.color, alpha) });
+      }
+      this.paintOf[number] = known.get(key);
+    });
   }
 }
