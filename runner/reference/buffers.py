@@ -15,14 +15,14 @@ import numpy as np
 from runner.operations.base import Local, PointToPoint
 from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
-from runner.reference.state import Flight
 from runner.reference.values import arrays_of, overlap, undefined_in
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from runner.program import Call
-    from runner.reference.posts import Work
     from runner.reference.simulation import Simulation
-    from runner.reference.state import RankState
+    from runner.reference.state import Flight, RankState
 
 
 def note_reads(simulation: Simulation, state: RankState, call: Call | None) -> None:
@@ -69,7 +69,7 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
     """
     operation = call.operation
     assert operation is not None  # noqa: S101 -- the caller looked
-    raced = False
+    raced = isinstance(operation, PointToPoint) and _with_itself(simulation, state, call)
     for param in operation.params:
         names = call.roots.get(param.name, frozenset())
         if not names:
@@ -89,6 +89,58 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
             memory = arrays_of(state.process.scope.get(name))
             raced |= _collide(simulation, state, call, memory, writes=True)
     return raced
+
+
+def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
+    """Find messages of one call of which one is stored where another is sent, or stored."""
+    assert isinstance(call.operation, PointToPoint)  # noqa: S101 -- asked by the caller
+    messages = call.operation.messages(call.entry)
+    if len(messages) == 1:
+        return False
+    parts = [
+        (part, not message.sends)
+        for message in messages
+        for part in arrays_of(message.payload if message.sends else message.buffer)
+        if isinstance(part, np.ndarray) and part.size
+    ]
+    clashing = _clashing(parts)
+    if not clashing:
+        return False
+    roots = {name for names in call.roots.values() for name in names}
+    held = {name: arrays_of(state.process.scope.get(name)) for name in roots}
+    names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
+    state.raced |= names
+    told = ", ".join(sorted(names)) or "a tensor"
+    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    _found(simulation, state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
+    return True
+
+
+def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:
+    """Return the arrays that are written and share an element with another; True is written."""
+    ordered = sorted(((*_span(part), part, writes) for part, writes in parts), key=_low)
+    found: list[NDArray[Any]] = []
+    near: list[tuple[int, int, NDArray[Any], bool]] = []
+    for entry in ordered:
+        low, _, part, writes = entry
+        near = [each for each in near if each[1] > low]
+        for _, _, other, written in near:
+            if (writes or written) and overlap((part,), (other,)):
+                found.append(part if writes else other)
+        near.append(entry)
+    return tuple(found)
+
+
+def _span(part: NDArray[Any]) -> tuple[int, int]:
+    """Return the first and the last byte that an array uses, the latter exclusive."""
+    first = int(part.ctypes.data)
+    reach = [stride * (size - 1) for stride, size in zip(part.strides, part.shape, strict=True)]
+    low = first + sum(each for each in reach if each < 0)
+    return low, first + sum(each for each in reach if each > 0) + part.itemsize
+
+
+def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
+    return entry[0]
 
 
 def _collide(
@@ -116,87 +168,18 @@ def race(simulation: Simulation, state: RankState, call: Call, flight: Flight, d
     names = ", ".join(sorted(flight.names)) or "a tensor"
     place = f" ({call.step.mark.short})" if call.step.mark else ""
     other = f" ({busy.step.mark.short})" if busy.step.mark else ""
+    told = f"in `{call.label}`{place} {does} {names} while `{busy.label}`{other} still uses it"
+    _found(simulation, state, call, told, names)
+
+
+def _found(simulation: Simulation, state: RankState, call: Call, told: str, names: str) -> None:
     simulation.findings.append(
         Finding(
             name="buffer_race",
-            prose=(
-                f"rank {state.rank} in `{call.label}`{place} {does} {names} while "
-                f"`{busy.label}`{other} still uses it"
-            ),
+            prose=f"rank {state.rank} {told}",
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
             kind=f"race:{call.step.index}:{names}",
         )
     )
-
-
-def take(state: RankState, call: Call, work: Work) -> None:
-    """Hand the tensors of an asynchronous call over to its work."""
-    operation = call.operation
-    assert operation is not None  # noqa: S101 -- only operations start work
-    for message in operation.messages(call.entry) if isinstance(operation, PointToPoint) else ():
-        given = message.payload if message.sends else message.buffer
-        _fly(state, call, work, given, writes=not message.sends)
-    if isinstance(operation, PointToPoint):
-        return
-    for param in operation.params:
-        if call.roots.get(param.name):
-            given = call.entry.arguments.get(param.name)
-            _fly(state, call, work, given, writes=operation.writes(param, call.entry))
-
-
-def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:  # noqa: ANN401
-    memory = arrays_of(given)
-    held = {
-        name: arrays_of(state.process.scope.get(name))
-        for names in call.roots.values()
-        for name in names
-    }
-    names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
-    whole = all(_size(held[name]) <= _size(memory) for name in names)
-    flight = Flight(work=work, memory=memory, names=names, writes=writes, whole=whole)
-    state.flying.append(flight)
-    if writes and whole:
-        for name in names:
-            state.process.undefined[name] = running(flight)
-    elif writes:
-        _note_busy(state)
-
-
-def running(flight: Flight) -> Undefined:
-    """Return what a look at a tensor in flight finds."""
-    cause = f"`{flight.work.call.label}` is still running"
-    parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
-    return Undefined(cause=cause, diagnosis="buffer_race", memory=() if flight.whole else parts)
-
-
-def _note_busy(state: RankState) -> None:
-    """Let the rank's expressions know of which names running work writes a part."""
-    busy: dict[str, tuple[Undefined, ...]] = {}
-    for flight in state.flying:
-        for name in flight.names if flight.writes and not flight.whole else ():
-            busy[name] = (*busy.get(name, ()), running(flight))
-    state.process.busy = busy
-
-
-def _size(memory: tuple[Any, ...]) -> int:
-    return sum(each.size if isinstance(each, np.ndarray) else 1 for each in memory)
-
-
-def give_back(state: RankState, work: Work) -> None:
-    """Take the tensors of a work that was waited for back."""
-    for flight in [flight for flight in state.flying if flight.work is work]:
-        state.flying.remove(flight)
-        if flight.writes and flight.whole:
-            for name in flight.names:
-                state.process.undefined.pop(name, None)
-        elif flight.writes:
-            _note_busy(state)
-
-
-def spoil_raced(state: RankState) -> None:
-    """Leave undefined, on this rank, what two of its operations had at once."""
-    flying = {name for flight in state.flying for name in flight.names}
-    for name in state.raced - flying:
-        state.process.undefined[name] = RACED

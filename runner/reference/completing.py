@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.reference import buffers, raising
+from runner.reference import flying, raising
 from runner.reference.looks import look
 from runner.reference.values import store
 
@@ -31,7 +31,7 @@ def complete(simulation: Simulation, state: RankState) -> bool:
     written = {name for work in works for name in work.call.written}
     for work in works:
         slack.update(_apply(state, work))
-    buffers.spoil_raced(state)
+    flying.spoil_raced(state)
     record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
     return True
 
@@ -39,7 +39,7 @@ def complete(simulation: Simulation, state: RankState) -> bool:
 def _apply(state: RankState, work: Work) -> dict[str, Any]:
     """Store what the work brought; returns the slack by tensor name."""
     slack: dict[str, Any] = {}
-    buffers.give_back(state, work)
+    flying.give_back(state, work)
     for post in work.posts:
         for argument, value, bound in post.outcome:
             target = (

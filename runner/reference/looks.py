@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.operations.entries import Undefined
 from runner.probing import depends
-from runner.reference import buffers
+from runner.reference import buffers, flying
 from runner.reference.values import measured
 from runner.scenario import Expression, ListForm, Objects, PerRank, Record, Typed
 
@@ -77,7 +77,7 @@ def _touched(
     if not names or flight.whole or key.before:
         return names
     return (
-        names if depends(key, state.process.scope, buffers.running(flight).memory) else frozenset()
+        names if depends(key, state.process.scope, flying.running(flight).memory) else frozenset()
     )
 
 
@@ -94,7 +94,7 @@ def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined 
 
 def _running(flight: Flight) -> Undefined:
     cause = f"the start of `{flight.work.call.label}`, which still runs"
-    return replace(buffers.running(flight), cause=cause, memory=())
+    return replace(flying.running(flight), cause=cause, memory=())
 
 
 def _read(state: RankState, flight: Flight, form: Any) -> frozenset[str]:  # noqa: ANN401 -- any form

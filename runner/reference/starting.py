@@ -9,7 +9,7 @@ import numpy as np
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
 from runner.operations.entries import Ending, ProgramError
-from runner.reference import buffers, completing, raising
+from runner.reference import buffers, completing, flying, raising
 from runner.reference.findings import Finding
 from runner.reference.posts import Creating, Post, Posted, Work
 from runner.reference.values import frozen, tainted
@@ -209,7 +209,7 @@ def _return(simulation: Simulation, state: RankState, work: Work) -> None:
     if work.handle is not None:
         state.handles[work.handle] = work
         state.process.handles.add(work.handle)
-    buffers.take(state, call, work)
+    flying.take(state, call, work)
     completing.record(simulation, state, call, start_s=state.clock_s, written=())
 
 

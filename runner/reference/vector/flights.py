@@ -15,6 +15,8 @@ import numpy as np
 from runner.reference.vector.values import Active, View, leave
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from runner.reference.vector.works import Work
@@ -111,6 +113,28 @@ class Flights:
                 flight.live[active.index] = False
                 if not flight.left:
                     flights.remove(flight)
+
+
+def check_together(used: Sequence[tuple[View, bool]]) -> None:
+    """Raise Beyond where one call stores into a part that it uses twice; True is stored into."""
+    if len(used) == 1 or not any(writes for _, writes in used):
+        return
+    by_name: dict[str, list[tuple[View, bool]]] = {}
+    for view, writes in used:
+        by_name.setdefault(view.column.name, []).append((view, writes))
+    for name, parts in by_name.items():
+        if len(parts) > 1 and any(writes for _, writes in parts) and _touching(parts):
+            leave(f"{name} is used twice by one call")
+
+
+def _touching(parts: Sequence[tuple[View, bool]]) -> bool:
+    """Return whether parts of one tensor may touch on some rank, one of them stored into."""
+    spans = [(*(each.reshape(-1) for each in bounds(view)), writes) for view, writes in parts]
+    for at, (low, high, writes) in enumerate(spans):
+        for other_low, other_high, written in spans[at + 1 :]:
+            if (writes or written) and bool(((low <= other_high) & (other_low <= high)).any()):
+                return True
+    return False
 
 
 def bounds(view: View) -> tuple[Any, Any]:

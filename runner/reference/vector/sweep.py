@@ -19,7 +19,7 @@ from runner.reference.vector.calls import Calls
 from runner.reference.vector.collectives import Collectives, Entering, storing
 from runner.reference.vector.envelopes import Envelopes, group_of
 from runner.reference.vector.evaluating import Evaluation, looked_at
-from runner.reference.vector.flights import Flights
+from runner.reference.vector.flights import Flights, check_together
 from runner.reference.vector.mail import Mail
 from runner.reference.vector.memory import Memory
 from runner.reference.vector.record import Batch, Change, Link, Record, Said
@@ -197,6 +197,7 @@ class Sweep:
                 self._flights.check(post.payload, writes=not post.sends)
                 used.append((post.payload, not post.sends))
                 post.target = None if post.sends else post.payload
+        check_together(used)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = Work(instance=instance, active=scene.active, posts=[*posts], names=names)
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
