@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from runner.results import Executor, Outcome
 
 
+#: seconds: longer than anyone waits, and far from what overflows in torch
+LONGEST_S = 1e9
+
+
+def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse a time that never ends, or that is none."""
+    if value is not None and not value <= LONGEST_S:
+        message = f"{value} is no number of seconds up to {LONGEST_S:.0e}"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return value
+
+
 def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are untyped
     """Add the options that choose how scenarios are executed."""
     for add in (
@@ -44,6 +56,7 @@ def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are un
             HOW,
             "--timeout",
             type=click.FloatRange(min=0, min_open=True),
+            callback=_bearable,
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),

@@ -83,6 +83,8 @@ def test_a_command_line_that_makes_no_sense_exits_2() -> None:
         ("check", "good.yaml", "--set", "width"),
         ("check", "good.yaml", "--max-ranks", "0"),
         ("run", "good.yaml", "--timeout", "-1"),
+        ("run", "good.yaml", "--timeout", "inf"),
+        ("run", "good.yaml", "--timeout", "nan"),
         ("nonsense",),
     ):
         assert called(*arguments).exit_code == 2
