@@ -134,7 +134,7 @@ def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
 
 
 def _label(node: Node, context: Context) -> str:
-    if isinstance(node, Scalar) and node.value is not None:
+    if isinstance(node, Scalar) and node.value is not None and node.text.strip():
         return node.text
     choosing.wrong_type(
         node, context, "where a rank is blocked", "a step's name, as in `send to 1`"

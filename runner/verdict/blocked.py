@@ -11,6 +11,7 @@ from runner.verdict.conduct import GAVE_UP
 from runner.verdict.finding import Finding, Witness
 
 if TYPE_CHECKING:
+    from runner.problems import Mark
     from runner.scenario import FinalExpectation, PerRank
     from runner.trace import Event, RankTrace
     from runner.verdict.case import Case
@@ -36,12 +37,13 @@ def judge_blocked(case: Case) -> list[Finding]:
         if static:
             mine = _position(case, case.predicted, rank, stated)
         seen = _position(case, case.observed, rank, stated) if case.observed else None
-        if mine and case.observed and seen is None:
-            found.append(_blocked_finding(final, "reference", rank, mine))
-        elif mine:
-            found.append(_blocked_finding(final, "expectation", rank, mine))
-        elif seen:
-            found.append(_blocked_finding(final, "backend", rank, seen))
+        witness: Witness = "backend"
+        if mine:
+            witness = "reference" if case.observed and seen is None else "expectation"
+        prose = mine or seen
+        if prose:
+            place = chosen_place(case.predicted, rank, final.blocked)
+            found.append(_blocked_finding(final, witness, rank, prose, place))
     return found
 
 
@@ -53,13 +55,15 @@ def _beyond(stated: PerRank[str], world_size: int) -> list[int]:
     return [each for each in listed if each.__class__ is int and each >= world_size]
 
 
-def _blocked_finding(final: FinalExpectation, witness: Witness, rank: int, prose: str) -> Finding:
-    mark = final.blocked.mark if final.blocked is not None else None
+def _blocked_finding(
+    final: FinalExpectation, witness: Witness, rank: int, prose: str, place: Mark | None = None
+) -> Finding:
+    whole = final.blocked.mark if final.blocked is not None else None
     return Finding(
         witness=witness,
         code="blocked_differs",
         prose=prose,
-        mark=mark or final.mark,
+        mark=place or whole or final.mark,
         ranks=(rank,),
         name="blocked",
     )
@@ -70,6 +74,13 @@ def chosen_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | No
     process = memories.process(rank, memories.final(rank), None, None)
     chosen = process.choose(stated)
     return None if chosen is None else str(chosen)
+
+
+def chosen_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
+    """Return the place of the key that selects a rank; of the whole where only `else` does."""
+    process = memories.process(rank, memories.final(rank), None, None)
+    keys = (selector.mark for selector, _ in stated.branches if process.selects(selector))
+    return next(keys, None) or stated.mark
 
 
 def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:

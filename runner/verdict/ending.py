@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.verdict.blocked import chosen_text, gave_up, judge_blocked
+from runner.verdict.blocked import chosen_place, chosen_text, gave_up, judge_blocked
 from runner.verdict.conduct import CLOCK_ERROR_S
 from runner.verdict.finding import Finding, Witness
 from runner.verdict.forecasts import explaining
@@ -213,7 +213,7 @@ def _dies(case: Case) -> list[Finding]:
                 witness=witness,
                 code="dies_differs",
                 prose=f"rank {rank} {_death(got)}, you expect that it {_death(stated)}",
-                mark=final.dies.mark or final.mark,
+                mark=chosen_place(case.predicted, rank, final.dies) or final.mark,
                 ranks=(rank,),
                 name="dies",
             )

@@ -50,6 +50,25 @@ def test_blocked_elsewhere_fails(stated: str, tmp_path: Path) -> None:
     assert "blocked_differs" in codes(checked(f"{STUCK}  blocked: {stated}\n", tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("stated", "column"),
+    [
+        ("blocked: {0: sum}", 13),
+        ("blocked: {[0]: sum}", 13),
+        ("blocked: {else: sum}", 12),
+        ("blocked: {1: sum, 0: sum of both}", 13),
+        ("dies: {1: SIGABRT}", 10),
+    ],
+)
+def test_what_is_stated_wrongly_of_a_rank_is_shown_at_its_key(
+    stated: str, column: int, tmp_path: Path
+) -> None:
+    findings = checked(f"{STUCK}  {stated}\n", tmp_path).findings
+    mark = findings[0].mark
+    assert mark is not None
+    assert (mark.line, mark.column) == (10, column)
+
+
 def test_a_run_may_add_only_ranks_that_are_possibly_blocked(tmp_path: Path) -> None:
     text = """\
 world_size: 3
