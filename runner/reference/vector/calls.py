@@ -9,8 +9,8 @@ import numpy as np
 from runner.argument_types import READ
 from runner.evaluation import CANNOT_COMPUTE
 from runner.plan import WORLD
-from runner.reference.vector.compiling import Scene
 from runner.reference.vector.envelopes import group_of
+from runner.reference.vector.leaves import Scene
 from runner.reference.vector.values import Active, Lanes, Stack, Value, View, leave, varies
 from runner.scenario import Constant, PerRank
 

@@ -8,47 +8,24 @@ differs through :mod:`runner.reference.vector.rules`. What has no closure raises
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from runner.reference.vector import rules
+from runner.reference.vector.calling import called
 from runner.reference.vector.indexing import part
-from runner.reference.vector.values import Active, Lanes, Stack, Value, View, leave, varies
+from runner.reference.vector.leaves import Leaves
+from runner.reference.vector.numbers import contained
+from runner.reference.vector.values import Lanes, Value, leave, varies
 from runner.symbols import BINARY, COMPARISONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from runner.plan import Plan
-    from runner.reference.vector.memory import Memory
-
-#: functions that work element by element and round nowhere but at the end
-_ELEMENTWISE = {"abs", "sqrt", "minimum", "maximum", "where"}
+    from runner.reference.vector.leaves import Closure, Scene
 
 
-@dataclass(slots=True, eq=False)
-class Scene:
-    """Where an expression is evaluated: which ranks, the loops' variables, and what names hold."""
-
-    active: Active
-    variables: Mapping[str, int]
-    memory: Memory
-
-
-if TYPE_CHECKING:
-    Closure = Callable[[Scene], Value]
-
-
-class Compiler:
+class Compiler(Leaves):
     """Compiles the expressions of one plan."""
-
-    def __init__(self, plan: Plan, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """Share the language's functions, by the keys that compiled expressions use."""
-        self._plan = plan
-        self._functions = functions
-        self._constants = plan.scenario.constants
 
     def compile(self, text: str) -> Closure:
         """Return the closure of an expression that the language has accepted."""
@@ -57,81 +34,6 @@ class Compiler:
     def _visit(self, node: ast.expr) -> Closure:
         visitor = _VISITORS.get(type(node))
         return visitor(self, node) if visitor else _beyond(type(node).__name__)
-
-    # ------------------------------------------------------------------ leaves
-
-    def constant(self, node: ast.Constant) -> Closure:
-        """A number, True, False or None."""
-        value = node.value
-        return lambda _: value
-
-    def name(self, node: ast.Name) -> Closure:
-        """A constant, the variable of a loop, a tensor, a group."""
-        name = node.id
-        if name == "rank":
-            return lambda scene: scene.active.rank
-        if name == "world_size":
-            size = self._plan.world_size
-            return lambda _: size
-        if name in self._constants:
-            value = self._constants[name]
-            return lambda _: value
-        if name in self._plan.names:
-            return lambda scene: self._group_ranks(name, scene)
-
-        def held(scene: Scene) -> Value:
-            if name in scene.variables:
-                return scene.variables[name]
-            return scene.memory.view(name, scene.active)
-
-        if name not in self._plan.scenario.tensors and name not in self._plan.introduced:
-            return self._variable_or_dtype(name)
-        return held
-
-    def _variable_or_dtype(self, name: str) -> Closure:
-        def found(scene: Scene) -> Value:
-            if name in scene.variables:
-                return scene.variables[name]
-            if _is_dtype(self._functions, name):
-                return name
-            return leave(name)
-
-        return found
-
-    def attribute(self, node: ast.Attribute) -> Closure:
-        """The dotted name of a group."""
-        dotted = ast.unparse(node)
-        return lambda scene: self._group_ranks(dotted, scene)
-
-    # ------------------------------------------------------------------ groups
-
-    def _group_ranks(self, name: str, scene: Scene) -> list[int]:
-        """Return a group's ranks where all active ranks are its members."""
-        groups = self._plan.names.get(name, ())
-        if len(groups) != 1 or groups[0].size < scene.active.size:
-            leave("the ranks of several groups")
-        if scene.memory.group_ranks(name)[scene.active.index].min(initial=0) < 0:
-            leave("the ranks of a group of others")
-        return groups[0].listed
-
-    def _group_call(self, node: ast.Call, name: str) -> Closure:
-        given = node.args[0] if node.args else node.keywords[0].value
-        group = ast.unparse(given)
-        if group not in self._plan.names:
-            group = str(self._constants.get(group, group))
-        if name == "group_ranks":
-            return lambda scene: list(self._group_ranks(group, scene))
-
-        def group_rank(scene: Scene) -> Value:
-            values = scene.memory.group_ranks(group)[scene.active.index]
-            return Lanes(values, -1, self._plan.world_size - 1)
-
-        def group_size(scene: Scene) -> Value:
-            values = scene.memory.group_sizes(group)[scene.active.index]
-            low, high = int(values.min()), int(values.max())
-            return low if low == high else Lanes(values, low, high)
-
-        return group_rank if name == "group_rank" else group_size
 
     # ------------------------------------------------------------------ operators
 
@@ -223,9 +125,9 @@ class Compiler:
         if not varies(first) and not varies(second):
             return self._functions[symbol](first, second)
         if symbol == "in":
-            return rules.contained(first, second)
+            return contained(first, second)
         if symbol == "not in":
-            return Lanes(~rules.contained(first, second).values, 0, 1)
+            return Lanes(~contained(first, second).values, 0, 1)
         return rules.combined(self._functions, symbol, first, second)
 
     # ------------------------------------------------------------------ parts and lists
@@ -267,7 +169,7 @@ class Compiler:
         """A call of one of the language's functions."""
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name in {"group_rank", "group_size", "group_ranks"}:
-            return self._group_call(node, name)
+            return self.group_call(node, name)
         function = self._functions.get(f"{name}()")
         if function is None:
             return _beyond(name)
@@ -279,32 +181,9 @@ class Compiler:
             named = {key: each(scene) for key, each in keywords.items()}
             if not any(map(varies, given)) and not any(map(varies, named.values())):
                 return function(*given, **named)
-            return self._called(name, given, named, scene)
+            return called(self._functions, name, given, named, scene.active.size)
 
         return apply
-
-    def _called(
-        self, name: str, given: list[Value], named: dict[str, Value], scene: Scene
-    ) -> Value:
-        functions = self._functions
-        if name in _ELEMENTWISE and not named:
-            return rules.elementwise(functions, f"{name}()", *given)
-        if name == "astype" and not named and not varies(given[1]):
-            return Stack(functions["astype()"](rules.tensor_of(given[0]), given[1]))
-        if name in {"concat", "stack"}:
-            axis = given[1] if len(given) > 1 else named.pop("axis", 0)
-            if not named:
-                return rules.joined(functions, f"{name}()", given[0], axis, scene.active.size)
-        if name == "full" and not named and not varies(given[0]):
-            dtype = given[2] if len(given) > 2 else "float32"  # noqa: PLR2004 -- its third argument
-            return rules.filled(functions, given[0], given[1], dtype)
-        if name == "reshape" and not named and not varies(given[1]):
-            return rules.reshaped(*given)
-        if name == "int":
-            return rules.whole_number(given[0])
-        if name in {"len", "shape", "numel"} and isinstance(given[0], Stack | View):
-            return functions[f"{name}()"](np.broadcast_to(np.zeros(()), given[0].shape))
-        return leave(name)
 
 
 def _index_varies(index: Value) -> bool:
@@ -327,14 +206,6 @@ def _both(first: Value, second: Value) -> Value:
         leave("a chain of comparisons")
     values = second.values if isinstance(second, Lanes) else second
     return Lanes(np.asarray(np.logical_and(rules.truth(first), values)), 0, 1)
-
-
-def _is_dtype(functions: Mapping[str, Callable[..., Any]], name: str) -> bool:
-    try:
-        functions["zeros()"](0, name)
-    except TypeError:
-        return False
-    return True
 
 
 def _beyond(what: str) -> Closure:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from runner.operations.base import PointToPoint
     from runner.operations.params import Param
     from runner.plan import Plan
-    from runner.reference.vector.compiling import Scene
     from runner.reference.vector.evaluating import Evaluation
+    from runner.reference.vector.leaves import Scene
     from runner.reference.vector.memory import Memory
     from runner.scenario import Form, Step
 

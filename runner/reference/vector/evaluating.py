@@ -13,13 +13,12 @@ import numpy as np
 
 from runner.evaluation import CANNOT_COMPUTE, roots_of
 from runner.nesting import DEFAULT_DTYPE
-from runner.problems import ScenarioError
-from runner.program import Process
-from runner.reference.ledger import size_of
-from runner.reference.vector import rules
-from runner.reference.vector.compiling import Compiler, Scene
+from runner.reference.vector.compiling import Compiler
+from runner.reference.vector.forms import names_of
+from runner.reference.vector.leaves import Scene
+from runner.reference.vector.rankwise import RankByRank, together
+from runner.reference.vector.tensors import filled
 from runner.reference.vector.values import (
-    EXACT,
     LARGEST,
     Active,
     Beyond,
@@ -30,7 +29,7 @@ from runner.reference.vector.values import (
     leave,
     varies,
 )
-from runner.scenario import Constant, Expression, ListForm, PerRank, Record, Typed, Unchanged
+from runner.scenario import Constant, Expression, PerRank, Typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Expectation, Form, Selector
+    from runner.scenario import Form, Selector
 
 
 class Evaluation:
@@ -64,8 +63,8 @@ class Evaluation:
         self._masks: dict[int, NDArray[np.bool_]] = {}
         self._chosen: dict[int, Active | None] = {}
         self._world = Active(np.arange(plan.world_size), plan.world_size)
-        #: evaluates what has no closure, on one rank after the other
-        self._process = Process(plan, 0, arrays, initialise=False)
+        self._ranks = RankByRank(plan, arrays, memory)
+        self._process = self._ranks.process
         self._fixed = {"rank", "world_size", *plan.scenario.constants, *plan.names}
 
     def scene(self, active: Active, variables: Mapping[str, int]) -> Scene:
@@ -104,7 +103,7 @@ class Evaluation:
             parts = list(self.branches(form, scene))
             if len(parts) == 1 and parts[0][0].size == scene.active.size:
                 return self.value(parts[0][1], scene)
-        return _together(self._one_by_one(form, scene, lambda: self._process.evaluate(form)))
+        return together(self._ranks.values(form, scene, lambda: self._process.evaluate(form)))
 
     def _closure(self, form: Expression) -> Callable[[Scene], Value]:
         found = self._closures.get(id(form))
@@ -162,7 +161,7 @@ class Evaluation:
             value = self._value(form, scene) if not isinstance(form, Constant) else form.value
         except Beyond:
             return np.fromiter(
-                self._one_by_one(form, scene, lambda: self._process.selects(selector)), np.bool_
+                self._ranks.values(form, scene, lambda: self._process.selects(selector)), np.bool_
             )
         if value.__class__ is bool:
             return np.full(len(ranks), value)
@@ -199,10 +198,10 @@ class Evaluation:
         try:
             return self._tensor(form, scene, dtype)
         except (Beyond, *CANNOT_COMPUTE):
-            found = self._one_by_one(
+            found = self._ranks.values(
                 form, scene, lambda: self._process.tensor_value(form, dtype=dtype)
             )
-            return _together(found)
+            return together(found)
 
     def argument(self, form: Form | None, scene: Scene) -> Stack | View:
         """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
@@ -239,7 +238,7 @@ class Evaluation:
 
     def _converted(self, value: Value, dtype: str | None) -> Value:
         if isinstance(value, Lanes):
-            return rules.filled(self._functions, [], value, dtype or DEFAULT_DTYPE)
+            return filled(self._functions, [], value, dtype or DEFAULT_DTYPE)
         if isinstance(value, Stack | View):
             if dtype is None or self._arrays.dtype(np.empty(0, value.dtype)) == dtype:
                 return value
@@ -257,138 +256,8 @@ class Evaluation:
             return np.asarray(self._arrays.reshaped(value, sizes))
         return leave("a shape")
 
-    # ------------------------------------------------------------------ rank by rank
-
-    def _one_by_one(self, form: Form, scene: Scene, evaluate: Callable[[], Any]) -> Iterator[Any]:
-        """Yield what `evaluate` gives on each active rank. Raises Beyond where it gives nothing."""
-        process, names = self._process, names_of(form)
-        tensors = [self._memory.columns[name] for name in names & self._memory.columns.keys()]
-        missing = (names & self._names_held()) - self._memory.columns.keys()
-        groups = names & self._plan.names.keys() or calls_of(form)
-        process.scope.update(dict.fromkeys(missing))
-        for name, value in scene.variables.items():
-            process.scope[name] = value
-        for column in tensors:
-            here = scene.active.among(column.held[scene.active.index])
-            if self._memory.view(column.name, here).guard is not None:
-                leave(f"a part of {column.name} is still being written")
-        made = 0
-        for rank in scene.active.ranks.tolist():
-            process.rank = process.scope["rank"] = rank
-            if groups:
-                self._enter_groups(rank)
-            for column in tensors:
-                held = column.held[rank]
-                process.scope[column.name] = column.values[rank, ...] if held else None
-            try:
-                value = evaluate()
-            except (ScenarioError, *CANNOT_COMPUTE):
-                leave("a value that cannot be computed")
-            made += size_of(value)
-            if made > LARGEST:
-                leave("large tensors")
-            yield value
-
-    def _names_held(self) -> set[str]:
-        return {*self._plan.scenario.tensors, *self._plan.introduced}
-
-    def _enter_groups(self, rank: int) -> None:
-        process = self._process
-        process.groups.clear()
-        for name in self._plan.names:
-            group = self._plan.group(name, rank)
-            if group is not None:
-                process.groups[name] = group
-            process.scope[name] = group.listed if group else []
-
 
 def _narrowed(value: Value, active: Active) -> Value:
     if isinstance(value, Lanes) and not active.everyone:
         return Lanes(value.values[active.ranks], value.low, value.high)
     return value
-
-
-def _together(found: Iterator[Any]) -> Value:
-    """Return the values of all ranks as one; raises Beyond where they differ in type or shape."""
-    values = list(found)
-    first = values[0]
-    if all(value is None for value in values):
-        return None
-    if any(value.__class__ is not first.__class__ for value in values):
-        leave("values of several types")
-    if first.__class__ in {bool, int, float}:
-        low, high = min(values), max(values)
-        if first.__class__ is int and not -EXACT <= low <= high <= EXACT:
-            leave("large integers")
-        dtype = {bool: np.bool_, int: np.int64, float: np.float64}[first.__class__]
-        return Lanes(np.asarray(values, dtype), low, high)
-    if isinstance(first, np.ndarray | np.generic):
-        kinds = {(value.shape, value.dtype) for value in values}
-        if len(kinds) > 1 or not all(_dense(value) for value in values):
-            leave("tensors of several shapes")
-        return Stack(np.stack(values))
-    if isinstance(first, list) and any(
-        each.__class__ is not int for value in values for each in value
-    ):
-        leave("a list")
-    if isinstance(first, str | list | range) and all(value == first for value in values):
-        return first
-    return leave("values of another type")
-
-
-def _dense(value: Any) -> bool:  # noqa: ANN401 -- an array or one element of one
-    return not isinstance(value, np.ndarray) or value.flags.c_contiguous or value.ndim < 2  # noqa: PLR2004
-
-
-def names_of(form: Form | Unchanged | None) -> frozenset[str]:
-    """Return every name that a form may read."""
-    match form:
-        case Expression():
-            return form.names
-        case ListForm():
-            return frozenset().union(*map(names_of, form.items))
-        case Record():
-            return frozenset().union(*map(names_of, form.fields.values()))
-        case PerRank():
-            parts = [names_of(selector.form) | names_of(value) for selector, value in form.branches]
-            return frozenset().union(*parts, names_of(form.otherwise))
-        case Typed():
-            return names_of(form.value) | names_of(form.dtype) | names_of(form.shape)
-        case _:
-            return frozenset()
-
-
-def calls_of(form: Form | None) -> bool:
-    """Return whether a form may ask for a group."""
-    match form:
-        case Expression():
-            return bool(form.calls & {"group_rank", "group_size", "group_ranks"})
-        case ListForm():
-            return any(map(calls_of, form.items))
-        case Record():
-            return any(map(calls_of, form.fields.values()))
-        case PerRank():
-            parts = [
-                calls_of(selector.form) or calls_of(value) for selector, value in form.branches
-            ]
-            return any(parts) or calls_of(form.otherwise)
-        case Typed():
-            return any(map(calls_of, (form.value, form.dtype, form.shape)))
-        case _:
-            return False
-
-
-def looked_at(expect: Expectation) -> frozenset[str]:
-    """Return every name that an expectation may read."""
-    bounds: list[Any] = [expect.elapsed]
-    if isinstance(expect.elapsed, PerRank):
-        bounds = [each for _, each in expect.elapsed.branches] + [expect.elapsed.otherwise]
-        found = [names_of(selector.form) for selector, _ in expect.elapsed.branches]
-    else:
-        found = []
-    for bound in bounds:
-        if bound is not None:
-            found += [names_of(bound.min_s), names_of(bound.max_s)]
-    for value in expect.values:
-        found += [value.key.names, value.key.before, names_of(value.wanted)]
-    return frozenset().union(*found)
