@@ -139,6 +139,18 @@ def test_the_action_declares_every_input_that_it_uses() -> None:
     assert all("shell" in step for step in STEPS if "run" in step)
 
 
+def test_nothing_but_a_value_of_the_action_holds_an_expression() -> None:
+    told = [ACTION["description"], *(each["description"] for each in ACTION["inputs"].values())]
+    assert [text for text in told if "${{" in text] == []  # GitHub would evaluate it, and refuse
+
+
+def test_a_name_to_be_replaced_is_nobody_s() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    accounts = re.findall(r"(?:uses: |github\.com/)([^/\s]+)/scenario-runner\b", text)
+    assert set(accounts) == {"<owner>"}  # no account of GitHub can be called so
+
+
 def test_no_input_is_pasted_into_a_script() -> None:
     """What a caller gives reaches a script as a variable, so that it cannot be a command."""
     scripts = [step["run"] for step in STEPS if "run" in step]
