@@ -29,6 +29,7 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], lis
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
     needs = needs_of(simulation, stuck)
     examine_present(simulation)
+    _open_what_died_with_a_rank(simulation)
     found = list(simulation.findings)
     found += mismatched_calls(simulation, futures, needs)
     found += absent_members(simulation, futures)
@@ -37,6 +38,16 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], lis
     found += rings(futures, needs)
     found += _unwaited(simulation, found)
     return found, needs
+
+
+def _open_what_died_with_a_rank(simulation: Simulation) -> None:
+    """Leave open whether others finish what an ended rank had started and did not wait for.
+
+    Its part may have been done by then, or never be.
+    """
+    for state in simulation.ranks:
+        if state.state in {"died", "raised"} and any(not work.waited for work in state.works):
+            simulation.opened |= {"error", "deadlock"}
 
 
 def _unwaited(simulation: Simulation, found: list[Finding]) -> list[Finding]:

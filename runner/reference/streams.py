@@ -88,6 +88,8 @@ class Streams:
 
     def enqueued(self, rank: int) -> list[Call]:
         """Return the calls of a rank that are enqueued and have not begun, in order."""
+        if not self._queues:
+            return []
         works = [
             work
             for (owner, _), queue in self._queues.items()

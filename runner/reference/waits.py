@@ -142,7 +142,8 @@ class Futures:
 
     def of(self, rank: int) -> list[Call]:
         """Return the calls that the rank has yet to begin, those that it has enqueued first."""
-        return self._simulation.streams.enqueued(rank) + self.beyond(rank)
+        enqueued = self._simulation.streams.enqueued(rank)
+        return [*enqueued, *self.beyond(rank)] if enqueued else self.beyond(rank)
 
     def beyond(self, rank: int) -> list[Call]:
         """Return the calls after the one in which the rank stands."""

@@ -51,3 +51,26 @@ def test_those_present_who_agree_have_no_other_fault(tmp_path: Path) -> None:
     assert verdict.predicted is not None
     assert [each.name for each in verdict.predicted.diagnoses] == ["missing_participant"]
     assert verdict.predicted.open == ()
+
+
+@pytest.mark.parametrize("end", ["kill", "exit", "{raise: enough}"])
+def test_what_an_ended_rank_had_in_flight_may_be_lost_to_the_others(
+    tmp_path: Path, end: str
+) -> None:
+    text = f"""\
+world_size: 3
+tensors: {{x: [1]}}
+steps:
+  - all_reduce: {{tensor: x, async_op: true}}
+    as: h
+  - {{ranks: 2, fault: {end}}}
+  - wait: h
+expect: {{outcome: crash}}
+"""
+    verdict = checked(text, tmp_path)
+    assert verdict.predicted is not None
+    assert {"error", "deadlock"} <= {*verdict.predicted.open, verdict.predicted.outcome}
+    waited = text.replace("  - {ranks: 2", "  - {ranks: 2, wait: h}\n  - {ranks: 2", 1)
+    waited = checked(waited.replace("  - wait: h\n", "  - {ranks: [0, 1], wait: h}\n"), tmp_path)
+    assert waited.predicted is not None
+    assert waited.predicted.open == ()
