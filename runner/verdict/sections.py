@@ -42,12 +42,14 @@ def _stated_on(
 
     `predicted` is what the semantics make of the program, `forecast` what the backend does.
     """
-    otherwise = forecast is not predicted and forecast.outcome != predicted.outcome
     wrong = bool(predicted.diagnoses) and general.outcome == predicted.outcome
-    if not (otherwise and wrong):
+    if forecast is predicted or not wrong:
         return general
     if observed is not None and observed.outcome != forecast.outcome:
         return general
+    if forecast.outcome == predicted.outcome:
+        moved = _stands(forecast) != _stands(predicted)
+        return replace(general, blocked=None) if moved else general
     return replace(
         general,
         outcome=forecast.outcome,
@@ -56,3 +58,10 @@ def _stated_on(
         within_s=None,
         at_end=Expectation(),
     )
+
+
+def _stands(trace: Trace) -> list[tuple[str, int]]:
+    """Return how each rank ends, and at which step."""
+    return [
+        (rank.ending, rank.events[-1].index if len(rank.events) else -1) for rank in trace.ranks
+    ]

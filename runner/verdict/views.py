@@ -96,12 +96,11 @@ def view_at_end(memories: Memories, rank: int) -> View:
 def _wanted(process: Process, form: Form) -> Wanted:
     if not isinstance(form, Typed):
         return Wanted(value=process.evaluate(form))
-    shape = process.evaluate(form.shape)
     return Wanted(
         value=process.evaluate(form.value),
         has_value=form.value is not None,
         dtype=process.evaluate(form.dtype),
-        shape=None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape),
+        shape=process.sizes(form.shape),
         rtol=form.rtol,
         atol=form.atol,
     )

@@ -172,3 +172,24 @@ def test_check_asks_nothing_of_a_backend_for_which_a_file_is_not_meant(tmp_path:
     path = tmp_path / "ring.yaml"
     path.write_text(RING + "backends: [gloo]\n", encoding="utf-8")
     assert CliRunner().invoke(cli, ["check", "--backend", "nccl", str(path)]).exit_code == 0
+
+
+def test_a_deadlock_may_stand_where_the_backend_is_known_to_stand(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: "full(1, rank)", y: [-1]}
+steps:
+  - irecv: {tensor: y, src: "1 - rank"}
+    as: coming
+  - wait: coming
+  - send: {tensor: x, dst: "1 - rank"}
+expect:
+  outcome: deadlock
+  blocked: {else: wait coming}
+  diagnosis: circular_wait
+"""
+    stands = forecast(text, tmp_path)
+    assert [rank.events[-1].label for rank in stands.ranks] == ["irecv from 1", "irecv from 0"]
+    assert ran_as(stands, text, tmp_path).status == "PASSED"
+    assert ran_as(everywhere(text, tmp_path), text, tmp_path).status == "PASSED"
+    assert ran_as(stands, text, tmp_path, backend="gloo").status == "FAILED"
