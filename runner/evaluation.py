@@ -206,11 +206,10 @@ class Evaluator:
                 return self.tensor_value(self.choose(form), dtype=dtype)
             case Typed():
                 stated = self.evaluate(form.dtype)
-                shape = self.evaluate(form.shape)
+                sizes = self.sizes(form.shape)
                 value = self.tensor_value(form.value, dtype=stated or dtype)
-                if shape is None or value is None:
+                if sizes is None or value is None:
                     return value
-                sizes = (shape,) if isinstance(shape, int) else tuple(shape)
                 return self._guarded(lambda: self.arrays.reshaped(value, sizes), form.mark)
             case ListForm():
                 values = [self.tensor_value(item, dtype=dtype) for item in form.items]
@@ -276,6 +275,15 @@ class Evaluator:
         """Return a duration; None where it has none here. Raises ScenarioError."""
         value = self.evaluate(form)
         return None if value is None else self._guarded(lambda: seconds(value), form.mark)
+
+    def sizes(self, form: Form | None) -> tuple[int, ...] | None:
+        """Return a shape: an integer is one of one dimension. Raises ScenarioError."""
+        value = self.evaluate(form)
+        if value is None:
+            return None
+        listed = [value] if value.__class__ is int else value
+        mark = form.mark if form is not None else None
+        return tuple(self._guarded(lambda: wholes(listed), mark))
 
     def counted(self, form: Form | None, variable: str, mark: Mark | None) -> list[int]:
         """Return the integers that a `for` runs over; `mark` is the loop's own place.

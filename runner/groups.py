@@ -135,8 +135,8 @@ def _depends_on_rank(form: Form, parted: Collection[str]) -> bool:
 
 
 def _listed(value: Any) -> Any:  # noqa: ANN401 -- whatever an expression yields
-    if isinstance(value, range | tuple):
-        return list(value)
+    if isinstance(value, list | range | tuple):
+        return [_listed(item) for item in value]
     return value.tolist() if hasattr(value, "tolist") else value
 
 

@@ -71,6 +71,7 @@ def test_the_name_of_a_group_means_its_ranks_to_everybody(
         '{partition: "[[rank], [3 - rank]]"}',
         '{size: "rank + 1"}',
         '{shape: ["rank + 1", 4], dims: [a, b]}',
+        '[0, "full(2, rank)"]',
     ],
 )
 def test_ranks_that_would_disagree_are_told_so(stated: str, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from judging import checked
 
 from runner.argument_types import flag, seconds, whole, wholes
 from runner.language import load
@@ -163,5 +164,22 @@ def test_a_name_without_a_value_is_named_with_what_makes_it(
     (problem,) = caught.value.problems
     assert said in problem.message
     assert hint in (problem.hint or "")
+    assert problem.mark is not None
+    assert problem.mark.line == 5
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        'x: {shape: "[x, x]"}',
+        'x: {shape: "[2 / 4]"}',
+        'elapsed: {min: "x"}',
+        "elapsed: {max: int8}",
+    ],
+)
+def test_an_expectation_of_another_kind_is_told(expected: str, tmp_path: Path) -> None:
+    verdict = checked(f"{HEAD}  - expect: {{{expected}}}\n", tmp_path)
+    assert verdict.status == "INVALID"
+    (problem, *_) = verdict.problems
     assert problem.mark is not None
     assert problem.mark.line == 5
