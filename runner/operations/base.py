@@ -137,7 +137,10 @@ class Operation(ABC):
         return partial(getattr(dist, self.name), **arguments)
 
     def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
-        """Call torch, with arguments as in :meth:`bound`."""
+        """Call torch, with arguments as in :meth:`bound`.
+
+        To be overridden where that is more than one function; overriding `bound` is cheaper.
+        """
         return self.bound(dist, arguments)()
 
 

@@ -19,6 +19,7 @@ from runner.execution.rank.failing import Broken
 from runner.execution.rank.program import Program
 from runner.language import load
 from runner.language.functions import NumpyArrays
+from runner.operations.barrier import Barrier
 from runner.operations.base import GroupCreation, Local, Waiting
 from runner.plan import plan
 from runner.program import Process
@@ -72,7 +73,8 @@ class World(SimpleNamespace):
     def __init__(self, planned: Plan) -> None:
         torch = ModuleType("torch")
         torch.Tensor = type("Tensor", (), {})  # type: ignore[attr-defined]
-        super().__init__(torch=torch, dist=Dist(), plan=planned, rank=0, made={})
+        here = SimpleNamespace(type="cpu")
+        super().__init__(torch=torch, dist=Dist(), device=here, plan=planned, rank=0, made={})
 
     def handle(self, name: str) -> object:
         """Return something to tell groups apart by."""
@@ -302,3 +304,15 @@ def test_a_name_that_holds_no_single_tensor_any_more_is_refused(tmp_path: Path) 
     assert account.ending == "raised"
     assert account.events[-1].failure is not None
     assert "`tensor` is not a tensor on rank 0" in account.events[-1].failure.message
+
+
+def test_an_operation_that_calls_torch_in_its_own_way_does_so_each_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(self: Barrier, dist: Any, arguments: dict[str, Any]) -> None:  # noqa: ANN401, ARG001 -- a Dist
+        dist.calls.append(sorted(arguments))
+
+    monkeypatch.setattr(Barrier, "execute", execute)
+    calls, account = taken(planned(loop("barrier: {}"), tmp_path))
+    assert account.ending == "finished"
+    assert calls == [["async_op"]] * 4

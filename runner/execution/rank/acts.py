@@ -16,6 +16,8 @@ from runner.execution.rank import arguments
 from runner.operations.base import GroupCreation, Local, Operation, Waiting
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from runner.execution.rank.world import World
     from runner.program import Call, Process
 
@@ -98,8 +100,11 @@ class Acts:
         """Return torch's call; the arguments `late` are looked up when it is made."""
         operation: Any = call.operation
         given = arguments.convert(self._world, call)
-        made: Callable[..., Any] = operation.bound(self._world.dist, given | dict.fromkeys(late))
-        scope = self._process.scope
+        dist, scope = self._world.dist, self._process.scope
+        if type(operation).execute is Operation.execute:
+            made: Callable[..., Any] = operation.bound(dist, given | dict.fromkeys(late))
+        else:
+            made = _executing(operation, dist, given)
         if not late:
             return made
         if len(late) > 1:
@@ -160,6 +165,11 @@ class Acts:
 def _nothing() -> tuple[str, ...]:
     """Be a step that is an `expect` alone."""
     return ()
+
+
+def _executing(operation: Operation, dist: ModuleType, given: dict[str, Any]) -> Callable[..., Any]:
+    """Return the call of an operation that calls torch in its own way."""
+    return lambda **anew: operation.execute(dist, given | anew)
 
 
 def _doing(made: Callable[[], Any], written: tuple[str, ...]) -> Act:
