@@ -27,8 +27,8 @@ import runner
 from benchmarks.measure import Row, show
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import WithTheCall
+from runner.execution.rank.converting import Converter
 from runner.execution.rank.program import Program
-from runner.execution.rank.values import converter
 from runner.execution.rank.world import World
 from runner.language.functions import TorchArrays
 
@@ -142,7 +142,7 @@ def ours_s(plan: Any) -> float:  # noqa: ANN401 -- a Plan
         plan,
         world,
         TorchArrays(torch, device),
-        board=Board(0, converter(torch)),
+        board=Board(0, Converter(torch)),
         completion=WithTheCall(),
         broken=lambda: False,
     )

@@ -31,11 +31,11 @@ from runner.execution.mailbox import Outbox, arrives, fetch, opened
 from runner.execution.orders import STOP, Begun, Free, Hello, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
+from runner.execution.rank.converting import Converter, FromDevice
 from runner.execution.rank.failing import Broken
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
 from runner.execution.rank.line import Line
 from runner.execution.rank.program import Program
-from runner.execution.rank.values import FromDevice, converter
 from runner.execution.rank.watch import Running, Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
@@ -138,7 +138,7 @@ class Worker:
         world.on_device = on_device = completion.enqueues
         board = Board(
             self.rank,
-            converter(torch, FromDevice(torch, world.device) if on_device else None),
+            Converter(torch, FromDevice(torch, world.device) if on_device else None),
             completion.seconds if on_device else None,
         )
         running = Running(

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.execution.rank.values import LARGE, Copies, converter
+from runner.execution.rank.converting import Converter
+from runner.execution.rank.values import LARGE, Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ TENSORS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("on_host", [True, False])
 @pytest.mark.parametrize("made", TENSORS)
 def test_a_copy_is_what_the_tensor_was_then(made: str, *, on_host: bool) -> None:
-    convert = converter(torch)
+    convert = Converter(torch)
     scope = {"x": TENSORS[made]()}
     copies = Copies(torch, scope, convert if on_host else None)
     kept, wanted = [], []
@@ -50,7 +51,7 @@ def test_a_copy_is_what_the_tensor_was_then(made: str, *, on_host: bool) -> None
 
 def test_a_name_that_comes_to_hold_something_else_is_copied_as_that() -> None:
     scope: dict[str, Any] = {"x": torch.ones(2)}
-    copies = Copies(torch, scope, converter(torch))
+    copies = Copies(torch, scope, Converter(torch))
     kept = []
     for value in (torch.ones(2), torch.zeros(3), [torch.ones(1)], [{"a": [1]}], None):
         scope["x"] = value
@@ -60,3 +61,23 @@ def test_a_name_that_comes_to_hold_something_else_is_copied_as_that() -> None:
     assert kept[9:12] == [[{"a": [1]}]] * 3
     assert kept[9][0] is not kept[10][0]
     assert kept[12] is None
+
+
+@pytest.mark.parametrize("made", TENSORS)
+def test_what_is_brought_from_a_device_together_is_what_each_is_by_itself(made: str) -> None:
+    stacked = []
+
+    def to_host(tensors: list[Any]) -> Any:  # noqa: ANN401 -- torch.Tensor
+        stacked.append(len(tensors))
+        return torch.stack(tensors)
+
+    here, there = Converter(torch), Converter(torch, to_host)
+    many = [TENSORS[made]() for _ in range(70)]
+    found = there([*many, [TENSORS["float32"]()], {"a": 1}])
+    for value, tensor in zip(found, many, strict=False):
+        assert value.dtype == here(tensor).dtype
+        np.testing.assert_array_equal(value, here(tensor))
+    assert found[70][0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert found[71] == {"a": 1}
+    if made == "float32":
+        assert stacked == [64, 6, 1]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.trace import Event, RankTrace
+from runner.execution.accounts import Account, Columns
+from runner.trace import RankTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -196,48 +198,48 @@ class Board:
 
         What a device has not done yet is left out, from the step after the first such on.
         """
-        convert, records, done = self.convert, tuple(self.records), self._done
+        records, done = tuple(self.records), self._done
         undone = done < len(records) and records[done].event is not None
         told = records[: done + 1] if undone else records
+        columns, values = Columns(), []
+        for place, record in enumerate(told):
+            finished = not undone or place < done
+            written = record.written if finished else ()
+            values += record.kept[: len(written)]
+            times_s = self._times_s(record, finished=finished)
+            kind = (record.index, record.site.label, written)
+            columns.add(kind, record.iteration, times_s, self._other(record, finished=finished))
+        columns.write(self.convert(values))
         return RankTrace(
             rank=self.rank,
-            initial={name: convert(value) for name, value in self.initial.items()},
-            events=tuple(
-                self._event(record, undone=undone and place == done)
-                for place, record in enumerate(told)
-            ),
+            initial={name: self.convert(value) for name, value in self.initial.items()},
+            events=Account(columns),
             ending=ending,
             died=died,
         )
 
-    def _event(self, record: Record, *, undone: bool) -> Event:
-        site, convert = record.site, self.convert
-        if record.failure is not None:
-            state = "raised"
-        elif record.end_s is None or undone:
-            state = "blocked" if site.communicates else "running"
-        else:
-            state = "done"
-        written = {} if undone else dict(zip(record.written, record.kept, strict=False))
-        observed = {} if undone or record.observed is None else record.observed
-        return Event(
-            index=record.index,
-            label=site.label,
-            iteration=record.iteration,
-            state=state,
-            start_s=record.start_s - self.begin_s,
-            end_s=None if record.end_s is None else record.end_s - self.begin_s,
-            complete_s=None if undone else self._complete_s(record),
-            failure=record.failure,
-            writes={name: convert(value) for name, value in written.items()},
-            observed={name: convert(value) for name, value in observed.items()},
-        )
+    def _times_s(
+        self, record: Record, *, finished: bool
+    ) -> tuple[float, float | None, float | None]:
+        """Return when a step started and ended here, and when the device was done with it."""
+        end_s = None if record.end_s is None else record.end_s - self.begin_s
+        complete_s = None
+        if self._happened_s is not None and finished and record.event is not None:
+            with suppress(RuntimeError):  # the device was lost
+                complete_s = self._happened_s(record.event)
+        return record.start_s - self.begin_s, end_s, complete_s
 
-    def _complete_s(self, record: Record) -> float | None:
-        """Return when a device was done with a step; None without one, or where it was lost."""
-        if self._happened_s is None or record.event is None:
+    def _other(self, record: Record, *, finished: bool) -> dict[str, Any] | None:
+        """Return what is told of a step beside its times, where there is anything to tell."""
+        if record.failure is not None:
+            other: dict[str, Any] = {"state": "raised", "failure": record.failure}
+        elif record.end_s is None or not finished:
+            other = {"state": "blocked" if record.site.communicates else "running"}
+        elif record.observed is None:
             return None
-        try:
-            return self._happened_s(record.event)
-        except RuntimeError:
-            return None
+        else:
+            other = {}
+        if finished and record.observed:
+            seen = record.observed.items()
+            other["observed"] = {name: self.convert(value) for name, value in seen}
+        return other
