@@ -73,7 +73,7 @@ class Result:
 
     `attempts` are the verdicts of each run of a case that was run several times. `scenario` is None
     where the file is INVALID, or where the result was read back from a file: `text` then has the
-    lines that a person was told, without styles.
+    lines that a person was told, without styles, and `page` what an HTML page showed of it.
     """
 
     file: str
@@ -86,6 +86,7 @@ class Result:
     world_size: int | None = None
     attempts: tuple[Status, ...] = ()
     text: tuple[str, ...] | None = None
+    page: str | None = None
 
     @property
     def name(self) -> str:

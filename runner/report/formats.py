@@ -22,7 +22,8 @@ class Format:
 
     `made_by` is `module:Class`. A report that `streams` writes straight to its file, so that
     another program can follow it; every other appears whole, at the end. One that reads `traces`
-    is handed results with every value that each rank held, from `check` too.
+    is handed results with every value that each rank held, from `check` too. One that is `again`
+    can be made of results that were read back from a file.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Format:
     help: str
     streams: bool = False
     traces: bool = False
+    again: bool = True
 
     @property
     def option(self) -> str:
@@ -80,6 +82,7 @@ FORMATS: tuple[Format, ...] = (
         name="trace",
         made_by="runner.report.trace_report:TraceReport",
         traces=True,
+        again=False,
         help="Write a Chrome trace: a timeline of every case, for ui.perfetto.dev.",
     ),
     Format(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from judging import checked, ran
 
 import runner
+from runner.attempts import case_result
 from runner.pipeline import load_all
 from runner.report.html import HtmlReport
 from runner.results import Outcome, Result, Selection
@@ -86,9 +88,7 @@ def _result(
     place.mkdir(exist_ok=True)
     verdict = checked(text, place) if changes is None else ran(text, place, *changes)
     (scenario,) = runner.load(place / "judged.yaml")
-    return Result(
-        file=scenario.source.path, case=name, verdict=verdict, duration_s=0.01, scenario=scenario
-    )
+    return replace(case_result(scenario, verdict, 0.01), case=name)
 
 
 def invalid(text: str, folder: Path, name: str) -> Result:

@@ -17,6 +17,7 @@ from outcomes import invalid
 from runner.cli import cli
 from runner.merging import merged
 from runner.problems import ScenarioError
+from runner.report.html.pages import cases_of
 from runner.report.json_report import document
 from runner.results import Outcome, Result, Shard
 from runner.trace import Trace
@@ -175,6 +176,52 @@ def test_the_command_tells_every_file_that_it_cannot_use(folder: Path) -> None:
     ):
         assert words in called.output
     assert not (folder / "all.json").exists()
+
+
+def pages_of(folder: Path) -> None:
+    for number in (1, 2):
+        arguments = ["run", "--dry-run", "good.yaml", "--shard", f"{number}/2"]
+        arguments += ["--json", f"{number}.json", "--html", f"{number}.html"]
+        assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert (folder / "2.html").exists()
+
+
+def test_the_page_of_the_whole_shows_what_the_pages_of_its_parts_show(folder: Path) -> None:
+    pages_of(folder)
+    arguments = ["merge", "1.json", "2.json", "1.html", "2.html", "--html", "all.html"]
+    called = CliRunner().invoke(cli, arguments)
+    assert called.exit_code == 0, called.output
+    whole = cases_of(str(folder / "all.html"))
+    parts = {**cases_of(str(folder / "1.html")), **cases_of(str(folder / "2.html"))}
+    assert list(whole) == [("good.yaml", f"good[n={n}]") for n in range(1, 6)]
+    assert whole == parts
+    assert all(json.loads(shown.body)["predicted"]["steps"] for shown in whole.values())
+
+
+def test_without_a_page_a_case_has_no_picture_but_all_that_was_told(folder: Path) -> None:
+    (folder / "good.yaml").write_text(GOOD.replace("full(n, 2)", "full(n, 3)"), encoding="utf-8")
+    CliRunner().invoke(cli, ["check", "good.yaml", "--json", "bad.json"])
+    assert CliRunner().invoke(cli, ["merge", "bad.json", "--html", "all.html"]).exit_code == 1
+    body = json.loads(cases_of(str(folder / "all.html"))["good.yaml", "good[n=1]"].body)
+    assert "predicted" not in body
+    assert any("you expect" in line or "≠" in line for line, _ in body["lines"])
+    assert [place["line"] for place in body["places"]] == [6]
+
+
+def test_a_page_that_does_not_belong_is_refused(folder: Path) -> None:
+    pages_of(folder)
+    whole = (folder / "1.html").read_text(encoding="utf-8")
+    (folder / "cut.html").write_text(whole[: whole.index('id="data">') + 50], encoding="utf-8")
+    CliRunner().invoke(cli, ["check", "good.yaml", "--html", "other.html"])
+    for page, words in (
+        ("cut.html", "cut.html is no page that --html wrote, or not all of it"),
+        ("other.html", "other.html is the page of another run: good[n=1] is no such result"),
+    ):
+        called = CliRunner().invoke(cli, ["merge", "1.json", "2.json", page, "--html", "all.html"])
+        assert (called.exit_code, words in called.output) == (2, True), called.output
+        assert not (folder / "all.html").exists()
+    alone = CliRunner().invoke(cli, ["merge", "1.html", "--html", "all.html"])
+    assert (alone.exit_code, "pages alone cannot be joined" in alone.output) == (2, True)
 
 
 def test_a_missing_shard_is_no_pass(folder: Path) -> None:

@@ -27,16 +27,15 @@ def head(result: Result) -> dict[str, Any]:
         "took": round(result.duration_s * 1e6),
         "runs": len(result.attempts),
         "cause": _cause(result.verdict),
-        "tags": list(result.scenario.tags) if result.scenario is not None else [],
+        "tags": list(result.tags),
     }
 
 
 def body(result: Result) -> dict[str, Any]:
     """Return everything else: what the terminal says, the file, the run as a picture."""
     verdict = result.verdict
-    scenario = result.scenario
     return {
-        "description": scenario.description if scenario is not None else "",
+        "description": result.description,
         "lines": [[line.printable, line.style] for line in details(result)],
         "places": _places(result),
         "text": _text(result),

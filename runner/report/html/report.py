@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.report.html.case import body, head, text
 from runner.report.html.page import page
@@ -41,8 +41,8 @@ class HtmlReport:
 
     def finish(self, result: Result) -> None:
         """Keep what the page shows of a case."""
-        self._add(head(result))
-        self._add(body(result))
+        self._add(text(head(result)))
+        self._add(text(body(result)) if result.page is None else result.page)
         predicted = result.verdict.predicted
         if predicted is not None:
             self._diagnoses.update(dict.fromkeys(each.name for each in predicted.diagnoses))
@@ -50,21 +50,19 @@ class HtmlReport:
     def end(self, outcome: Outcome) -> None:
         """Write the page."""
         summary = summary_lines(outcome)[-1].printable
-        self._add(
-            {
-                "version": metadata.version("scenario-runner"),
-                "summary": summary,
-                "environment": environment(outcome),
-                "interrupted": outcome.interrupted,
-                "explanations": _explanations(self._diagnoses),
-            }
-        )
+        run = {
+            "version": metadata.version("scenario-runner"),
+            "summary": summary,
+            "environment": environment(outcome),
+            "interrupted": outcome.interrupted,
+            "explanations": _explanations(self._diagnoses),
+        }
+        self._add(text(run))
         self._packed.append(self._stream.flush())
         self._file.write(page(f"{summary} · scenario", b"".join(self._packed)))
 
-    def _add(self, part: dict[str, Any]) -> None:
-        line = text(part).encode(errors="replace")
-        self._packed.append(self._stream.compress(line + b"\n"))
+    def _add(self, line: str) -> None:
+        self._packed.append(self._stream.compress(line.encode(errors="replace") + b"\n"))
 
 
 def _explanations(names: dict[str, None]) -> dict[str, dict[str, str]]:
