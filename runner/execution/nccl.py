@@ -137,11 +137,15 @@ def version_of(torch: ModuleType) -> Version | None:
 def _of_the_library() -> Version | None:
     found = ctypes.c_int()
     try:
-        library = ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
-        failed = library.ncclGetVersion(ctypes.byref(found))
+        failed = library().ncclGetVersion(ctypes.byref(found))
     except (OSError, AttributeError):
         return None
     return None if failed else decoded(found.value)
+
+
+def library() -> ctypes.CDLL:
+    """Return the NCCL that torch has loaded. Raises OSError where there is none that is shared."""
+    return ctypes.CDLL("libnccl.so.2", mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
 
 
 def _of_the_build(torch: Any) -> Version | None:  # noqa: ANN401 -- the module

@@ -43,6 +43,13 @@ steps:
   - all_reduce: {tensor: x, group: mesh.tp}
     expect: {x: {0: [1], 1: [1], else: [5]}}
 """
+REFUSED = """\
+world_size: 2
+tensors: {x: {value: [1], dtype: int16}}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - {ranks: 1, recv: {tensor: x, src: 0}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +107,11 @@ def test_a_mesh_can_be_made_in_every_world_of_a_process(
 ) -> None:
     results = run(around, tmp_path, a=SUM, b=MESH)
     assert verdicts(results) == ["PASSED", "PASSED"]
+
+
+def test_a_refused_message_leaves_no_group_open(around: dict[str, str], tmp_path: Path) -> None:
+    results = run(around, tmp_path, a=REFUSED, b=SUM)
+    assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
 
 
 @pytest.mark.parametrize("version", ["2.28.9", "2.30.3"])

@@ -23,16 +23,23 @@ class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for 
 class Failures:
     """What went wrong on one rank."""
 
-    def __init__(self, broken: Callable[[], bool]) -> None:
-        """Know of nothing. `broken` tells whether the supervisor broke a call."""
+    def __init__(self, broken: Callable[[], bool], mend: Callable[[], None] = lambda: None) -> None:
+        """Know of nothing.
+
+        `broken` tells whether the supervisor broke a call; `mend` takes back what a refused call
+        left behind in the backend.
+        """
         self.broken = broken
+        self._mend = mend
         #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
 
     def note(self, record: Record, error: BaseException) -> Failure:
         """Note what a step raised; raises Broken where the supervisor is why it did."""
-        if record.site.communicates and self.broken():
-            raise Broken from error
+        if record.site.communicates:
+            self._mend()
+            if self.broken():
+                raise Broken from error
         record.failure = failure = failure_of(error)
         self.lost = self.lost or failure.kinds[0] in CLOSING
         return failure

@@ -5,12 +5,14 @@ It knows the shapes of operations and no operation by name, and it knows nothing
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.rank.acts import Acts
 from runner.execution.rank.board import Site
 from runner.execution.rank.draining import drain
 from runner.execution.rank.failing import Failures
+from runner.execution.rank.refused import close_groups
 from runner.execution.rank.stepping import Stepping
 from runner.execution.rank.values import Copies
 from runner.problems import ScenarioError
@@ -46,7 +48,7 @@ class Program:
         self._arrays = arrays
         self._board = board
         self._completion = completion
-        self._failures = Failures(broken)
+        self._failures = Failures(broken, partial(close_groups, world.torch, world.device))
         #: every work handle, named or not: dropping one early would change what happens
         self.works: list[Any] = []
 
