@@ -11,9 +11,10 @@ from runner.language.cases import cases
 from runner.language.context import Context, Faults, Inlined, Names
 from runner.language.foreign import likely
 from runner.language.groups import group_specs
+from runner.language.handing import all_definitions
 from runner.language.inputs import declared_inputs, police_library
 from runner.language.making import unmade
-from runner.language.namespace import Definition, definitions, named, police_definitions
+from runner.language.namespace import Definition, named, police_definitions
 from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
 from runner.language.steps import step_list
@@ -66,10 +67,10 @@ def scenarios(
         faults.raise_any()
         return ()
     _police_top(tree, context)
-    found = definitions(tree)
+    found = all_definitions(tree, context)
     police_definitions(found, faults)
     made = [
-        _scenario(tree, path, found, constants, suffix, faults, limits)
+        _scenario(tree, context, found, constants, suffix)
         for constants, suffix in cases(tree, context, sets, found)
     ]
     faults.raise_any()
@@ -104,14 +105,24 @@ def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Contex
     )
 
 
+def _anew(context: Context, names: Names) -> Context:
+    """Return the context of one more case of the same file: its steps are numbered from 0."""
+    return replace(
+        context,
+        names=names,
+        index=itertools.count(),
+        uses=itertools.count(),
+        step_names=set(),
+        taken=set(names.readable | names.handles),
+    )
+
+
 def _scenario(
     tree: Mapping,
-    path: Path,
+    context: Context,
     found: list[Definition],
     constants: dict[str, Any],
     suffix: str,
-    faults: Faults,
-    limits: Limits,
 ) -> Scenario:
     names = Names(
         constants=constants,
@@ -122,9 +133,9 @@ def _scenario(
         handles=named(found, "work handle"),
         variables=named(found, "loop variable"),
     )
-    context = _context(faults, limits, names, path)
+    context = _anew(context, names)
     context.taken.update(each.name for each in found)
-    name = heading.text_of(tree, "name", context) or path.stem
+    name = heading.text_of(tree, "name", context) or context.library.path.stem
     world_size = heading.world_size_of(tree, context)
     context = replace(context, world={"world_size": world_size})
     backends = heading.backends_of(tree.get("backends"), context)
@@ -216,7 +227,7 @@ def _police_top(tree: Mapping, context: Context) -> None:
 def _check_library(tree: Mapping, context: Context) -> None:
     """Check a file that others use, its inputs standing for anything."""
     police_library(tree, context)
-    found = definitions(tree)
+    found = all_definitions(tree, context)
     inputs = frozenset(declared_inputs(tree, context))
     own = named(found, "computed name", "work handle", "new group")
     names = Names(
@@ -224,9 +235,9 @@ def _check_library(tree: Mapping, context: Context) -> None:
         groups=named(found, "new group") | inputs,
         handles=named(found, "work handle") | inputs,
     )
-    there = _context(context.faults, context.limits, names, context.path)
+    there = _anew(context, names)
     opaque = Inlined(
-        stem=context.path.stem,
+        stem=context.library.path.stem,
         renamed={name: name for name in own},
         opaque=inputs,
     )

@@ -88,6 +88,11 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
     return None
 
 
+def is_name(text: str) -> bool:
+    """Whether a text could be a name."""
+    return _NAME.fullmatch(text) is not None
+
+
 def police_new_name(node: Scalar, context: Context, *, what: str) -> None:
     """Note where a name cannot be taken."""
     police_name(context.faults, node.text, node.mark, what=what)

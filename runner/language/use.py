@@ -11,9 +11,10 @@ from dataclasses import replace
 
 from runner.language import choosing
 from runner.language.context import Context, Inlined, Names
+from runner.language.handing import all_definitions
 from runner.language.inputs import bindings_of, declared_inputs
 from runner.language.limits import beyond
-from runner.language.namespace import definitions, named
+from runner.language.namespace import named
 from runner.language.tree import Mapping, Node, Scalar, key_text
 from runner.language.used_files import permitted, tree_of
 
@@ -35,7 +36,7 @@ def inline(
         return None
     inputs = declared_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
-    found = definitions(tree)
+    found = all_definitions(tree, replace(context, path=path, chain=(*context.chain, path)))
     own = named(found, "computed name", "work handle", "new group", "loop variable")
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
     names = context.names

@@ -359,3 +359,57 @@ def test_a_value_executes_nothing(
     with pytest.raises(ScenarioError):
         load(file)
     assert not (folder / "hacked").exists()
+
+
+# ---------------------------------------------------------------------- names handed over
+
+MAKER = """\
+inputs: [g, members, t, h]
+steps:
+  - new_group: {name: g, group_ranks: members}
+  - all_reduce: {tensor: t, group: g, async_op: true}
+    as: h
+  - compute: {t: "2 * group_size(g)"}
+"""
+
+
+def test_a_used_file_makes_what_it_is_handed_the_name_of(folder: Path) -> None:
+    scenario = using(
+        folder,
+        MAKER,
+        "  - compute: {mine: 1}\n"
+        "  - use: {file: part.yaml, with: {g: pair, members: [1, 2], t: mine, h: work}}\n"
+        "  - wait: work\n"
+        "  - barrier: {group: pair}\n"
+        "    expect: {mine: {pair: 4}, 'group_size(pair)': {pair: 2, else: 0}}\n",
+    )
+    assert scenario.steps[1].arguments["name"] == Constant(value="pair")
+    assert scenario.steps[2].handle == "work"
+    assert scenario.steps[4].arguments["handles"] == Constant(value="work")
+    assert scenario.steps[5].arguments["group"] == Constant(value="pair")
+
+
+def test_a_name_is_handed_on_through_several_files(folder: Path) -> None:
+    (folder / "inner.yaml").write_text(
+        "inputs: [made]\nsteps:\n  - new_group: {name: made, group_ranks: [0, 1]}\n",
+        encoding="utf-8",
+    )
+    scenario = using(
+        folder,
+        "inputs: [outer]\nsteps:\n  - use: {file: inner.yaml, with: {made: outer}}\n"
+        "  - use: {file: inner.yaml, with: {made: own}}\n  - barrier: {group: own}\n",
+        "  - for: {i: [0]}\n    steps:\n      - use: {file: part.yaml, with: {outer: pair}}\n"
+        "  - barrier: {group: pair}\n",
+    )
+    made = [step for step in steps_of(scenario.steps) if "name" in step.arguments]
+    names = [step.arguments["name"] for step in made]
+    assert names == [Constant(value="pair"), Constant(value="part_own")]
+
+
+@pytest.mark.parametrize("name", ["x", "even"])
+def test_a_name_that_is_handed_over_to_make_means_nothing_else(name: str, folder: Path) -> None:
+    library = "inputs: [h]\nsteps:\n  - barrier: {async_op: true}\n    as: h\n"
+    (problem,) = problems(folder, library, f"  - use: {{file: part.yaml, with: {{h: {name}}}}}\n")
+    assert problem.code == "duplicate_name"
+    assert problem.mark is not None
+    assert problem.mark.line == 5
