@@ -3,71 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Collective, GroupCreation, PointToPoint, Waiting
 from runner.plan import plan
-from runner.scenario import steps_of
 from runner.timeline.columns import columns_of
 from runner.timeline.faults import edges_of, faults_of
-from runner.timeline.handles import Handles
 from runner.timeline.meetings import Draft, group_of, settled
 from runner.timeline.model import STUCK, Lane, Span, Timeline
+from runner.timeline.places import Places
+from runner.timeline.rows import completions, rows_of
 from runner.timeline.texts import Texts, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
-    from runner.operations.base import Operation
     from runner.plan import Plan
-    from runner.scenario import Scenario, Step
-    from runner.timeline.model import At, Kind, Meeting
-    from runner.trace import Event, Failure, RankTrace, Trace
-
-_KINDS: tuple[tuple[type[Operation], Kind], ...] = (
-    (Collective, "collective"),
-    (PointToPoint, "message"),
-    (Waiting, "wait"),
-    (GroupCreation, "creation"),
-)
+    from runner.scenario import Scenario
+    from runner.timeline.model import At, Meeting
+    from runner.timeline.places import Place
+    from runner.timeline.rows import Row
+    from runner.trace import Event, Failure, Trace
 
 #: the place in its own sources that a backend's message begins with: `[/src/pair.cc:553] `
 _SOURCE_PLACE = re.compile(r"\A\s*\[[^\]\s]*:\d+\]\s*")
-
-#: an instance of a step on a rank: its name, and how often it had come before
-Instance = tuple[int, tuple[int, ...], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """What the spans of one step have in common."""
-
-    kind: Kind
-    operation: str | None
-    line: int | None
-    place: str | None
-    step: Step | None
-
-
-#: of the groups that a scenario declares: their creation is refused before step 1
-_UNKNOWN = _Place(kind="creation", operation=None, line=None, place=None, step=None)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Row:
-    """A lane while it is made: each event with the links and the label that the reference gave.
-
-    The events are made once: a trace may build them whenever it is asked.
-    """
-
-    trace: RankTrace
-    events: tuple[Event, ...]
-    initial: Mapping[str, object]
-    links: list[tuple[str, ...]] = field(default_factory=list)
-    labels: list[str | None] = field(default_factory=list)
-    waits: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
 def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timeline:
@@ -79,9 +37,9 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     with the sender that the reference's first schedule gives it. No tensor is kept.
     """
     resolved = plan(scenario)
-    places = _Places(scenario)
-    rows = _rows(trace, predicted)
-    completed = _completions(resolved, places, rows)
+    places = Places(scenario)
+    rows = rows_of(trace, predicted)
+    completed = completions(resolved, places, rows)
     meetings = _meetings(resolved, places, rows, completed)
     columns = columns_of([len(row.links) for row in rows], *_constraints(meetings))
     texts = Texts()
@@ -101,100 +59,11 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     )
 
 
-# ---------------------------------------------------------------------------- steps and events
-
-
-class _Places:
-    """The steps of a scenario by their index, as spans name them."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._path = scenario.source.path
-        self._known = {step.index: self._of(step) for step in steps_of(scenario.steps)}
-
-    def __getitem__(self, index: int) -> _Place:
-        return self._known.get(index, _UNKNOWN)
-
-    def lines(self) -> dict[int, int | None]:
-        """Return each step's line in the scenario's own file."""
-        return {index: place.line for index, place in self._known.items()}
-
-    def _of(self, step: Step) -> _Place:
-        mark, operation = step.mark, step.operation
-        shape = (kind for shape, kind in _KINDS if isinstance(operation, shape))
-        own = mark is not None and mark.source.path == self._path
-        return _Place(
-            kind=next(shape, "expect" if operation is None else "local"),
-            operation=operation.name if operation else None,
-            line=mark.line if mark and own else None,
-            place=mark.short if mark else None,
-            step=step,
-        )
-
-
-def _rows(trace: Trace, predicted: Trace | None) -> list[_Row]:
-    foreseen = {rank.rank: rank for rank in predicted.ranks} if predicted else {}
-    rows = []
-    for rank in trace.ranks:
-        events = tuple(rank.events)
-        source = foreseen.get(rank.rank)
-        row = _Row(trace=rank, events=events, initial=rank.initial)
-        rows.append(row)
-        if source is rank:
-            row.links = [rank.links.get(position, ()) for position in range(len(events))]
-            row.labels = [event.label for event in events]
-            continue
-        known = _known(source) if source else {}
-        row.initial = {**(source.initial if source else {}), **rank.initial}
-        for instance in _instances(events):
-            links, label = known.get(instance, ((), None))
-            row.links.append(links)
-            row.labels.append(label)
-    return rows
-
-
-def _known(rank: RankTrace) -> dict[Instance, tuple[tuple[str, ...], str | None]]:
-    """Return the links and the label of each instance that the reference saw a rank take."""
-    events = tuple(rank.events)
-    return {
-        instance: (rank.links.get(position, ()), events[position].label)
-        for position, instance in enumerate(_instances(events))
-    }
-
-
-def _instances(events: Iterable[Event]) -> Iterator[Instance]:
-    """Yield the name of each event's instance, alike in prediction and observation."""
-    seen: Counter[tuple[int, tuple[int, ...]]] = Counter()
-    for event in events:
-        key = (event.index, event.iteration)
-        yield (*key, seen[key])
-        seen[key] += 1
-
-
-def _completions(resolved: Plan, places: _Places, rows: list[_Row]) -> dict[At, At]:
-    """Return which `wait` waited for an asynchronous call; fill in what each `wait` completes."""
-    completed: dict[At, At] = {}
-    for lane, row in enumerate(rows):
-        handles = Handles(resolved, row.trace.rank)
-        started: dict[str, int] = {}
-        for position, event in enumerate(row.events):
-            step = places[event.index].step
-            if step is None:
-                continue
-            if step.handle is not None:
-                started[step.handle] = position
-            if isinstance(step.operation, Waiting):
-                for name in handles.of(step):
-                    if name in started:
-                        completed.setdefault((lane, started[name]), (lane, position))
-                        row.waits[position] += row.links[started[name]]
-    return completed
-
-
 # ---------------------------------------------------------------------------- who met whom
 
 
 def _meetings(
-    resolved: Plan, places: _Places, rows: list[_Row], completed: Mapping[At, At]
+    resolved: Plan, places: Places, rows: list[Row], completed: Mapping[At, At]
 ) -> list[Meeting]:
     drafts: dict[str, Draft] = {}
     for lane, row in enumerate(rows):
@@ -239,7 +108,7 @@ def _constraints(meetings: list[Meeting]) -> tuple[list[tuple[At, ...]], list[tu
 # ---------------------------------------------------------------------------- lanes
 
 
-def _lane(row: _Row, places: _Places, texts: Texts, columns: list[int]) -> Lane:
+def _lane(row: Row, places: Places, texts: Texts, columns: list[int]) -> Lane:
     rank = row.trace
     spans = [
         _span(row, position, places[event.index], texts, columns[position])
@@ -254,7 +123,7 @@ def _lane(row: _Row, places: _Places, texts: Texts, columns: list[int]) -> Lane:
     )
 
 
-def _span(row: _Row, position: int, place: _Place, texts: Texts, column: int) -> Span:
+def _span(row: Row, position: int, place: Place, texts: Texts, column: int) -> Span:
     event, links = row.events[position], row.links[position]
     return Span(
         index=event.index,
@@ -281,7 +150,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 
-def _label(event: Event, place: _Place) -> str:
+def _label(event: Event, place: Place) -> str:
     """Return the label of an event that nobody foresaw; a rank that told nothing gave a number."""
     if event.label == f"step {event.index}" and place.step is not None:
         return place.step.name or place.operation or "expect"
