@@ -1,9 +1,9 @@
 """What one step costs on a rank beside the call itself, in one process.
 
 The calls go to torch's fake process group, which communicates nothing, so that what is left is the
-price of the interpreter: the step's position and times, its arguments, a copy of what it wrote. A
-scenario and the same loop written by hand take turns; processor time counts, and the median of the
-rounds:
+price of the interpreter: the step's position and times, its arguments, a copy of what it wrote, and
+on a GPU, where there is one, an event behind it. A scenario and the same loop written by hand
+take turns; processor time of the thread counts, and the median of the rounds:
 
     python -m benchmarks.step_costs [rounds, 15 if left out]
 """
@@ -26,8 +26,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 import runner
 from benchmarks.measure import Row, show
 from runner.execution.rank.board import Board
-from runner.execution.rank.completion import WithTheCall
-from runner.execution.rank.converting import Converter
+from runner.execution.rank.completion import completion_on
+from runner.execution.rank.converting import Converter, FromDevice
 from runner.execution.rank.program import Program
 from runner.execution.rank.world import World
 from runner.language.functions import TorchArrays
@@ -36,21 +36,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEPS = 5000
+DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 dist: Any = torch.distributed
+cuda: Any = torch.cuda
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
     """A kind of step: what a scenario repeats, and what a script would in its place.
 
-    `calls` are the steps of one round, `unrolled` writes the rounds out in place of a `for`.
+    `steps` are those of one round, `unrolled` writes the rounds out in place of a `for`.
     """
 
     what: str
     steps: tuple[str, ...]
     by_hand: Callable[[Any, Any], None]
     unrolled: bool = False
-    ours_only: bool = False
 
     @property
     def rounds(self) -> int:
@@ -69,6 +70,24 @@ class Loop:
 
 def _all_reduce(x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
     dist.all_reduce(x, op=dist.ReduceOp.MAX)
+
+
+class Kept:
+    """The same loop with what a scenario keeps of it: a copy, and an event behind each call."""
+
+    def __init__(self) -> None:
+        """Keep nothing yet."""
+        self._kept: list[Any] = []
+
+    def __call__(self, x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+        """Call, copy, record."""
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        event = None
+        copy = x.clone()
+        if DEVICE.type == "cuda":
+            event = cuda.Event(enable_timing=True)
+            event.record()
+        self._kept.append((copy, event))
 
 
 def _send_and_receive(x: Any, y: Any) -> None:  # noqa: ANN401 -- tensors
@@ -95,6 +114,7 @@ def _barrier(_: Any, __: Any) -> None:  # noqa: ANN401 -- tensors
 REDUCE = "all_reduce: {tensor: x, op: max}"
 LOOPS = (
     Loop(what="all_reduce, in a loop", steps=(REDUCE,), by_hand=_all_reduce),
+    Loop(what="all_reduce, a copy and an event by hand too", steps=(REDUCE,), by_hand=Kept()),
     Loop(what="all_reduce, written out", steps=(REDUCE,), by_hand=_all_reduce, unrolled=True),
     Loop(
         what="send and recv",
@@ -135,21 +155,26 @@ def planned(loop: Loop) -> Any:  # noqa: ANN401 -- a Plan
 
 def ours_s(plan: Any) -> float:  # noqa: ANN401 -- a Plan
     """Return the processor seconds of rank 0 for the steps of a plan."""
-    device = torch.device("cpu")
-    world = World(torch, plan, 0, device)
+    completion = completion_on(torch, DEVICE)
+    world = World(torch, plan, 0, DEVICE)
     world.start(FakeStore(), "fake")
+    board = (
+        Board(0, Converter(torch, FromDevice(torch, DEVICE)), completion.seconds)
+        if completion.enqueues
+        else Board(0, Converter(torch))
+    )
     program = Program(
         plan,
         world,
-        TorchArrays(torch, device),
-        board=Board(0, Converter(torch)),
-        completion=WithTheCall(),
+        TorchArrays(torch, DEVICE),
+        board=board,
+        completion=completion,
         broken=lambda: False,
     )
     gc.collect()
-    began = time.process_time()
+    began = time.thread_time()
     ending = program.run()
-    took = time.process_time() - began
+    took = time.thread_time() - began
     if ending != "finished":
         sys.exit(f"the rank ended so: {ending}")
     dist.destroy_process_group()
@@ -159,12 +184,13 @@ def ours_s(plan: Any) -> float:  # noqa: ANN401 -- a Plan
 def by_hand_s(loop: Loop) -> float:
     """Return the processor seconds of the same calls written by hand."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    x, y, call = torch.full((4,), 0.0), torch.full((4,), 0.0), loop.by_hand
+    x, y = torch.full((4,), 0.0, device=DEVICE), torch.full((4,), 0.0, device=DEVICE)
+    call = loop.by_hand
     gc.collect()
-    began = time.process_time()
+    began = time.thread_time()
     for _ in range(loop.rounds):
         call(x, y)
-    took = time.process_time() - began
+    took = time.thread_time() - began
     dist.destroy_process_group()
     return took
 

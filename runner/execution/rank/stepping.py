@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from runner.execution.rank.board import Record, Site
 from runner.execution.rank.sameness import UNKNOWN, Same, Sameness, key
 from runner.execution.rank.values import is_large
-from runner.operations.base import Local, Operation
+from runner.operations.base import Local, Operation, Waiting
 from runner.operations.entries import Ending
 from runner.problems import ScenarioError
 from runner.scenario import PerRank, RaiseSpec
@@ -128,6 +128,8 @@ class Stepping:
         records = board.records
         looks = step.expect is not None and bool(step.expect.values)
         mark = self._completion.mark if self._completion.enqueues else None
+        awaits = isinstance(operation, Waiting)
+        timeout_s = self._acts.timeout_s(call) if mark and communicates and not awaits else None
         act: Act | None = None
 
         def taking(index: int, iteration: tuple[int, ...]) -> bool:
@@ -152,7 +154,7 @@ class Stepping:
             record.end_s = end_s
             board.inside = None
             if mark is not None:
-                record.timeout_s = self._acts.timeout_s(call) if communicates else None
+                record.timeout_s = self._acts.timeout_s(call) if awaits else timeout_s
                 # behind the copies: they may be read once it has happened
                 record.event = mark()
             if looks:
