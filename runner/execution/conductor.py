@@ -84,5 +84,7 @@ class Conductor:
         findings = self._supervisor.run(order, watch)
         if not findings.usable or not self._supervisor.settled():
             self._lost = plan.scenario.case
-        findings = replace(findings, environment=choice.environment, notes=choice.notes)
+        findings = replace(
+            findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
+        )
         return observed(plan, findings)

@@ -140,7 +140,9 @@ class Host:
         watch = job.own.get(carrier(choice.backend), job.watch)
         findings = launch.supervisor.run(order, watch)
         self._spoilt = not findings.usable
-        return replace(findings, environment=choice.environment, notes=choice.notes)
+        return replace(
+            findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
+        )
 
     def _prepare(self, job: Job) -> None:
         """Make ready for the next scenario while the near side judges this one."""

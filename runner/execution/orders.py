@@ -109,6 +109,13 @@ class Stuck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alive:
+    """A rank's watching thread comes to its turn, whatever its main thread does."""
+
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """A rank that was stuck has moved on."""
 
@@ -154,4 +161,4 @@ class Leaving:
     rank: int
 
 
-Message: TypeAlias = Hello | Begun | Stuck | Moved | Told | Free | Unable | Leaving
+Message: TypeAlias = Hello | Alive | Begun | Stuck | Moved | Told | Free | Unable | Leaving

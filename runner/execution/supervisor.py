@@ -12,17 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runner.execution.backends import device_type
+from runner.execution.course import Course, at_its_stop, note
 from runner.execution.mailbox import Inbox, fetch, opened, put
 from runner.execution.orders import (
     STOP,
-    Begun,
-    Free,
     Hello,
-    Leaving,
-    Message,
-    Moved,
     Order,
-    Stuck,
     Told,
     Unable,
     Watch,
@@ -35,6 +30,8 @@ if TYPE_CHECKING:
     from runner.execution.mailbox import Store
     from runner.execution.orders import Position
 
+#: said of a rank that showed no life
+SILENT = "rank {rank} stands in a call of the backend's that does not let go of Python"
 #: seconds between two looks at what is not in the mail: deaths, deadlines
 LOOK_S = 0.02
 #: seconds for which a predicted deadlock must stand before it is confirmed
@@ -55,28 +52,12 @@ PROOF_S = 20.0
 GRACE_S = 5.0
 
 
-@dataclass(slots=True)
-class Course:
-    """How one scenario is going, as far as its mail tells."""
-
-    begun: set[int] = field(default_factory=set)
-    told: dict[int, Told] = field(default_factory=dict)
-    stuck: dict[int, Position] = field(default_factory=dict)
-    unable: dict[int, Unable] = field(default_factory=dict)
-    leaving: set[int] = field(default_factory=set)
-    free: set[int] = field(default_factory=set)
-    died: dict[int, str] = field(default_factory=dict)
-    moved_s: float = field(default_factory=time.monotonic)
-    broken: bool = False
-    hung: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What is known of one scenario in the end.
 
     `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds.
-    `environment` and `notes` are what the backend was chosen by.
+    `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
     told: Mapping[int, Told]
@@ -144,7 +125,7 @@ class Supervisor:
         while not self._over(course, watch):
             parts = inbox.take(LOOK_S)
             while parts is not None:
-                _note(course, opened(parts))
+                note(course, opened(parts))
                 parts = inbox.take(0.0)
             course.died.update(self._deaths())
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
@@ -169,6 +150,7 @@ class Supervisor:
             died=course.died,
             usable=usable,
             hung=course.hung,
+            notes=tuple(SILENT.format(rank=rank) for rank in sorted(course.silent)),
             duration_s=time.monotonic() - began_s,
         )
 
@@ -189,6 +171,8 @@ class Supervisor:
             return still_s > UNABLE_S
         if missing <= course.died.keys():
             return still_s > SETTLE_S
+        if course.broken and missing <= course.silent:
+            return still_s > SETTLE_S  # they cannot tell
         return course.broken and still_s > TELL_S
 
     def _for_good(self, course: Course, watch: Watch) -> bool:
@@ -199,12 +183,13 @@ class Supervisor:
         """
         still_s = time.monotonic() - course.moved_s
         running = set(range(watch.world_size)) - course.told.keys() - course.died.keys()
-        if course.unable or still_s < SETTLE_S or not running <= course.stuck.keys():
+        standing = course.stuck.keys() | course.silent
+        if course.unable or still_s < SETTLE_S or not running <= standing:
             return False
         if course.died or course.leaving:
             return still_s > QUIET_S
         if still_s >= watch.settle_s and running and watch.stops:
-            at_stop = (_at_its_stop(course, rank, watch) for rank in range(watch.world_size))
+            at_stop = (at_its_stop(course, rank, watch) for rank in range(watch.world_size))
             if all(at_stop):
                 return True
         course.hung = still_s > watch.patience_s + GRACE_S
@@ -229,7 +214,7 @@ class Supervisor:
         while not ranks <= course.free:
             parts = inbox.take(LOOK_S)
             if parts is not None:
-                _note(course, opened(parts))
+                note(course, opened(parts))
             elif time.monotonic() > deadline_s or course.unable or self._deaths():
                 return False
         return not course.unable
@@ -247,36 +232,4 @@ def _give_up_worlds(course: Course, world_size: int) -> None:
     """Call ranks unable whose world is still being made: NCCL waits for ever for an absent one."""
     for rank in set(range(world_size)) - course.begun - course.told.keys() - course.unable.keys():
         reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
-        _note(course, Unable(rank=rank, reason=reason))
-
-
-def _at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
-    """Return whether a rank is where it was predicted to be in the end."""
-    stop = watch.stops[rank]
-    told = course.told.get(rank)
-    if told is not None:
-        return stop.may_end or told.trace.ending == stop.ending
-    return course.stuck.get(rank) in stop.positions
-
-
-def _note(course: Course, message: Message) -> None:
-    """Take in one message."""
-    course.moved_s = time.monotonic()
-    match message:
-        case Told():
-            course.told[message.rank] = message
-            course.stuck.pop(message.rank, None)
-        case Begun():
-            course.begun.add(message.rank)
-        case Stuck():
-            course.stuck[message.rank] = message.position
-        case Moved():
-            course.stuck.pop(message.rank, None)
-        case Unable():
-            course.unable[message.rank] = message
-        case Free():
-            course.free.add(message.rank)
-        case Leaving():
-            course.leaving.add(message.rank)
-        case Hello():
-            pass
+        note(course, Unable(rank=rank, reason=reason))

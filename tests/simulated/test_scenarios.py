@@ -50,6 +50,14 @@ steps:
   - {ranks: 0, send: {tensor: x, dst: 1}}
   - {ranks: 1, recv: {tensor: x, src: 0}}
 """
+NOBODY_MAKES_THE_GROUP = """\
+world_size: 3
+timeout: 2s
+tensors: {x: [1]}
+steps:
+  - {ranks: [0, 2], new_group: {name: g, group_ranks: [0, 1]}}
+expect: {outcome: deadlock, blocked: {0: new_group g}, diagnosis: missing_participant}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +128,12 @@ def test_ranks_share_a_gpu_in_the_way_of_their_nccl(
 ) -> None:
     own = {**around, "SIMULATED_GPUS": "1", "SIMULATED_NCCL_VERSION": version}
     assert verdicts(run(own, tmp_path, "--share-gpu", a=SUM)) == ["PASSED"]
+
+
+def test_a_rank_that_stands_without_letting_go_of_python_is_no_riddle(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    results = run(around, tmp_path, a=NOBODY_MAKES_THE_GROUP, b=SUM)
+    assert results[0]["observed"]["outcome"] == "deadlock"
+    assert "rank 2 stands in a call of the backend's" in json.dumps(results[0])
+    assert results[1]["verdict"] == "PASSED"

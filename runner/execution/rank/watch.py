@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.mailbox import Outbox
-from runner.execution.orders import Free, Leaving, Moved, Stuck, Told
+from runner.execution.orders import Alive, Free, Leaving, Moved, Stuck, Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STILL_S = 0.03
 #: seconds between two looks at the board
 LOOK_S = 0.01
+#: seconds between two signs of life of a rank on a device
+ALIVE_S = 1.0
 #: seconds between two looks at the parent process while there is nothing to do
 IDLE_S = 0.5
 #: seconds that a poisoned call gets to return before it is looked for in the store
@@ -134,6 +136,7 @@ class Running:
         self._lock = threading.Lock()
         self._moves = -1
         self._since_s = 0.0
+        self._alive_s = time.monotonic()
         self._published: Record | None = None
         self.broken = False
         self._back = threading.Event()
@@ -148,6 +151,7 @@ class Running:
         board = self._board
         inside = board.standing
         now_s = time.monotonic()
+        self._show_life(now_s)
         if board.moves != self._moves:
             self._moves, self._since_s = board.moves, now_s
             if self._published is not None:
@@ -161,6 +165,12 @@ class Running:
         if inside is not None and now_s - self._since_s >= STILL_S:
             self._published = inside
             self.outbox.post(Stuck(rank=board.rank, position=inside.position))
+
+    def _show_life(self, now_s: float) -> None:
+        """Tell that this thread runs: calls on a device may stand without letting go of Python."""
+        if self._world.on_device and not self.told and now_s - self._alive_s >= ALIVE_S:
+            self._alive_s = now_s
+            self.outbox.post(Alive(rank=self._board.rank))
 
     def _break(self) -> None:
         self.broken = True
