@@ -84,12 +84,15 @@ def _police_output(form: Form, node: Node, context: Context, param: Param) -> No
     """Refuse an output that could keep nothing: data, or an expression that makes a new tensor."""
     if _keeps(form):
         return
-    context.faults.add(
-        "output_not_a_name",
-        f"`{param.name}` is written to, so it must be the name of a tensor or a view of one",
-        node.mark,
-        "define it under `tensors:`, then name it here: `x`, `x[0:2]`",
-    )
+    wanted = "the name of a tensor or a view of one"
+    hint = "define it under `tensors:`, then name it here: `x`, `x[0:2]`"
+    if param.kind == "objects":
+        wanted = "the name of a list under `objects:`"
+        hint = "define it there, `items: [1, two]`, then name it here"
+    elif isinstance(form, Expression) and "[" in form.text:
+        hint = "a list or a mask in brackets makes a copy; a slice, `x[0:2]`, is a view"
+    message = f"`{param.name}` is written to, so it must be {wanted}"
+    context.faults.add("output_not_a_name", message, node.mark, hint)
 
 
 def _keeps(form: Form) -> bool:

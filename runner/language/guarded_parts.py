@@ -23,14 +23,16 @@ from runner.language.signatures import FUNCTION_NAMES
 if TYPE_CHECKING:
     from runner.language.guarding import Guarding
 
+_COPYING = (ast.List, ast.ListComp, ast.Compare)
 _INTEGER_SEQUENCES = frozenset({"range", "group_ranks", "shape"})
 
 
 def subscript(guarding: Guarding, node: ast.Subscript) -> Guarded:
-    """Guard indexing: a view of a tensor, an item of a list."""
+    """Guard indexing: a view of a tensor, an item of a list; by a list or a mask it is a copy."""
     value = guarding.visit(node.value)
     index = _index(guarding, node.slice)
-    return Guarded(guarding.guarded_call(INDEX, value.node, index), roots=value.roots)
+    roots = NOTHING if isinstance(node.slice, _COPYING) else value.roots
+    return Guarded(guarding.guarded_call(INDEX, value.node, index), roots=roots)
 
 
 def _index(guarding: Guarding, node: ast.expr) -> ast.expr:

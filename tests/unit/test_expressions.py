@@ -171,6 +171,9 @@ def test_names_are_the_free_variables(text: str, names: set[str]) -> None:
         ("astype(x, float32)", set()),
         ("[full(2, i) for i in range(2)]", set()),
         ("rank", set()),
+        ("x[[0, 2]]", set()),
+        ("x[x > 1]", set()),
+        ("x[[i for i in range(2)]]", set()),
         ("before(x, 0)", set()),
     ],
 )
