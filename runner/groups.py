@@ -216,10 +216,15 @@ def _subgroups(spec: GroupSpec, scenario: Scenario, size: int) -> Creation:
 
 
 def _mesh(spec: GroupSpec, scenario: Scenario, shape: tuple[int, ...]) -> Creation:
-    """Row-major, the last dimension fastest: as `torch.distributed.init_device_mesh`."""
+    """Row-major, the last dimension fastest: as `torch.distributed.init_device_mesh`.
+
+    It takes the first ranks of the world; the rest, where it is smaller, are in none of its groups.
+    """
     refused = None
-    if prod(shape) != scenario.world_size:
-        refused = f"a mesh of {list(shape)} does not cover a world of {scenario.world_size}"
+    if any(extent < 1 for extent in shape):
+        refused = f"a mesh of {list(shape)} holds no rank"
+    elif prod(shape) > scenario.world_size:
+        refused = f"a mesh of {list(shape)} is larger than a world of {scenario.world_size}"
     elif len(spec.dims) != len(shape):
         refused = f"{list(shape)} has {len(shape)} dimensions, `dims` names {len(spec.dims)}"
     if refused:

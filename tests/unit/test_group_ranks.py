@@ -95,3 +95,23 @@ def test_ranks_that_would_disagree_are_told_so(stated: str, tmp_path: Path) -> N
 def test_what_is_no_rank_is_not_rounded_to_one(stated: str, said: str, tmp_path: Path) -> None:
     problem = refused(stated, tmp_path)
     assert problem.message == f"the group `g` states {said}"
+
+
+def test_a_mesh_may_leave_the_last_ranks_out(tmp_path: Path) -> None:
+    made = planned("{shape: [3, 1], dims: [a, b]}", tmp_path)
+    assert [group.ranks for group in made.names["g.a"]] == [(0, 1, 2)]
+    assert [group.ranks for group in made.names["g.b"]] == [(0,), (1,), (2,)]
+    assert made.group("g.a", 3) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "why"),
+    [
+        ("[2, 3]", "a mesh of [2, 3] is larger than a world of 4"),
+        ("[0, 4]", "a mesh of [0, 4] holds no rank"),
+        ("[-2, -2]", "a mesh of [-2, -2] holds no rank"),
+    ],
+)
+def test_a_mesh_that_torch_refuses_is_refused(shape: str, why: str, tmp_path: Path) -> None:
+    (creation,) = planned(f"{{shape: {shape}, dims: [a, b]}}", tmp_path).creations[2:]
+    assert creation.refused == why

@@ -143,9 +143,10 @@ class World:
         spec = creation.spec
         mesh = init_device_mesh(self.device.type, creation.shape, mesh_dim_names=spec.dims)
         timeout = timedelta(seconds=self._seconds(creation))
+        inside = mesh.get_coordinate() is not None  # a mesh may be smaller than the world
         for dim in spec.dims:
-            group = mesh.get_group(dim)
-            if group is not self.dist.group.WORLD:
+            group = mesh.get_group(dim) if inside else self.outside
+            if inside and group is not self.dist.group.WORLD:
                 self.dist.distributed_c10d._set_pg_timeout(timeout, group)  # noqa: SLF001 -- no public setter
             self._keep(f"{spec.name}.{dim}", group)
 
