@@ -34,6 +34,7 @@ from runner.results import (
     Result,
     Selection,
 )
+from runner.slimming import slimmed
 from runner.verdict import Verdict
 
 __all__ = [
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from runner.scenario import Scenario
-    from runner.trace import Trace
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
 TRIES = 3
@@ -91,7 +91,7 @@ def check(
 
     def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
         analysis = analyse(scenario, selection.limits, backend)
-        verdict = analysis.verdict if traces else _slimmed(analysis.verdict)
+        verdict = analysis.verdict if traces else slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 
     with Crew(verdict_on, _lost) as crew:
@@ -213,27 +213,7 @@ def _only_invalid(invalid: list[Result], listener: Listener, results: list[Resul
 def _keep(results: list[Result], result: Result, listener: Listener) -> None:
     """Report a result, and keep of it what later reports need: no tensor outlives its case."""
     listener.finish(result)
-    results.append(replace(result, verdict=_slimmed(result.verdict)))
-
-
-def _slimmed(verdict: Verdict) -> Verdict:
-    return replace(verdict, predicted=_slim(verdict.predicted), observed=_slim(verdict.observed))
-
-
-def _slim(trace: Trace | None) -> Trace | None:
-    """Return a trace without its values: who ended where remains."""
-    if trace is None:
-        return None
-    ranks = tuple(
-        replace(
-            rank,
-            initial={},
-            links={},
-            events=tuple(replace(e, writes={}, slack={}, observed={}) for e in rank.events[-1:]),
-        )
-        for rank in trace.ranks
-    )
-    return replace(trace, ranks=ranks, forecasts={})
+    results.append(replace(result, verdict=slimmed(result.verdict)))
 
 
 def _outcome(

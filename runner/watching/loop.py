@@ -1,48 +1,34 @@
 """The loop of a watch: look, run what changed, wait.
 
-A change while a case runs: the case gets a second to finish, or none where it is the one that
-changed; then its workers are ended, and what changed runs first. What was abandoned comes last, and
-whatever was left undone is done after, so that no change is lost and no hang holds anything up.
-
-::
-
-    save  ─┐            ┌─ save: noticed at once    ┌─ PATIENCE_S later: abandoned
-    case A └──verdict   case B ───────────────────── x   what changed ──verdict   case B ───
+What changes while a case runs comes first, and may abandon it (:mod:`runner.watching.cases`). What
+was abandoned comes last, and whatever was left undone is done after, so that no change is lost and
+no hang holds anything up.
 """
 
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.pipeline import analyse, execute, load_all, result_of
+from runner.pipeline import analyse, load_all
 from runner.problems import ScenarioError
 from runner.results import Loaded, Outcome, Result
 from runner.verdict import Verdict
+from runner.watching.cases import Cases
 from runner.watching.changes import Changes
 from runner.watching.files import Files, Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Future
     from pathlib import Path
 
     from runner.execution import Launcher
-    from runner.results import Analysis, Report, Selection
+    from runner.results import Report, Selection
     from runner.watching.files import Difference
     from runner.watching.screen import Screen
 
-#: seconds that a running case gets once another file has changed
-PATIENCE_S = 1.0
-#: seconds that workers may take to be ended, or torch to be imported, before all is ended
-STUBBORN_S = 10.0
-#: seconds after which a person wants to know what takes so long
-LONG_S = 0.5
-#: seconds between two looks whether a long case is done, or a file has changed
-POLL_S = 0.05
 #: seconds between two looks at what no event may have told
 LOOK_S = 2.0
 #: a look may take this part of the time at most
@@ -67,7 +53,6 @@ class Watch:
         """
         self._selection = selection
         self._screen = screen
-        self._launcher = launcher
         self._remember = remember
         self._memory = remember()
         self._stop_at_failure = stop_at_failure
@@ -77,15 +62,13 @@ class Watch:
         self._look_s = 0.0
         #: what is to be run: the files, in this order
         self._todo: dict[Path, None] = {}
-        #: those that were abandoned when they last ran, which come last
-        self._hung: set[Path] = set()
         self._results: dict[Path, list[Result]] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="case")
+        self._cases = Cases(launcher, screen, self._meanwhile)
 
     def run(self) -> None:
         """Watch until KeyboardInterrupt, which is passed on once nothing runs any more."""
         with ExitStack() as stack:
-            stack.callback(self._end)
+            stack.callback(self._cases.end)
             stack.enter_context(self._changes)
             self._notice()
             meanwhile = self._round(None)
@@ -94,11 +77,6 @@ class Watch:
             self._screen.waiting(len(self._look.read), self._changes.trouble)
             while True:
                 meanwhile = self._round(meanwhile or self._wait())
-
-    def _end(self) -> None:
-        if self._launcher is not None:
-            self._launcher.abandon()
-        self._thread.shutdown(cancel_futures=True)
 
     # ------------------------------------------------------------------ what changed
 
@@ -121,7 +99,7 @@ class Watch:
             self._results.pop(path, None)
             self._todo.pop(path, None)
         todo = dict.fromkeys((*difference.affected, *self._todo))
-        self._todo = dict.fromkeys(sorted(todo, key=self._hung.__contains__))
+        self._todo = dict.fromkeys(sorted(todo, key=self._cases.hung.__contains__))
         self._look_s = time.monotonic() - began
         return difference
 
@@ -178,7 +156,8 @@ class Watch:
             self._keep(invalid, done)
         last = len(loaded.scenarios) - 1
         for at, scenario in enumerate(loaded.scenarios):
-            result, meanwhile = self._case(path, analyse(scenario, self._selection.limits))
+            analysis = analyse(scenario, self._selection.limits)
+            result, meanwhile = self._cases.run(path, analysis)
             if result is not None:
                 self._keep(result, done)
             if meanwhile:
@@ -200,52 +179,6 @@ class Watch:
         self._memory.finish(result)
         slim = replace(result, verdict=Verdict(status=result.verdict.status), scenario=None)
         done.append(slim)
-
-    def _case(self, path: Path, analysis: Analysis) -> tuple[Result | None, Difference | None]:
-        """Run a case, and return what changed meanwhile; no result where it was abandoned."""
-        if self._launcher is None or analysis.verdict.status != "PASSED":
-            self._hung.discard(path)
-            return result_of(analysis), self._meanwhile()
-        running = self._thread.submit(execute, analysis, self._launcher)
-        if _done(running, LONG_S):
-            self._hung.discard(path)
-            return running.result(), self._meanwhile()
-        scenario = analysis.scenario
-        name = f"{scenario.source.path}::{scenario.case}"
-        with self._screen.busy(name):
-            meanwhile = self._until_done(running, path)
-        if _done(running, 0):
-            self._hung.discard(path)
-            return running.result(), meanwhile
-        self._abandon(running)
-        self._hung.add(path)
-        self._screen.abandoned(name)
-        return None, meanwhile
-
-    def _abandon(self, running: Future[Result]) -> None:
-        """End a case by its workers, so that torch stays imported; else with all that runs."""
-        assert self._launcher is not None  # noqa: S101 -- it runs on it
-        deadline_s = time.monotonic() + STUBBORN_S
-        while time.monotonic() < deadline_s:
-            self._launcher.abandon(workers_only=True)
-            if _done(running, POLL_S):
-                return
-        self._launcher.abandon()
-        _done(running, None)
-
-    def _until_done(self, running: Future[Result], path: Path) -> Difference | None:
-        """Wait for a case of a file; once another file has changed, for a little longer."""
-        while not _done(running, POLL_S):
-            meanwhile = self._meanwhile()
-            if meanwhile:
-                _done(running, POLL_S if meanwhile.concerns(path) else PATIENCE_S)
-                return meanwhile
-        return self._meanwhile()
-
-
-def _done(running: Future[Result], timeout_s: float | None) -> bool:
-    """Return whether a case is judged, after waiting for it for some seconds."""
-    return bool(wait([running], timeout_s).done)
 
 
 def _status(result: Result) -> str:

@@ -25,6 +25,7 @@ PROGRAM = (
     "waiting.js",
     "pointed.js",
     "distant.js",
+    "names.js",
     "paint.js",
     "diagram.js",
     "values.js",

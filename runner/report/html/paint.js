@@ -26,7 +26,7 @@ class Painter {
     this.seen.drawImage(this.base, 0, 0);
     this.place();
     paintMarks(this);
-    this.names();
+    paintNames(this);
   }
 
   /** Paint everything that stays as it is while a pointer moves. */
@@ -239,32 +239,5 @@ class Painter {
     if (wide <= room) return context.fillText(text, x, y);
     const fits = Math.floor((text.length * (room - ELLIPSIS) * 0.97) / wide);
     if (fits > 0) context.fillText(`${text.slice(0, fits)}…`, x, y);
-  }
-
-  /** The names of the ranks, which stay at the left. */
-  names() {
-    const { context, geometry, palette, timeline, view } = this;
-    const left = view.left;
-    context.fillStyle = palette.bg;
-    context.fillRect(left, view.top, LABELS - 4, view.height);
-    context.textBaseline = "middle";
-    context.textAlign = "right";
-    const size = clamp(geometry.lane * 0.6, 7, 12.5);
-    const every = Math.ceil(9 / geometry.lane);
-    for (let lane = this.rows[0]; lane < this.rows[1]; lane += 1) {
-      if (lane % every) continue;
-      const row = timeline.lanes[lane];
-      const bad = row.ending === "blocked" || row.ending === "died" || row.ending === "raised";
-      context.font = `${bad ? 700 : 500} ${size}px ${palette.ui}`;
-      context.fillStyle = bad ? palette.bad : row.ending === "possibly_blocked" ? palette.maybe : palette.dim;
-      const name = geometry.lane < 12 ? `${row.rank}` : `rank ${row.rank}`;
-      const low = geometry.lane >= TWO_LINES && row.ending !== "finished" ? 7 : 0;
-      context.fillText(name, left + LABELS - 14, geometry.middle(lane) - low);
-      if (low) {
-        context.font = `11px ${palette.ui}`;
-        context.fillText(row.ending === "blocked" ? "stuck" : row.ending.replace("_", " "), left + LABELS - 14, geometry.middle(lane) + 8);
-      }
-    }
-    context.textAlign = "left";
   }
 }
