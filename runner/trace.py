@@ -8,7 +8,7 @@ the scenario began on that rank. Who reads a trace cannot tell, and need not kno
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -176,7 +176,8 @@ class Trace:
 
     `forecasts` (predicted only) has, by the name of a backend, the trace of what it is known to
     make of the program, where that differs; `because` then says in phrases what of the backend
-    makes it so. What is right, the semantics alone say.
+    makes it so. What is right, the semantics alone say. `drift` (predicted only) tells how far a
+    value on a rank, after a step or (None) in the end, may be off because reductions before it are.
     """
 
     backend: str
@@ -191,6 +192,9 @@ class Trace:
     environment: Mapping[str, str] = field(default_factory=dict)
     forecasts: Mapping[str, Trace] = field(default_factory=dict, repr=False, compare=False)
     because: tuple[str, ...] = ()
+    drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     def on(self, backend: str | None) -> Trace:
         """Return what is predicted on a backend: this trace, where nothing is known to differ."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from runner.operations.entries import Undefined
 from runner.reference import flying, raising
+from runner.reference.drifting import moved
 from runner.reference.looks import look
 from runner.reference.values import store
 
 if TYPE_CHECKING:
     from runner.program import Call
-    from runner.reference.posts import Work
+    from runner.reference.posts import Post, Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
 
@@ -30,13 +34,13 @@ def complete(simulation: Simulation, state: RankState) -> bool:
     slack: dict[str, Any] = {}
     written = {name for work in works for name in work.call.written}
     for work in works:
-        slack.update(_apply(state, work))
+        slack.update(_apply(simulation, state, work))
     flying.spoil_raced(state)
     record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
     return True
 
 
-def _apply(state: RankState, work: Work) -> dict[str, Any]:
+def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, Any]:
     """Store what the work brought; returns the slack by tensor name."""
     slack: dict[str, Any] = {}
     flying.give_back(state, work)
@@ -46,12 +50,25 @@ def _apply(state: RankState, work: Work) -> dict[str, Any]:
                 post.message.buffer if argument is None else work.call.entry.arguments.get(argument)
             )
             if target is not None:
-                store(state.process, work.call.written, target, value)
+                brought = _off(simulation, value, bound, post)
+                store(state.process, work.call.written, target, brought)
             for name in work.call.roots.get(argument or "", ()):
                 if bound is not None and state.process.scope.get(name) is target:
                     slack[name] = bound
         post.outcome = []
     return slack
+
+
+def _off(simulation: Simulation, value: Any, bound: Any, post: Post) -> Any:  # noqa: ANN401
+    """Return what a post brought; off by its slack, where the run is one that tries that out."""
+    if simulation.way is None or bound is None or isinstance(value, Undefined):
+        return value
+    simulation.moved = simulation.moved or _any(bound)
+    return moved(value, bound, simulation.way, post.link)
+
+
+def _any(bound: Any) -> bool:  # noqa: ANN401 -- an array, or a list of such
+    return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
 
 
 def record(

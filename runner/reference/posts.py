@@ -31,6 +31,11 @@ class Post:
     #: the argument is None for the buffer of a message
     outcome: list[tuple[str | None, Any, Any]] = field(default_factory=list)
 
+    @property
+    def link(self) -> str:
+        """The name of what it is a part of, the same for all who take part."""
+        raise NotImplementedError
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Joining(Post):

@@ -16,6 +16,7 @@ from runner.collector import uncollected
 from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.diagnosing import diagnosed
+from runner.reference.drifting import Drifts
 from runner.reference.forecast import Forecasts
 from runner.reference.hazards import early_leavers, may_stand, unbuffered
 from runner.reference.ranks import rank_trace
@@ -41,7 +42,8 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     said in the trace's `limits`.
     """
     trace = _read(plan, limits)
-    return replace(trace, forecasts=Forecasts(plan, trace, limits))
+    drift = Drifts(plan, limits)
+    return replace(trace, forecasts=Forecasts(plan, trace, limits), drift=drift)
 
 
 def _read(plan: Plan, limits: Limits) -> Trace:

@@ -50,8 +50,12 @@ class Simulation:
         reading: Reading,
         schedule: tuple[int, ...] = (),
         limits: Limits = DEFAULT,
+        way: int | None = None,
     ) -> None:
-        """Bind every rank's initial values; raises ScenarioError where one cannot be computed."""
+        """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
+
+        `way` lets every reduction be off by its slack (:mod:`runner.reference.drifting`).
+        """
         self.plan = plan
         self.reading = reading
         self.schedule = schedule
@@ -65,6 +69,9 @@ class Simulation:
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False
+        self.way = way
+        #: whether some result was off by its slack
+        self.moved = False
         #: the sends that a buffer took before their receive was posted
         self.early: list[Posted] = []
         #: messages that met although their tags differ: send and receive

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from runner.operations.entries import Undefined
 from runner.trace import Event
 from runner.verdict.case import Occurrences
-from runner.verdict.comparison import Wanted, differences, same
+from runner.verdict.comparison import Wanted, same
 from runner.verdict.conduct import GAVE_UP
+from runner.verdict.drift import differences_beyond
 from runner.verdict.finding import Difference, Finding
 from runner.verdict.wording import prose_of, ranks_text
 
@@ -64,7 +65,7 @@ def _initial(case: Case, rank: int, spots: dict[tuple[int, tuple[int, ...], str]
     expected = case.predicted.initial(rank)
     for name, got in (found.initial if found else {}).items():
         if name in expected:
-            _compare(rank, BEFORE, name, (expected[name], got, None), spots)
+            _compare(case, rank, BEFORE, name, (expected[name], got, None), spots)
 
 
 def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found) -> None:
@@ -99,10 +100,11 @@ def _written(case: Case, rank: int, event: Event, other: Event, found: _Found) -
         got = other.writes[name]
         if not same(expected, got):
             values = (expected, got, event.slack.get(name))
-            _compare(rank, event, name, values, found.spots)
+            _compare(case, rank, event, name, values, found.spots)
 
 
 def _compare(
+    case: Case,
     rank: int,
     event: Event,
     name: str,
@@ -112,7 +114,8 @@ def _compare(
     expected, got, slack = values
     if _undefined(expected):
         return
-    off = differences(rank, Wanted(value=expected, strict=True), got, slack)
+    place, wanted = (rank, event, name), Wanted(value=expected, strict=True)
+    off = differences_beyond(case.prediction, place, wanted, got, slack)
     if off:
         key = (event.index, event.iteration, name)
         spots.setdefault(key, _Spot(event=event, name=name)).differences.extend(off)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runner.operations.entries import Undefined
 from runner.verdict.comparison import Wanted, differences
+from runner.verdict.drift import differences_beyond
 from runner.verdict.ending import observed_outcome
 from runner.verdict.finding import Against, Difference, Finding, Witness
 from runner.verdict.memory import UndefinedRead
@@ -145,7 +146,10 @@ class Values:
         for value in (wanted.value, got):
             if isinstance(value, Undefined):
                 return self._undefined(view, value, expectation.key.text, expectation.key.text)
-        return differences(view.rank, wanted, got, slack)
+        if view.memories is not self.case.observed:
+            return differences(view.rank, wanted, got, slack)
+        place = view.rank, view.event, expectation.key.text
+        return differences_beyond(self.case.prediction, place, wanted, got, slack)
 
     def _undefined(
         self, view: View, value: Undefined, name: str, key: str

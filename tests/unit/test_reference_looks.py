@@ -238,7 +238,6 @@ def test_only_the_part_that_an_operation_left_undefined_is(
         '  - all_reduce: {tensor: "m[0]"}\n',
         "  - all_reduce: {tensor: m}\n",
         '  - all_reduce: {tensor: "m[:, 0]"}\n',
-        '  - all_reduce: {tensor: "m[[0]]"}\n',
         (
             '  - reduce: {tensor: "m[1]", dst: 0}\n  - broadcast: {tensor: "m[0]", src: 0}\n'
             '  - all_reduce: {tensor: "m[1]"}\n'

@@ -70,7 +70,7 @@ expect: {{outcome: crash}}
     verdict = checked(text, tmp_path)
     assert verdict.predicted is not None
     assert {"error", "deadlock"} <= {*verdict.predicted.open, verdict.predicted.outcome}
-    waited = text.replace("  - {ranks: 2", "  - {ranks: 2, wait: h}\n  - {ranks: 2", 1)
-    waited = checked(waited.replace("  - wait: h\n", "  - {ranks: [0, 1], wait: h}\n"), tmp_path)
+    before = text.replace("  - {ranks: 2", "  - {ranks: 2, wait: h}\n  - {ranks: 2", 1)
+    waited = checked(before.replace("  - wait: h\n", "  - {ranks: [0, 1], wait: h}\n"), tmp_path)
     assert waited.predicted is not None
     assert waited.predicted.open == ()
