@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from runner.language import choosing, durations, words
 from runner.language.expressing import FAILED, constant_value, expression
+from runner.language.foreign import likely
 from runner.language.namespace import police_new_name
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.operations.entries import PremulSum
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from runner.language.context import Context
     from runner.operations.params import Param
     from runner.scenario import Form
+
+
+#: the reduce op that has a factor
+PREMUL_SUM = "premul_sum"
 
 
 def integer_argument(node: Node, context: Context, param: Param) -> Form:
@@ -68,11 +73,21 @@ def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
 def reduce_op(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a reduce op, or `{premul_sum: factor}`."""
     node, context = context.resolve(node)
+    if isinstance(node, Scalar) and node.value == PREMUL_SUM:
+        message = f"`{PREMUL_SUM}` is stated without its factor"
+        context.faults.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
+        return FAILED
     if isinstance(node, Mapping):
-        if node.words() == ["premul_sum"]:
+        if node.words() == [PREMUL_SUM]:
             factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
             if isinstance(factor, int | float):
                 return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
+            return FAILED
+        stranger = node.words()[0] if len(node.entries) == 1 else ""
+        if stranger not in context.readable and likely(stranger, (PREMUL_SUM,)):
+            message = f"unknown reduce op `{stranger}`"
+            hint = f"did you mean `{PREMUL_SUM}`?"
+            context.faults.add("unknown_op", message, node.entries[0][0].mark, hint)
             return FAILED
         return choosing.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
     return words.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")

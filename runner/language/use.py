@@ -104,21 +104,22 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
     if not isinstance(node, Mapping):
         choosing.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
         return None
-    for word, _ in node.entries:
-        if key_text(word) not in {"file", "with"}:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(word)}` of `use`",
-                key_text(word),
-                ("file", "with"),
-                word.mark,
-                listed="its keys are",
-            )
+    strangers = [word for word, _ in node.entries if key_text(word) not in {"file", "with"}]
+    for word in strangers:
+        context.faults.unknown(
+            "unknown_key",
+            f"unknown key `{key_text(word)}` of `use`",
+            key_text(word),
+            ("file", "with"),
+            word.mark,
+            listed="its keys are",
+        )
     file, given = node.get("file"), node.get("with")
     if not isinstance(file, Scalar) or not isinstance(file.value, str):
-        context.faults.add(
-            "missing_key", "this `use` names no `file`", key.mark, "write `{file: part.yaml}`"
-        )
+        if file is not None or not strangers:
+            context.faults.add(
+                "missing_key", "this `use` names no `file`", key.mark, "write `{file: part.yaml}`"
+            )
         return None
     if isinstance(given, Scalar) and given.value is None:
         given = None
