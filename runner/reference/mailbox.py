@@ -113,6 +113,10 @@ class Mailbox:
         sources = self._sends.get(self._address(receive), {})
         return [queue[0] for _, queue in sorted(sources.items()) if queue]
 
+    def named(self, send: Posted) -> Posted | None:
+        """Return the first receive that names the sender of a message, or None."""
+        return _first(self._receives.get(self._address(send), {}).get(send.rank))
+
     def meet(self, send: Posted, receive: Posted) -> None:
         """Take both out of the box."""
         self._queue(send).remove(send)

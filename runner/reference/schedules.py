@@ -108,9 +108,8 @@ def race(runs: list[Rest]) -> Finding | None:
     if not apart:
         return None
     (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
-    senders = " or ".join(
-        f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates
-    )
+    told = [f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates]
+    senders = " or ".join(dict.fromkeys(told))
     return Finding(
         name="message_race",
         prose=(

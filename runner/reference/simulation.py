@@ -180,14 +180,24 @@ class Simulation:
             self.passed(post)
 
     def _choose_message(self) -> bool:
-        """Let the next receive from anyone take one of the messages that can really reach it."""
+        """Let the next receive from anyone take one of the messages that can really reach it.
+
+        Or let a receive that names the sender, although posted later, take it: torch promises no
+        order between the two, and Gloo tells a sender of receives that name it alone.
+        """
         for receive in self.mailbox.receives:
             candidates = self.mailbox.candidates(receive) if receive.message.peer is None else []
             if candidates:
+                options = [(send, receive) for send in candidates]
+                options += [
+                    (send, named)
+                    for send in candidates
+                    if (named := self.mailbox.named(send)) is not None
+                ]
                 at = len(self.choices)
                 chosen = self.schedule[at] if at < len(self.schedule) else 0
-                self.choices.append((receive, tuple(candidates)))
-                self.pass_on(candidates[chosen], receive)
+                self.choices.append((receive, tuple(send for send, _ in options)))
+                self.pass_on(*options[chosen])
                 return True
         # a specific receive that an earlier receive from anyone had held back
         for receive in self.mailbox.receives:

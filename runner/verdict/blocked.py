@@ -89,7 +89,7 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
     stuck = _stuck_at(found)
     sure = found is not None and found.ending != "possibly_blocked"
     if stated is None:
-        if stuck is None or not sure:
+        if stuck is None or not sure or not _counts(case, found):
             return None
         if memories is case.observed and _possibly(case, rank, stuck):
             return None
@@ -107,6 +107,12 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
     if memories is case.observed and _possibly(case, rank, stuck):
         return None  # it may stand there before it comes to where it stands for sure
     return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
+
+
+def _counts(case: Case, found: RankTrace | None) -> bool:
+    """Return whether a rank is blocked: who gave up is, where the end is a deadlock."""
+    gave = found is not None and found.ending == "raised"
+    return case.final.outcome == "deadlock" or not gave
 
 
 def _ended(ending: str) -> str:

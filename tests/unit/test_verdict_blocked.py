@@ -70,3 +70,25 @@ expect:
     found = codes(checked(text.replace("KEY", key), tmp_path))
     assert found == ["blocked_differs"]
     assert checked(text.replace(", KEY: all_reduce", ""), tmp_path).status == "PASSED"
+
+
+def test_who_gave_up_is_blocked_only_where_the_end_is_a_deadlock(tmp_path: Path) -> None:
+    text = """\
+world_size: 4
+tensors: {x: [1], y: [0]}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 0}}
+  - {ranks: 1, recv: {tensor: y, src: 3}}
+  - {ranks: [0, 2], all_reduce: {tensor: y}}
+expect:
+  outcome: error
+  diagnosis: [invalid_argument, missing_participant, unmatched_recv, call_mismatch]
+  BLOCKED
+"""
+    shown = checked(text.replace("  BLOCKED\n", ""), tmp_path)
+    assert shown.predicted is not None
+    endings = {rank.rank: rank.ending for rank in shown.predicted.ranks}
+    stuck = {rank: "recv" for rank, ending in endings.items() if ending == "blocked"}
+    assert endings[2] == "raised"
+    verdict = checked(text.replace("BLOCKED", f"blocked: {stuck}"), tmp_path)
+    assert "blocked_differs" not in codes(verdict)
