@@ -170,6 +170,7 @@ class Worker:
             mail.post(Unable(rank=self.rank, reason="a fresh world did not reduce a number"))
 
     def _run(self, program: Program, running: Running, mail: Outbox) -> None:
+        let_go = partial(self._let_go, poison=True)
         try:
             ending = program.run()
             if running.broken:
@@ -182,14 +183,12 @@ class Worker:
             if running.came_back():
                 self._line = self._connect()
                 mail = Outbox(self.store, running.key("mail"))
-            self._let_go(poison=True)
-            running.tell("blocked", via=mail)
+            running.tell("blocked", via=mail, then=let_go)
             running.free(mail)
             return
-        if ending == "raised" or program.lost:
-            # as if the process had ended: its peers lose it now, not when the scenario is over
-            self._let_go(poison=True)
-        running.tell(ending, via=mail)
+        # after a failure as if the process had ended: its peers lose it now, not when all is over
+        lost = ending == "raised" or program.lost
+        running.tell(ending, via=mail, then=let_go if lost else None)
 
     def _start(self, order: Order, name: str) -> World:
         for module in order.plugins:

@@ -87,6 +87,9 @@ class World(SimpleNamespace):
     def create(self, creation: Any) -> None:  # noqa: ANN401 -- a Creation
         """Create nothing: every name has a handle."""
 
+    def mend(self, _error: BaseException) -> None:
+        """Have nothing to take back."""
+
     def group_rank(self, _name: str) -> int:
         """Be the first everywhere."""
         return 0

@@ -23,11 +23,11 @@ class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for 
 class Failures:
     """What went wrong on one rank."""
 
-    def __init__(self, broken: Callable[[], bool], mend: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, broken: Callable[[], bool], mend: Callable[[BaseException], None]) -> None:
         """Know of nothing.
 
-        `broken` tells whether the supervisor broke a call; `mend` takes back what a refused call
-        left behind in the backend.
+        `broken` tells whether the supervisor broke a call; `mend` takes back what a call that
+        raised left behind in the backend.
         """
         self.broken = broken
         self._mend = mend
@@ -37,7 +37,7 @@ class Failures:
     def note(self, record: Record, error: BaseException) -> Failure:
         """Note what a step raised; raises Broken where the supervisor is why it did."""
         if record.site.communicates:
-            self._mend()
+            self._mend(error)
             if self.broken():
                 raise Broken from error
         record.failure = failure = failure_of(error)

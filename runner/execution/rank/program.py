@@ -5,14 +5,12 @@ It knows the shapes of operations and no operation by name, and it knows nothing
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.rank.acts import Acts
 from runner.execution.rank.board import Site
 from runner.execution.rank.draining import drain
 from runner.execution.rank.failing import Failures
-from runner.execution.rank.refused import close_groups
 from runner.execution.rank.stepping import Stepping
 from runner.execution.rank.values import Copies
 from runner.problems import ScenarioError
@@ -48,7 +46,7 @@ class Program:
         self._arrays = arrays
         self._board = board
         self._completion = completion
-        self._failures = Failures(broken, partial(close_groups, world.torch, world.device))
+        self._failures = Failures(broken, world.mend)
         #: every work handle, named or not: dropping one early would change what happens
         self.works: list[Any] = []
 
@@ -66,11 +64,16 @@ class Program:
             if not self._create(creation):
                 return "raised"
         try:
-            process = self._hold()
+            process = self._process()
         except ScenarioError as error:
             self._cannot_go_on(error)
             return "raised"
-        ending = self._take_all(process)
+        convert = None if self._completion.enqueues else self._board.convert
+        copies = Copies(self._world.torch, process.scope, convert)
+        names = tuple(sorted(process.held))
+        self._board.begin(dict(zip(names, copies.named(names), strict=True)))
+        self._completion.begin()
+        ending = self._take_all(process, copies)
         return drain(self._board, self._world, self._failures) or ending
 
     def _create(self, creation: Creation) -> bool:
@@ -87,28 +90,15 @@ class Program:
         self._board.forget(record)
         return True
 
-    def _hold(self) -> Process:
+    def _process(self) -> Process:
         """Evaluate what the rank holds before step 1, where the groups are known already."""
         world = self._world
-        process = Process(
-            self._plan,
-            world.rank,
-            self._arrays,
-            {
-                "group_rank()": world.group_rank,
-                "group_size()": world.group_size,
-                "group_ranks()": world.group_ranks,
-            },
-        )
-        self._copies = Copies(
-            world.torch,
-            process.scope,
-            None if self._completion.enqueues else self._board.convert,
-        )
-        names = tuple(sorted(process.held))
-        self._board.begin(dict(zip(names, self._copies.named(names), strict=True)))
-        self._completion.begin()
-        return process
+        asked = {
+            "group_rank()": world.group_rank,
+            "group_size()": world.group_size,
+            "group_ranks()": world.group_ranks,
+        }
+        return Process(self._plan, world.rank, self._arrays, asked)
 
     def _cannot_go_on(self, error: ScenarioError) -> None:
         """Note that the next step's arguments cannot be computed from what the rank holds."""
@@ -119,13 +109,13 @@ class Program:
 
     # ------------------------------------------------------------------ its steps
 
-    def _take_all(self, process: Process) -> str:
+    def _take_all(self, process: Process, copies: Copies) -> str:
         """Take every step, as far as the rank gets; returns how it ended."""
         stepping = Stepping(
             process,
             self._board,
             acts=Acts(self._world, process, self.works),
-            copies=self._copies,
+            copies=copies,
             completion=self._completion,
             failures=self._failures,
         )

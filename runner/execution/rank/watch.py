@@ -34,6 +34,8 @@ ALIVE_S = 1.0
 IDLE_S = 0.5
 #: seconds that a poisoned call gets to return before it is looked for in the store
 CUT_S = 0.05
+#: seconds that an account may take which another thread gives; it may be a large one
+ACCOUNT_S = 10.0
 #: seconds that a worker which was told to end waits for the others' accounts
 LAST_S = 25.0
 
@@ -140,6 +142,7 @@ class Running:
         self._published: Record | None = None
         self.broken = False
         self._back = threading.Event()
+        self._accounted = threading.Event()
         self._was_cut = False
 
     def key(self, what: str) -> str:
@@ -200,23 +203,39 @@ class Running:
         died: str | None = None,
         notes: tuple[str, ...] = (),
         via: Any = None,  # noqa: ANN401 -- an Outbox
+        then: Callable[[], None] | None = None,
     ) -> None:
-        """Give the account, once: whoever comes first, the main thread or a watching one."""
+        """Give the account, once: whoever comes first, the main thread or a watching one.
+
+        `then` is done between the account and the word of it, whoever gives it: what lets go of the
+        groups. A device whose calls are aborted is done with all of them, and an account taken
+        after that would be of a program that never hung.
+        """
         with self._lock:
-            if self.told:
-                return
-            self.told = True
+            first, self.told = not self.told, True
+        message = None
+        if first:
+            try:
+                message = self._told(ending, died, notes)
+            finally:
+                self._accounted.set()
+        if then is not None:
+            self._accounted.wait(ACCOUNT_S)
+            then()
+        if message is not None:
+            (via or self.outbox).post(message)
+
+    def _told(self, ending: str, died: str | None, notes: tuple[str, ...]) -> Told:
         if ending == "blocked":
             notes = (*notes, *self._world.witness())
-        message = Told(
+        return Told(
             rank=self._board.rank,
             trace=self._board.account(ending, died),
             backend=self._backend,
             notes=notes,
             world_s=self._world.made_s,
-            spoilt=self._board.fault is not None,
+            spoilt=self._board.fault is not None or self._world.spoilt,
         )
-        (via or self.outbox).post(message)
 
     def free(self, outbox: Outbox) -> None:
         """Say that the main thread came back from the call that was broken."""

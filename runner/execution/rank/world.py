@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.execution import flight
 from runner.execution.rank import polling
+from runner.execution.rank.refused import close_groups
 from runner.plan import WORLD
 from runner.problems import LaunchError
 
@@ -49,6 +50,8 @@ class World:
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []
         self._aborted = False
+        #: a call failed in NCCL itself, and what that leaves in torch cannot be told
+        self.spoilt = False
         #: seconds that it took to make the world's own group
         self.made_s = 0.0
         #: whether its calls return before they are done
@@ -229,6 +232,15 @@ class World:
         return bool(ones.item() == self.plan.world_size)
 
     # ------------------------------------------------------------------ ending
+
+    def mend(self, error: BaseException) -> None:
+        """Take back what a call that raised left behind on a device.
+
+        Where NCCL itself failed, torch goes on counting a group that is closed, and cannot make
+        another world on this thread: the process is replaced.
+        """
+        close_groups(self.torch, self.device)
+        self.spoilt = self.spoilt or "NCCL error in" in str(error)
 
     def poison(self) -> None:
         """Break every operation that is stuck on a group of this rank, from another thread.

@@ -1,0 +1,76 @@
+"""The account of a rank: given once, and taken before the groups are let go of."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.execution.rank.watch import Running
+from runner.trace import RankTrace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Rank:
+    """A rank whose device is done with everything once its groups are let go of."""
+
+    def __init__(self, account: Callable[[], None] = lambda: None) -> None:
+        self.happened: list[str] = []
+        board = SimpleNamespace(rank=0, account=self._account, fault=None)
+        world = SimpleNamespace(made_s=0.0, spoilt=False, witness=tuple)
+        more: dict[str, Any] = {"backend": "nccl", "world": world, "cut": lambda: None}
+        store: Any = SimpleNamespace()
+        self.running = Running(store, "scenario/1", board, **more)  # type: ignore[arg-type]
+        self._meanwhile = account
+
+    def _account(self, ending: str, died: str | None) -> RankTrace:
+        self._meanwhile()
+        self.happened.append("account")
+        return RankTrace(rank=0, ending=ending, died=died)
+
+    def let_go(self) -> None:
+        """Let go of the groups."""
+        self.happened.append("let go")
+
+    def post(self, _: object) -> None:
+        """Give the word."""
+        self.happened.append("word")
+
+
+def test_the_account_comes_before_the_groups_are_let_go_and_the_word_after() -> None:
+    rank = Rank()
+    rank.running.tell("raised", via=rank, then=rank.let_go)
+    assert rank.happened == ["account", "let go", "word"]
+
+
+@pytest.mark.parametrize("then", [True, False])
+def test_whoever_comes_second_waits_for_the_account_of_the_first_where_it_lets_go(
+    *, then: bool
+) -> None:
+    entered, go_on = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        entered.set()
+        go_on.wait(5)
+
+    rank = Rank(meanwhile)
+    first = threading.Thread(target=rank.running.tell, args=("blocked",), kwargs={"via": rank})
+    first.start()
+    entered.wait(5)
+    second = threading.Thread(
+        target=rank.running.tell,
+        args=("blocked",),
+        kwargs={"via": rank, "then": rank.let_go if then else None},
+    )
+    second.start()
+    second.join(0.05)
+    assert rank.happened == []
+    go_on.set()
+    first.join(5)
+    second.join(5)
+    assert sorted(rank.happened) == (["account", "let go", "word"] if then else ["account", "word"])
+    assert rank.happened[0] == "account"
