@@ -1,7 +1,7 @@
 """How far a value may be off because reductions before it are: tried out, not derived.
 
 The order of a reduction is open, so that its result may be off by some roundings, its slack
-(:func:`runner.reference.results.slack_of`). What later steps make of that depends on them: they
+(:func:`runner.reference.slack.slack_of`). What later steps make of that depends on them: they
 may double it, carry it to another rank, or subtract what is nearly equal. The program is run again
 with every such result moved by its slack, to one side, to the other, and to either in turn; a value
 that moves may be off by twice as far as it moved most.

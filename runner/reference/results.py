@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from runner.operations.base import Collective
 from runner.operations.entries import Entry, Undefined
-from runner.operations.reduction import epsilon, is_inexact, wide
 from runner.reference.findings import Finding
+from runner.reference.slack import slack_of
 from runner.reference.values import frozen, frozen_arguments
 
 if TYPE_CHECKING:
@@ -24,11 +22,8 @@ if TYPE_CHECKING:
 
     from runner.operations.entries import Disagreement
     from runner.reference.meetings import Meeting
-    from runner.reference.posts import Joining, Posted
+    from runner.reference.posts import Joining
     from runner.reference.simulation import Simulation
-
-#: reduce ops whose floating-point result depends on the order
-ORDER_MATTERS = frozenset({"sum", "avg", "product"})
 
 ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
 
@@ -169,121 +164,3 @@ def _place(involved: Mapping[int, Joining], values: Mapping[int, str], value: st
 
 def _ranks(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
-
-
-def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]]:
-    """Return how far each result may be off because the order of its reduction is open.
-
-    The bound for n terms in any order is (n - 1) roundings of the sum of their absolute values
-    (Higham, Accuracy and Stability of Numerical Algorithms, 4.2); that sum is the operation's own
-    result on the absolute values. Empty where every order gives the same.
-    """
-    op = entries[0].arguments.get("op")
-    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or len(entries) < 2:  # noqa: PLR2004
-        return []
-    exact = [_integral(entry) for entry in entries]
-    dtypes = [each.dtype for entry in entries for each in _arrays(entry) if is_inexact(each)]
-    if not dtypes:
-        return []
-    sizes = operation.reference(
-        [
-            replace(
-                entry, arguments={name: _size(value) for name, value in entry.arguments.items()}
-            )
-            for entry in entries
-        ]
-    )
-    eps = epsilon(dtypes[0])
-    found = []
-    for result in sizes:
-        bounds = {name: _bound(value, eps, len(entries)) for name, value in result.items()}
-        if all(exact) and op != "avg":
-            bounds = {name: _unless_exact(value, len(entries)) for name, value in bounds.items()}
-        found.append(bounds)
-    return found
-
-
-def _arrays(entry: Entry) -> list[Any]:
-    found: list[Any] = []
-    for value in entry.arguments.values():
-        found += [value] if isinstance(value, np.ndarray) else []
-        found += [v for v in value if isinstance(v, np.ndarray)] if isinstance(value, list) else []
-    return found
-
-
-def _integral(entry: Entry) -> bool:
-    arrays = [wide(each) for each in _arrays(entry) if is_inexact(each)]
-    with np.errstate(all="ignore"):
-        return all(bool((each == np.rint(each.real)).all()) for each in arrays)
-
-
-def _size(value: Any) -> Any:  # noqa: ANN401 -- an argument has any type
-    if isinstance(value, np.ndarray):
-        return np.abs(wide(value)) if is_inexact(value) else value
-    if isinstance(value, list):
-        return [_size(item) for item in value]
-    return value
-
-
-def _bound(value: Any, eps: float, count: int) -> Any:  # noqa: ANN401
-    if isinstance(value, list):
-        return [_bound(item, eps, count) for item in value]
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-        return np.nan_to_num(value * (eps * count), nan=0.0, posinf=0.0, neginf=0.0)
-    return None
-
-
-def _unless_exact(value: Any, count: int) -> Any:  # noqa: ANN401
-    """Integers whose sum of sizes the dtype still represents add up exactly in any order."""
-    if isinstance(value, list):
-        return [_unless_exact(item, count) for item in value]
-    if value is None:
-        return None
-    return np.where(value <= count, 0.0, value)
-
-
-def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
-    """Put a message into the receiver's buffer; a misfit leaves the buffer undefined."""
-    payload, buffer = send.payload, receive.message.buffer
-    value: Any = payload
-    misfit = _misfit(payload, buffer)
-    if misfit:
-        name, what = misfit
-        simulation.opened |= ALL_OUTCOMES
-        value = Undefined(cause=f"a message with a {name}", diagnosis=name)
-        simulation.findings.append(
-            Finding(
-                name=name,
-                prose=(
-                    f"rank {send.rank} in `{send.call.label}`{_mark(send)} and rank {receive.rank} "
-                    f"in `{receive.call.label}`{_mark(receive)} disagree: {what}"
-                ),
-                kind=f"{name}:{send.call.step.index}:{receive.call.step.index}",
-                index=min(send.call.step.index, receive.call.step.index),
-                iteration=send.call.iteration,
-                ranks=tuple(sorted((send.rank, receive.rank))),
-            )
-        )
-    elif send.tainted is not None:
-        value = send.tainted
-    elif isinstance(payload, np.ndarray):
-        value = payload.copy()
-    receive.outcome = [(None, value, None)]
-
-
-def _mark(posted: Posted) -> str:
-    return f" ({posted.call.step.mark.short})" if posted.call.step.mark else ""
-
-
-def _misfit(payload: Any, buffer: Any) -> tuple[str, str] | None:  # noqa: ANN401
-    if isinstance(payload, np.ndarray) and isinstance(buffer, np.ndarray):
-        if payload.dtype != buffer.dtype:
-            return "dtype_mismatch", f"{payload.dtype} is sent, {buffer.dtype} is received"
-        if payload.size != buffer.size:
-            return "shape_mismatch", f"{payload.size} elements are sent, {buffer.size} received"
-        return None
-    if isinstance(payload, list) and isinstance(buffer, list):
-        if len(payload) != len(buffer):
-            return "shape_mismatch", f"{len(payload)} objects are sent, {len(buffer)} received"
-        return None
-    return "dtype_mismatch", "one side passes a tensor, the other a list of objects"

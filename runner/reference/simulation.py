@@ -22,10 +22,11 @@ from runner.operations.base import Collective
 from runner.program import Process
 from runner.reference import buffers, completing, raising, starting
 from runner.reference.creations import Creations
+from runner.reference.delivering import delivered
 from runner.reference.ledger import Ledger
 from runner.reference.mailbox import Mailbox
 from runner.reference.meetings import Meetings
-from runner.reference.results import delivered, settle
+from runner.reference.results import settle
 from runner.reference.state import RankState
 from runner.reference.streams import Streams
 from runner.reference.values import snapshot

@@ -13,7 +13,7 @@ import numpy as np
 
 from runner.operations.base import Collective
 from runner.operations.entries import Entry, Undefined
-from runner.reference.results import slack_of
+from runner.reference.slack import slack_of
 from runner.reference.vector.rows import own
 from runner.reference.vector.values import Active, Stack, Value, View, leave
 from runner.reference.vector.works import Post
