@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from runner.operations.base import Collective
 from runner.operations.entries import Entry, Undefined
 from runner.reference.findings import Finding
+from runner.reference.needing import needs
 from runner.reference.slack import slack_of
 from runner.reference.values import frozen, frozen_arguments
 
@@ -44,7 +45,7 @@ def settle(
     involved = (
         dict(joined)
         if whole
-        else {at: joined[at] for at in sorted({*operation.needs(joining.entry), here})}
+        else {at: joined[at] for at in sorted({*needs(operation, joining.entry), here})}
     )
     examine(simulation, meeting, operation, involved)
     taint = next((other.tainted for other in involved.values() if other.tainted), None)

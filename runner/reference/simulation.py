@@ -26,6 +26,7 @@ from runner.reference.delivering import delivered
 from runner.reference.ledger import Ledger
 from runner.reference.mailbox import Mailbox
 from runner.reference.meetings import Meetings
+from runner.reference.needing import needs
 from runner.reference.results import settle
 from runner.reference.state import RankState
 from runner.reference.streams import Streams
@@ -151,17 +152,17 @@ class Simulation:
             return
         if self.reading.strict:
             return
-        if len(operation.needs(joining.entry)) < meeting.group.size:
+        if len(needs(operation, joining.entry)) < meeting.group.size:
             meeting.hopeful.append(joining)
         for other in list(meeting.hopeful):
             assert isinstance(other.call.operation, Collective)  # noqa: S101 -- only these join
-            needs = other.call.operation.needs(other.entry)
+            missed = needs(other.call.operation, other.entry)
             here = meeting.of(other.call.operation.name)
-            if needs <= here.keys():
+            if missed <= here.keys():
                 self.hurried = True
                 meeting.hopeful.remove(other)
                 settle(self, meeting, other, here)
-                self._pass(other, max([other.time_s, *(here[at].time_s for at in needs)]))
+                self._pass(other, max([other.time_s, *(here[at].time_s for at in missed)]))
 
     def _pass(self, joining: Joining, time_s: float) -> None:
         if joining.done_s is None:

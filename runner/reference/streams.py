@@ -26,6 +26,7 @@ class Streams:
     def __init__(self, reading: Reading) -> None:
         """Begin with nothing enqueued."""
         self._reading = reading
+        self._free = reading.order == "free"
         self._queues: dict[tuple[int, str], deque[Work]] = {}
         self._begin: dict[int, Callable[[], None]] = {}
         self._over: deque[Work] = deque()
@@ -45,9 +46,12 @@ class Streams:
 
     def stands(self, work: Work) -> bool:
         """Whether the rank's host never returns from the call: it enqueues nothing."""
-        return self._reading.standing.get(work.rank) == work.number
+        standing = self._reading.standing
+        return bool(standing) and standing.get(work.rank) == work.number
 
     def _stream(self, work: Work) -> tuple[int, str] | None:
+        if self._free:
+            return None
         group = work.call.entry.group
         order = self._reading.on(group).order
         return None if order == "free" else (work.rank, group.key if order == "group" else "")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint
 from runner.problems import ScenarioError
+from runner.reference.needing import needs
 from runner.reference.posts import Creating, Joining, Post, Posted
 from runner.trace import Wait
 
@@ -90,7 +91,7 @@ def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
                     continue
                 if isinstance(post, Joining):
                     operation = _collective(post)
-                    key = (id(post.meeting), operation.name, id(operation.needs(post.entry)))
+                    key = (id(post.meeting), operation.name, id(needs(operation, post.entry)))
                     together.setdefault(key, []).append(post)
                 else:
                     found.append(_alone(simulation, post))
@@ -106,11 +107,11 @@ def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
     first = posts[0]
     operation, group = _collective(first), first.meeting.group
     joined = first.meeting.of(operation.name)
-    needs = operation.needs(first.entry)
+    missed = needs(operation, first.entry)
     absent = [
         rank
         for at, rank in enumerate(group.ranks)
-        if at not in joined and (simulation.reading.strict or at in needs)
+        if at not in joined and (simulation.reading.strict or at in missed)
     ]
     because = f"to enter `{operation.label(first.entry)}`"
     return Need(waiters=tuple(posts), peers=tuple(absent), because=because)

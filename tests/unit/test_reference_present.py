@@ -74,3 +74,27 @@ expect: {{outcome: crash}}
     waited = checked(before.replace("  - wait: h\n", "  - {ranks: [0, 1], wait: h}\n"), tmp_path)
     assert waited.predicted is not None
     assert waited.predicted.open == ()
+
+
+@pytest.mark.parametrize(
+    ("call", "sure"),
+    [
+        ("all_reduce: {tensor: e}", False),
+        ("all_gather_single: {output: none, input: e}", False),
+        ("all_reduce: {tensor: z}", True),
+        ("barrier: {}", True),
+    ],
+)
+def test_who_has_nothing_to_give_or_get_misses_nobody(
+    tmp_path: Path, call: str, *, sure: bool
+) -> None:
+    text = f"""\
+world_size: 2
+tensors: {{e: "zeros(0)", none: "zeros(0)", z: [1]}}
+steps:
+  - {{ranks: 0, {call}}}
+expect: {{outcome: OUTCOME, diagnosis: missing_participant}}
+"""
+    passes = checked(text.replace("OUTCOME", "completes"), tmp_path)
+    assert ("outcome_differs" in codes(passes)) == sure
+    assert checked(text.replace("OUTCOME", "deadlock"), tmp_path).status == "PASSED"
