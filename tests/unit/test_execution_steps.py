@@ -40,6 +40,7 @@ class Dist(SimpleNamespace):
     def __init__(self) -> None:
         names = SimpleNamespace(WORLD="the world", NON_GROUP_MEMBER=-100)
         super().__init__(group=names, GroupMember=names, calls=[], during=lambda: None)
+        self.isend, self.irecv = "isend", "irecv"
         self.ReduceOp = SimpleNamespace(SUM="SUM", MAX="MAX")
         self.get_world_size = lambda _group=None: 2
         self.get_rank = lambda _group=None: 0
@@ -56,6 +57,15 @@ class Dist(SimpleNamespace):
             return SimpleNamespace(wait=lambda: None)
 
         return call
+
+    def P2POp(self, op: str, **given: Any) -> tuple[str, str]:  # noqa: ANN401, N802 -- torch's own
+        """Return what tells one message from another."""
+        return op, shown(given)
+
+    def batch_isend_irecv(self, operations: list[Any]) -> list[Any]:
+        """Start nothing."""
+        self.calls.append(("batch_isend_irecv", operations))
+        return [SimpleNamespace(wait=lambda: None)]
 
     def new_group(self, ranks: list[int], **_: object) -> str:
         """Return a handle that no other call returned."""
@@ -160,6 +170,23 @@ PROGRAMS = {
         "broadcast: {tensor: w, src: 0}", 'compute: {w: "x * 2 + i"}'
     ),
     "the variable as a peer": loop('send: {tensor: x, dst: "(i + 1) % 2"}'),
+    "the variable as a tag, by rank": loop('send: {tensor: x, dst: 1, tag: {"i > 1": i, else: 9}}'),
+    "the variable as a peer, again and again": loop(
+        '{for: {j: "range(3)"}, steps: [{send: {tensor: x, dst: "(i + j) % 2"}}]}'
+    ),
+    "a peer that only some rounds have": loop('{ranks: "i > 0", send: {tensor: x, dst: "1 // i"}}'),
+    "a rank and the truth": loop(
+        '{ranks: "i == 1 if i < 2 else i - 2", send: {tensor: x, dst: 1}}', "barrier: {}", times=6
+    ),
+    "a batch that counts, on ranks that do": loop(
+        '{ranks: "i % 2", batch_isend_irecv: {p2p_op_list: [{op: isend, tensor: x, peer: 1,'
+        " tag: i}]}, as: h}",
+        '{ranks: "i % 2", wait: h}',
+        times=8,
+    ),
+    "a batch": loop(
+        "{batch_isend_irecv: {p2p_op_list: [{op: isend, tensor: x, peer: 1}]}, as: h}", "wait: h"
+    ),
     "the variable of the outer loop": loop(
         '{for: {j: "range(2)"}, steps: [{send: {tensor: x, dst: "i % 2", tag: j}}]}'
     ),

@@ -32,12 +32,15 @@ class Same:
     """What is known beforehand of one step's call.
 
     `selection` are the names on which it depends who takes the step, `names` those on which the
-    call does, the selection included; None where only evaluating it tells, or where it is another
-    each round. `tensors` maps the arguments that are one tensor, given by its name, to that name.
+    call does, the selection included; None where only evaluating it tells. `counting` are the
+    expressions that count with the loop right around the step: it is another call each round,
+    and the same where these have the same values. `tensors` maps the arguments that are one
+    tensor, given by its name, to that name.
     """
 
     selection: frozenset[str] | None = None
     names: frozenset[str] | None = None
+    counting: tuple[Expression, ...] = ()
     tensors: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,19 +65,31 @@ class Sameness:
         """Return what is known of a step, which is found out once."""
         known = self._known.get(step.index)
         if known is None:
+            variable = self._counted.get(step.index)
             selection = self._names(step.ranks.form, "ranks") if step.ranks else NOTHING
+            names = self._call(step, selection)
+            counting = () if names is None else self._counting(step, variable)
+            if names is not None and variable in names and not counting:
+                names = None
+            lasting = self._changing - ({variable} if counting else NOTHING)
             known = self._known[step.index] = Same(
-                selection=self._lasting(step, selection),
-                names=self._lasting(step, self._call(step, selection)),
+                selection=None if selection is None else selection & lasting,
+                names=None if names is None else names & lasting,
+                counting=counting,
                 tensors=_tensors(step),
             )
         return known
 
-    def _lasting(self, step: Step, names: frozenset[str] | None) -> frozenset[str] | None:
-        """Return those of the names that may change at all; None where one does each round."""
-        if names is None or self._counted.get(step.index) in names:
-            return None
-        return names & self._changing
+    def _counting(self, step: Step, variable: str | None) -> tuple[Expression, ...]:
+        """Return the expressions that a variable occurs in; none where it occurs in a list, too."""
+        forms = [(step.ranks.form, self._names(step.ranks.form, "ranks"))] if step.ranks else []
+        for param in step.operation.params if step.operation else ():
+            form = step.arguments.get(param.name)
+            if form is not None:
+                forms.append((form, self._argument(param, form)))
+        counting = [form for form, names in forms if names and variable in names]
+        found = tuple(form for form in counting if isinstance(form, Expression))
+        return found if len(found) == len(counting) else ()
 
     def _call(self, step: Step, selection: frozenset[str] | None) -> frozenset[str] | None:
         """Return the names on which a call depends; None for one that changes the groups."""

@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from runner.execution.rank.failing import Failures
     from runner.execution.rank.values import Copies
     from runner.program import Call, Process
-    from runner.scenario import Step
+    from runner.scenario import Expression, Step
 
 #: takes the step of an index at an iteration; returns whether the rank goes on
 Taking: TypeAlias = Callable[[int, tuple[int, ...]], bool]
 #: the same, or None where the step would be another call now
 Again: TypeAlias = Callable[[int, tuple[int, ...]], bool | None]
+
+
+#: rounds in which a step is kept that counts with its loop, over all steps
+ROUNDS = 1000
 
 
 class Stepping:
@@ -67,24 +71,41 @@ class Stepping:
         Raises ScenarioError where it cannot be evaluated, Ending where a `fault` ends the process,
         Broken where the supervisor broke the call.
         """
-        alike = None if iteration else key(step)
+        same = self._sameness.of(step) if iteration else UNKNOWN
+        alike = self._counted(step, same.counting) if iteration else key(step)
         known = self._alike.get(alike)
         goes_on = None if known is None else known(step.index, iteration)
         if goes_on is not None:
             return goes_on
         call = self._process.call(step, iteration)
-        same = self._sameness.of(step) if iteration or alike in self._alike else UNKNOWN
+        if alike in self._alike:
+            same = self._sameness.of(step)
         names = same.names
         if call is None:
             names = same.selection if _always_concerns(step) else None
         late = {} if call is None or names is None else self._late(same)
         taking: Taking = _passing if call is None else self._taking(call, late)
         again = None if names is None else self._again(names, late, taking)
-        if again is not None and iteration:
-            self.kept[step.index] = again
-        elif alike is not None:
+        if alike is not None:
             self._alike[alike] = again
+        elif again is not None and not same.counting:
+            self.kept[step.index] = again
         return taking(step.index, iteration)
+
+    def _counted(self, step: Step, counting: tuple[Expression, ...]) -> Hashable:
+        """Return what tells a round from another for a step that counts; None for any other step.
+
+        None as well where that cannot be told, or where too many rounds were told apart.
+        """
+        if not counting or len(self._alike) >= ROUNDS:
+            return None
+        try:
+            values = [self._process.evaluate(form) for form in counting]
+        except ScenarioError:
+            return None  # perhaps this rank does not take the step
+        if any(isinstance(value, list) for value in values):
+            return None
+        return (step.index, *((value.__class__, value) for value in values))
 
     def _late(self, same: Same) -> dict[str, str]:
         """Return the arguments that are looked up by name each time: they hold a tensor now."""
