@@ -1,7 +1,7 @@
 // Kernels for torch's own arithmetic on the simulated GPUs: torch's for the CPU, in the stream's order.
 //
-// What a call returns is allocated as torch would on the device, its shape asked of torch's `meta`
-// kernels; the values are computed when the stream comes to it. Communication has no part in this.
+// What a call returns is allocated when it is called, with the shape that a rehearsal on other numbers
+// has; the values are computed when the stream comes to it. Communication has no part in this.
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -62,9 +62,11 @@ Stack all_changed(const Stack& values, const Change& change) {
     return all;
 }
 
-at::Tensor as_meta(const at::Tensor& tensor) {
-    if (!on_gpu(tensor)) return tensor;  // a number of Python's stays one
-    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+// Numbers of the same shape to rehearse with: no division by them fails, and no index is beyond.
+at::Tensor rehearsal(const at::Tensor& tensor, int number) {
+    if (!on_gpu(tensor)) return tensor;
+    return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kCPU))
+        .fill_(number);
 }
 
 // The device's memory as the host sees it: no copy, and nothing that keeps it alive.
@@ -115,18 +117,19 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
     const Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
     stack->resize(stack->size() - count);
     const at::Device device = device_of(arguments);
-    Stack shaped = all_changed(arguments, as_meta);
-    const Stack metas = shaped;  // those that are written may have been given another shape
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &shaped);
+    const int number = schema.name() == "aten::index" ? 0 : 1;
+    Stack shaped = all_changed(arguments, [&](const at::Tensor& each) { return rehearsal(each, number); });
+    const Stack rehearsed = shaped;  // those that are written may have been given another shape
+    op.callBoxed(&shaped);
     Stack results;
     bool fresh = false;
     size_t written = 0;
     for (size_t index = 0; index < schema.returns().size(); ++index) {
         const bool alias = schema.returns()[index].alias_info() != nullptr;
         if (!alias) {
-            const at::Tensor meta = shaped[index].toTensor();
+            const at::Tensor like = shaped[index].toTensor();
             fresh = true;
-            results.emplace_back(at::empty_strided(meta.sizes(), meta.strides(), meta.options().device(device)));
+            results.emplace_back(at::empty_strided(like.sizes(), like.strides(), like.options().device(device)));
             continue;
         }
         for (; written < count; ++written) {
@@ -134,8 +137,8 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
             if (info != nullptr && info->isWrite()) break;
         }
         const at::Tensor out = arguments[written].toTensor();
-        const at::Tensor meta = metas[written++].toTensor();
-        if (out.sizes() != meta.sizes()) out.resize_(meta.sizes());
+        const at::Tensor like = rehearsed[written++].toTensor();
+        if (out.sizes() != like.sizes()) out.resize_(like.sizes());
         results.emplace_back(out);
     }
     Stack to = fresh ? all_changed(results, as_host) : Stack{};
