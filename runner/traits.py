@@ -23,9 +23,7 @@ class Traits:
     `connects_late`: the first message between two ranks waits on the host for its receive,
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
     the host goes on only once every member has called them. `tags` tell messages apart; `any_source`: a receive need not name
-    its sender. `batch_is_one_call`: what is in `batch_isend_irecv` is posted at one stroke, also
-    where single calls would wait for one another.
-    `raises_timeouts`: in the call that timed out, and not in a thread beside it.
+    its sender.
     `opened_by_buffering` are diagnoses of programs that a buffer may let finish.
     """
 
@@ -39,13 +37,7 @@ class Traits:
     join_hosts: frozenset[str] = field(default_factory=frozenset)
     tags: bool = True
     any_source: bool = True
-    batch_is_one_call: bool = False
-    raises_timeouts: bool = True
     opened_by_buffering: frozenset[str] = field(default_factory=frozenset)
-
-    def may_leave_early(self, size_bytes: int) -> bool:
-        """Return whether a send of `size_bytes` may return with no receive posted."""
-        return size_bytes <= self.held_bytes
 
 
 GLOO = Traits()
@@ -67,8 +59,6 @@ NCCL = Traits(
     join_hosts=frozenset({"barrier", "all_gather_object"}),
     tags=False,
     any_source=False,
-    batch_is_one_call=True,
-    raises_timeouts=False,
     opened_by_buffering=frozenset({"buffering_hazard", "unmatched_send"}),
 )
 

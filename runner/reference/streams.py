@@ -4,7 +4,8 @@
     stream  [isend ......................] [irecv]      begins once the send is done
 
 A device does the calls of one group one after the other, whichever of them a program waits for.
-What is enqueued behind a call that never ends never begins: nobody meets it.
+What is enqueued behind a call that never ends never begins: nobody meets it. A batch is one call:
+what it sends and receives begins at one stroke.
 """
 
 from __future__ import annotations

@@ -6,13 +6,6 @@ from runner.scenario import DIAGNOSES
 from runner.traits import GLOO, NCCL, TRAITS, traits_of
 
 
-def test_a_rendezvous_holds_every_message_and_a_buffer_the_large_ones() -> None:
-    assert not GLOO.may_leave_early(1)
-    assert NCCL.may_leave_early(NCCL.early_bytes)
-    assert NCCL.may_leave_early(4 << 20)
-    assert not NCCL.may_leave_early(NCCL.held_bytes + 1)
-
-
 def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:
     assert all(traits.early_bytes <= traits.held_bytes for traits in TRAITS.values())
 
