@@ -22,9 +22,9 @@ class Traits:
     ranks are on their way; one of more than `held_bytes` never does; between the two it depends.
     `connects_late`: the first message between two ranks waits on the host for its receive,
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
-    the host goes on only once every member has called them. `tags` tell messages apart; `any_source`: a receive need not name
-    its sender.
-    `opened_by_buffering` are diagnoses of programs that a buffer may let finish.
+    the host goes on only once every member has called them. `tags` tell messages apart;
+    `any_source`: a receive need not name its sender. `opened_by_buffering` are diagnoses of
+    programs that a buffer may let finish.
     """
 
     device: str = "cpu"
