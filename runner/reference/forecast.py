@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.collector import uncollected
 from runner.language.functions import numpy_arrays
-from runner.operations.base import PointToPoint
+from runner.operations.base import GroupCreation, PointToPoint
 from runner.problems import ScenarioError
 from runner.reference import causes
 from runner.reference.connecting import hosts_of
@@ -83,7 +83,7 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
     traits = traits_of(backend)
     if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, backend):
         return None
-    sure, *others = readings_of(backend, traits)
+    sure, most, ordered = readings_of(backend, traits)
     arrays = numpy_arrays(limits)
     try:
         main = rest(plan, arrays, sure, limits=limits)
@@ -91,8 +91,13 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
             return None
         hosts = hosts_of(main, traits) if traits.connects_late else None
         if hosts is not None and hosts.standing:
-            sure, *others = (replace(each, standing=hosts.standing) for each in (sure, *others))
+            sure, most, ordered = (
+                replace(each, standing=hosts.standing) for each in (sure, most, ordered)
+            )
             main = rest(plan, arrays, sure, limits=limits)
+        # a larger buffer stops nobody, and the order of groups is one where there is one group
+        others = [most] if main.outcome == "deadlock" else []
+        others += [ordered] if _several_groups(plan) else []
         runs = [rest(plan, arrays, each, limits=limits) for each in others]
     except ScenarioError:
         return None  # a value that its ranks never hold there
@@ -112,7 +117,12 @@ def _concerned(plan: Plan, backend: str) -> bool:
     steps = steps_of(plan.scenario.steps)
     if any(isinstance(step.operation, PointToPoint) for step in steps):
         return True
-    return len(plan.names) > 1 and any(_asynchronous(step) for step in steps)
+    return _several_groups(plan) and any(_asynchronous(step) for step in steps)
+
+
+def _several_groups(plan: Plan) -> bool:
+    steps = steps_of(plan.scenario.steps)
+    return len(plan.names) > 1 or any(isinstance(step.operation, GroupCreation) for step in steps)
 
 
 def _asynchronous(step: Step) -> bool:

@@ -345,3 +345,24 @@ def test_a_forecast_is_made_when_it_is_asked_for_and_lasts(tmp_path: Path) -> No
     assert trace.on("nccl") is made
     assert list(trace.forecasts) == ["nccl"]
     assert pickle.loads(pickle.dumps(trace)).on("nccl").outcome == "completes"  # noqa: S301 -- our own
+
+
+def test_groups_that_steps_create_are_launched_in_order_as_well(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1], y: [1]}
+steps:
+  - new_group: {name: a, group_ranks: [0, 1]}
+  - new_group: {name: b, group_ranks: [0, 1]}
+  - {ranks: 0, all_reduce: {tensor: x, group: a, async_op: true}, as: first}
+  - {ranks: 0, all_reduce: {tensor: y, group: b, async_op: true}, as: second}
+  - {ranks: 1, all_reduce: {tensor: y, group: b, async_op: true}, as: second}
+  - {ranks: 1, all_reduce: {tensor: x, group: a, async_op: true}, as: first}
+  - wait: [first, second]
+"""
+    trace = predicted(text, tmp_path)
+    assert (trace.on("nccl").outcome, trace.on("nccl").open) == ("completes", ("deadlock",))
+    lines = text.splitlines(keepends=True)
+    lines[7], lines[8] = lines[8], lines[7]
+    straight = predicted("".join(lines), tmp_path)
+    assert straight.on("nccl") is straight
