@@ -21,7 +21,8 @@ from judging import at_step
 from runner.bless import RefusedError, confirm, propose
 from runner.bless.places import places, values_of
 from runner.language.loading import load_content
-from runner.language.splice import Edit, Span, spans, splice
+from runner.language.spans import Span, spans
+from runner.language.splice import Edit, splice
 from runner.pipeline import analyse
 from runner.plan import plan
 from runner.reference import simulate

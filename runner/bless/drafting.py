@@ -13,21 +13,13 @@ from typing import TYPE_CHECKING
 from runner.bless.places import STAND_IN, Place, holes, places, values_of
 from runner.bless.refusal import refuse
 from runner.bless.written import Analysed, written
-from runner.language.splice import (
-    Edit,
-    below,
-    filled,
-    indentation,
-    line_end,
-    newline,
-    spans,
-    spliced,
-)
+from runner.language.spans import spans
+from runner.language.splice import Edit, below, filled, indentation, line_end, newline, spliced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from runner.language.forms import LONG_FORM, TOLERANCES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
 
 #: written in place of a value that is to be filled in, besides nothing at all and `null`
 PLACEHOLDER = "..."

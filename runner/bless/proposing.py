@@ -18,7 +18,8 @@ from runner.bless.refusal import refuse
 from runner.bless.restating import Entry, restated
 from runner.language.limits import DEFAULT, Limits
 from runner.language.reader import decoded, parse
-from runner.language.splice import Edit, spans, splice
+from runner.language.spans import spans
+from runner.language.splice import Edit, splice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

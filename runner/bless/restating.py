@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from runner.bless.drafting import Draft
     from runner.bless.selectors import Stated
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.trace import Value
 
 #: what stands between two commas; a comma inside quotes is none

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from runner.bless.asking import Answer
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.trace import Value
 
     TextOf: TypeAlias = Callable[[Value], str]

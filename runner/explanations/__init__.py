@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from runner.explanations.blessing import BLESSING
 from runner.explanations.calls import CALLS
+from runner.explanations.commands import COMMANDS
 from runner.explanations.diagnoses import DIAGNOSES
 from runner.explanations.entry import Explanation
+from runner.explanations.expressions import EXPRESSIONS
 from runner.explanations.findings import FINDINGS
 from runner.explanations.hazards import HAZARDS
 from runner.explanations.kinds import KINDS
@@ -17,6 +19,7 @@ from runner.explanations.limits import LIMITS
 from runner.explanations.names import NAMES
 from runner.explanations.reading import READING
 from runner.explanations.structure import STRUCTURE
+from runner.explanations.using import USING
 
 __all__ = ["EXPLANATIONS", "Explanation", "page"]
 
@@ -28,6 +31,9 @@ EXPLANATIONS: dict[str, Explanation] = {
         *READING,
         *STRUCTURE,
         *NAMES,
+        *EXPRESSIONS,
+        *USING,
+        *COMMANDS,
         *LIMITS,
         *FINDINGS,
         *DIAGNOSES,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from runner.language import choosing, forms, heading
 from runner.language.cases import cases
 from runner.language.context import Context, Faults, Inlined, Names
-from runner.language.foreign import likely
 from runner.language.groups import group_specs
 from runner.language.handing import all_definitions
 from runner.language.inputs import declared_inputs, police_library
@@ -18,8 +17,9 @@ from runner.language.namespace import Definition, named, police_definitions
 from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
 from runner.language.steps import step_list
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.language.tree import Mapping, Node, Scalar, kind_of
 from runner.language.used_files import Library
+from runner.language.whole_file import is_library, police_scenario, the_mapping
 from runner.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -31,26 +31,6 @@ if TYPE_CHECKING:
     from runner.language.making import Later
     from runner.scenario import Form, GroupSpec
 
-VERSION = 1
-
-TOP_KEYS = (
-    "version",
-    "name",
-    "description",
-    "tags",
-    "world_size",
-    "parameters",
-    "matrix",
-    "backends",
-    "timeout",
-    "debug",
-    "groups",
-    "tensors",
-    "objects",
-    "steps",
-    "expect",
-)
-
 
 def scenarios(
     tree: Node, path: Path, sets: Mapping_[str, str], limits: Limits
@@ -61,12 +41,12 @@ def scenarios(
     """
     faults = Faults()
     context = _context(faults, limits, Names(), path)
-    tree = _whole(tree, context)
-    if _is_library(tree):
+    tree = the_mapping(tree, context)
+    if is_library(tree):
         _check_library(tree, context)
         faults.raise_any()
         return ()
-    _police_top(tree, context)
+    police_scenario(tree, context)
     found = all_definitions(tree, context)
     police_definitions(found, faults)
     made = [
@@ -84,8 +64,8 @@ def police_top(tree: Node, path: Path, limits: Limits) -> None:
     """
     faults = Faults()
     context = _context(faults, limits, Names(), path)
-    tree = _whole(tree, context)
-    (police_library if _is_library(tree) else _police_top)(tree, context)
+    tree = the_mapping(tree, context)
+    (police_library if is_library(tree) else police_scenario)(tree, context)
     faults.raise_any()
 
 
@@ -157,71 +137,6 @@ def _scenario(
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
     )
-
-
-# ---------------------------------------------------------------------- the file as a whole
-
-
-def _whole(tree: Node, context: Context) -> Mapping:
-    """Return the file's mapping, in a version that is known; raises ScenarioError otherwise."""
-    if not isinstance(tree, Mapping):
-        choosing.wrong_type(tree, context, "the file", "a mapping with keys such as `steps:`")
-        context.faults.raise_any()
-    assert isinstance(tree, Mapping)  # noqa: S101 -- otherwise a fault was raised
-    _police_version(tree, context)
-    return tree
-
-
-def _is_library(tree: Mapping) -> bool:
-    return tree.get("inputs") is not None and tree.get("world_size") is None
-
-
-def _police_version(tree: Mapping, context: Context) -> None:
-    node = tree.get("version")
-    if node is None:
-        return
-    given = node.value if isinstance(node, Scalar) else None
-    if not isinstance(given, int) or isinstance(given, bool) or given < 1:
-        choosing.wrong_type(node, context, "`version`", f"a number such as {VERSION}")
-    elif given > VERSION:
-        context.faults.add(
-            "newer_version",
-            f"the file is in version {given} of the language; this program knows {VERSION}",
-            node.mark,
-            "install a newer scenario-runner",
-        )
-        context.faults.raise_any()
-
-
-def _police_top(tree: Mapping, context: Context) -> None:
-    meant: set[str | None] = set()
-    for key, _ in tree.entries:
-        name = key_text(key)
-        if name == "inputs":
-            context.faults.add(
-                "inputs_with_world_size",
-                "a file has either `inputs`, to be used by others, or `world_size`, to be run",
-                key.mark,
-            )
-        elif name not in TOP_KEYS:
-            meant.add(likely(name, TOP_KEYS, "key of the file"))
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{name}` at the top level",
-                name,
-                TOP_KEYS,
-                key.mark,
-                listed="its keys are",
-                sort="key of the file",
-            )
-    for name, example in (("world_size", "world_size: 2"), ("steps", "steps: [...]")):
-        if tree.get(name) is None and name not in meant:
-            context.faults.add(
-                "missing_key", f"the file has no `{name}`", tree.mark, f"add `{example}`"
-            )
-    steps = tree.get("steps")
-    if isinstance(steps, Sequence) and not steps.items:
-        context.faults.add("empty_steps", "there are no steps, so nothing is tested", steps.mark)
 
 
 def _check_library(tree: Mapping, context: Context) -> None:

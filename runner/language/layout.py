@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from runner.language.document import police_top
-from runner.language.layout_lines import ExoticLayoutError, indented
+from runner.language.layout_lines import indented
 from runner.language.layout_order import is_step_list, ordered
+from runner.language.layout_scan import ExoticLayoutError
 from runner.language.reader import decoded, parse
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import ScenarioError, Source

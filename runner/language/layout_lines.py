@@ -1,222 +1,18 @@
-"""The lines of a YAML text: which of them are structure, and where each should begin.
+"""The lines of a YAML text, written where each should begin.
 
 Takes a text that the reader accepts; gives it back with two spaces for each level, one space after
 a dash, no blank at a line's end and at most one blank line in a row. What is inside a value that
-spans lines (a folded text, a flow mapping, a long string) only moves as a whole. PyYAML's scanner
-says where tokens stand; nothing here knows what a scenario is.
+spans lines (a folded text, a flow mapping, a long string) only moves as a whole.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
+from runner.language.layout_scan import Literal, blanks_before, scanned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-STEP = 2
-
-_Scanner: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_OPENING = (yaml.FlowMappingStartToken, yaml.FlowSequenceStartToken)
-_CLOSING = (yaml.FlowMappingEndToken, yaml.FlowSequenceEndToken)
-_MARKING = (yaml.AnchorToken, yaml.AliasToken)
-_FOREIGN = (yaml.DirectiveToken, yaml.DocumentStartToken, yaml.DocumentEndToken)
-_STARTING = (yaml.BlockMappingStartToken, yaml.BlockSequenceStartToken)
-_SILENT = (yaml.StreamStartToken, yaml.StreamEndToken, yaml.ValueToken)
-_HEADER = re.compile(r"[|>][+-]?([1-9]?)[+-]?")
-
-
-class ExoticLayoutError(Exception):
-    """A layout that is valid YAML and too rare to be touched."""
-
-
-@dataclass(slots=True)
-class _Block:
-    """An open block collection: the column where it begins, and where it should."""
-
-    sequence: bool
-    old: int
-    new: int
-    #: a list whose dashes stand in the column of the key above: it has no tokens of its own
-    indentless: bool = False
-
-
-@dataclass(slots=True)
-class _Row:
-    """A line that begins with a token: `new` spaces, `dashes`, then the text from column `rest`."""
-
-    old: int
-    new: int
-    dashes: int = 0
-    rest: int = 0
-    waiting: bool = False
-
-    @property
-    def shift(self) -> int:
-        """By how many columns the text after the dashes moves."""
-        return self.new + STEP * self.dashes - self.rest
-
-
-@dataclass(slots=True)
-class _Inside:
-    """A line inside a value: it moves by `shift`, but not left of `floor`."""
-
-    shift: int
-    floor: int
-
-
-@dataclass(slots=True)
-class _Literal:
-    """A line of a block scalar, whose text begins in column `old` and should in column `new`."""
-
-    old: int
-    new: int
-    limit: int
-
-
-@dataclass(slots=True)
-class Lines:
-    """A text by its lines (from 0): what the scanner found on each."""
-
-    lines: list[str]
-    rows: dict[int, _Row] = field(default_factory=dict)
-    inside: dict[int, _Inside | _Literal] = field(default_factory=dict)
-    #: lines whose last blanks belong to a string that goes on
-    open_ended: set[int] = field(default_factory=set)
-    #: after the last token of a line: the blocks that are open there, as (old, new) columns
-    levels: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    anchors: bool = False
-    _blocks: list[_Block] = field(default_factory=list)
-    _flow: list[int] = field(default_factory=list)
-
-    def comments(self) -> Iterator[int]:
-        """Yield the lines that hold a comment and nothing else."""
-        for number, line in enumerate(self.lines):
-            if number not in self.rows and number not in self.inside and line.strip():
-                yield number
-
-    # ------------------------------------------------------------------ tokens
-
-    def take(self, token: Any) -> None:  # noqa: ANN401 -- PyYAML's stubs do not type tokens
-        """Take the next token of the text; raises ExoticLayoutError."""
-        line, column = token.start_mark.line, token.start_mark.column
-        self.anchors = self.anchors or isinstance(token, _MARKING)
-        if isinstance(token, _FOREIGN):
-            raise ExoticLayoutError
-        if self._flow:
-            self._in_flow(token)
-        elif isinstance(token, _STARTING):
-            sequence = isinstance(token, yaml.BlockSequenceStartToken)
-            self._blocks.append(_Block(sequence, column, self._below()))
-        elif isinstance(token, yaml.BlockEndToken):
-            self._leave_indentless()
-            self._blocks.pop()
-            return
-        elif isinstance(token, yaml.BlockEntryToken):
-            self._dash(line, column)
-        elif isinstance(token, yaml.KeyToken):
-            self._key(line, column)
-        elif not isinstance(token, _SILENT):
-            self._value(token)
-        at = token.end_mark.line if token.end_mark.column else line
-        self.levels[at] = [(block.old, block.new) for block in self._blocks]
-
-    def _below(self) -> int:
-        return self._blocks[-1].new + STEP if self._blocks else 0
-
-    def _leave_indentless(self) -> None:
-        if self._blocks[-1].indentless:
-            self._blocks.pop()
-
-    def _key(self, line: int, column: int) -> None:
-        self._leave_indentless()
-        if self.lines[line].startswith("?", column):
-            raise ExoticLayoutError
-        self._place(line, column, self._blocks[-1].new)
-
-    def _dash(self, line: int, column: int) -> None:
-        if not self._blocks[-1].sequence:
-            self._blocks.append(_Block(True, column, self._below(), indentless=True))  # noqa: FBT003
-        self._place(line, column, self._blocks[-1].new)
-        row = self.rows[line]
-        row.dashes += 1
-        row.rest = column + 1
-        row.waiting = True
-
-    def _place(self, line: int, column: int, new: int) -> None:
-        """Note the first token of a line, or of what follows its dashes."""
-        row = self.rows.get(line)
-        if line in self.inside:
-            raise ExoticLayoutError
-        if row is None:
-            self.rows[line] = _Row(column, new, rest=column)
-        elif row.waiting:
-            row.rest = column
-            row.waiting = False
-
-    def _in_flow(self, token: Any) -> None:  # noqa: ANN401
-        if isinstance(token, _OPENING):
-            self._flow.append(token.start_mark.line)
-        elif isinstance(token, _CLOSING):
-            first = self._flow.pop()
-            if not self._flow:
-                floor = self._blocks[-1].new if self._blocks else 0
-                self._span(first, token.end_mark.line, floor)
-        elif isinstance(token, yaml.ScalarToken):
-            self.open_ended.update(range(token.start_mark.line, token.end_mark.line))
-
-    def _value(self, token: Any) -> None:  # noqa: ANN401
-        first = token.start_mark.line
-        self._place(first, token.start_mark.column, self._below())
-        if isinstance(token, _OPENING):
-            self._flow.append(first)
-        if not isinstance(token, yaml.ScalarToken):
-            return
-        if token.style in {"|", ">"}:
-            self._block_scalar(first, token.start_mark.column)
-            return
-        self.open_ended.update(range(first, token.end_mark.line))
-        plain = token.style is None or token.style == ""
-        floor = self._below() if plain or not self._blocks else self._blocks[-1].new
-        self._span(first, token.end_mark.line, floor)
-
-    def _span(self, first: int, last: int, floor: int) -> None:
-        shift = self.rows[first].shift if first in self.rows else 0
-        for line in range(first + 1, last + 1):
-            self.inside[line] = _Inside(shift, floor)
-
-    def _block_scalar(self, header: int, column: int) -> None:
-        found = _HEADER.match(self.lines[header], column)
-        outer = self._blocks[-1] if self._blocks else _Block(False, 0, -STEP)  # noqa: FBT003
-        given = int(found.group(1) or 0) if found else 0
-        old, new = outer.old + given, max(outer.new, 0) + given
-        last = header
-        for line in range(header + 1, len(self.lines)):
-            text = self.lines[line]
-            if not text.strip(" ") and (last == header or len(text) <= old):
-                continue
-            if not given and last == header:
-                old, new = _indent(text), self._below()
-            if _indent(text) < max(old, outer.old + 1 if self._blocks else 0):
-                break
-            last = line
-        if found and "+" in found.group():
-            while last + 1 < len(self.lines) and not self.lines[last + 1].strip(" "):
-                last += 1
-        for line in range(header + 1, last + 1):
-            self.inside[line] = _Literal(old, new, max(outer.new, 0))
-
-
-def scanned(text: str) -> Lines:
-    """Return the lines of a text; raises ExoticLayoutError, or yaml.YAMLError."""
-    found = Lines(text.split("\n"))
-    scanner = _Scanner(text)
-    while scanner.check_token():
-        found.take(scanner.get_token())
-    return found
+    from runner.language.layout_scan import Inside, Lines, Row
 
 
 def indented(text: str) -> str:
@@ -239,34 +35,34 @@ def indented(text: str) -> str:
             continue
         else:
             made = " " * columns[number] + line.strip()
-        literal = isinstance(inside, _Literal)
+        literal = isinstance(inside, Literal)
         shown.append(made if literal or number in found.open_ended else made.rstrip())
     return _ended(shown, found)
 
 
 def _ended(shown: list[str], found: Lines) -> str:
     """Join the lines with one line feed at the end, unless a block scalar's end is stated by it."""
-    if isinstance(found.inside.get(len(found.lines) - 1), _Literal):
+    if isinstance(found.inside.get(len(found.lines) - 1), Literal):
         return "\n".join(shown)
     while shown and not shown[-1]:
         shown.pop()
     return "\n".join(shown) + "\n"
 
 
-def _row(line: str, row: _Row) -> str:
+def _row(line: str, row: Row) -> str:
     rest = line[row.rest :]
     if row.dashes and row.waiting:
         return " " * row.new + "- " * (row.dashes - 1) + "-" + rest.rstrip()
     return " " * row.new + "- " * row.dashes + rest
 
 
-def _inside(line: str, inside: _Inside | _Literal) -> str:
-    if isinstance(inside, _Literal):
+def _inside(line: str, inside: Inside | Literal) -> str:
+    if isinstance(inside, Literal):
         return " " * inside.new + line[inside.old :] if len(line) > inside.old else ""
     blanks = line[: len(line) - len(line.lstrip())]
     if not line.strip() or "\t" in blanks:
         return line
-    return " " * max(_indent(line) + inside.shift, inside.floor) + line.lstrip()
+    return " " * max(blanks_before(line) + inside.shift, inside.floor) + line.lstrip()
 
 
 def _comment_columns(found: Lines) -> dict[int, int]:
@@ -278,7 +74,7 @@ def _comment_columns(found: Lines) -> dict[int, int]:
     waiting: list[int] = []
     for number in range(len(found.lines)):
         if number in comments:
-            columns[number] = _column(_indent(found.lines[number]), levels, limit)
+            columns[number] = _column(blanks_before(found.lines[number]), levels, limit)
             waiting.append(number)
         elif number in found.rows:
             row = found.rows[number]
@@ -286,13 +82,13 @@ def _comment_columns(found: Lines) -> dict[int, int]:
             waiting.clear()
         if number in found.rows or number in found.inside:
             inside = found.inside.get(number)
-            limit = inside.limit if isinstance(inside, _Literal) else None
+            limit = inside.limit if isinstance(inside, Literal) else None
         levels = found.levels.get(number, levels)
     return columns
 
 
-def _is_at(found: Lines, comment: int, row: _Row) -> bool:
-    return _indent(found.lines[comment]) == row.old
+def _is_at(found: Lines, comment: int, row: Row) -> bool:
+    return blanks_before(found.lines[comment]) == row.old
 
 
 def _column(column: int, levels: list[tuple[int, int]], limit: int | None) -> int:
@@ -305,7 +101,3 @@ def _column(column: int, levels: list[tuple[int, int]], limit: int | None) -> in
         column = levels[0][1]
     # a comment that stood in the column of a block scalar's text would become a part of it
     return column if limit is None else min(column, limit)
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.language.document import TOP_KEYS
-from runner.language.layout_lines import scanned
+from runner.language.layout_scan import scanned
 from runner.language.tree import Mapping, Node, Sequence, key_text
+from runner.language.whole_file import TOP_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.language.arithmetic import COMPARISONS, NUMBERS, RULES, Rule, is_number, rounded
-from runner.language.guarded import BEGIN, CHAIN
+from runner.language.arithmetic import NUMBERS, RULES, Rule, is_number
+from runner.language.comparing import Comparing
+from runner.language.guarded import BEGIN
 from runner.language.literals import from_data
 from runner.language.promotion import (
     integer_range,
     is_exact,
-    kind,
     promoted,
     promoted_by_number,
-    widest,
 )
 
 if TYPE_CHECKING:
@@ -41,19 +40,16 @@ class Operators:
         """Keep what the operators work with."""
         self.library = library
         self.budget = budget
-        self._host = host
+        self.host = host
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the operators by the keys that compiled expressions call them by."""
         arithmetic = {rule.symbol: self._guarded(rule) for rule in RULES}
-        compared = {symbol: self._compared(symbol) for symbol in COMPARISONS}
-        compared |= {"in": self.contains, "not in": self.lacks}
         return {
             **arithmetic,
             "+": self._added(arithmetic["+"]),
             "*": self._repeated(arithmetic["*"]),
-            **compared,
-            CHAIN: self._chain(compared),
+            **Comparing(self).table(),
             "u+": self.positive,
             "u-": self.negative,
             "~": self.inverted,
@@ -113,7 +109,7 @@ class Operators:
 
     def leaves(self, *operands: Value) -> bool:
         """Return whether NumPy has to compute this, because torch lacks a dtype."""
-        if self._host is None:
+        if self.host is None:
             return False
         library = self.library
         return any(
@@ -146,8 +142,8 @@ class Operators:
         """Apply a rule where at least one operand is a tensor, or stands for one."""
         first, second = self.operand(first), self.operand(second)
         dtype = self.meeting(first, second)
-        if self._host is not None and self.leaves(first, second):
-            made = self._host.arithmetic(rule, self.lowered(first), self.lowered(second))
+        if self.host is not None and self.leaves(first, second):
+            made = self.host.arithmetic(rule, self.lowered(first), self.lowered(second))
             return self.library.from_numpy(made)
         result, compute = rule.compute(dtype)
         self.charge(first, second)
@@ -202,8 +198,8 @@ class Operators:
         value = self.operand(value)
         if is_number(value):
             return -value
-        if self._host is not None and self.leaves(value):
-            return self.library.from_numpy(self._host.negative(self.lowered(value)))
+        if self.host is not None and self.leaves(value):
+            return self.library.from_numpy(self.host.negative(self.lowered(value)))
         dtype = self.library.name(value)
         if dtype == "bool":
             message = "bool has no sign; use `~`"
@@ -220,86 +216,7 @@ class Operators:
         if is_number(value) or not is_exact(self.library.name(value)):
             message = "`~` takes integers and bool tensors; of a condition write `not`"
             raise TypeError(message)
-        if self._host is not None and self.leaves(value):
-            return self.library.from_numpy(self._host.inverted(self.lowered(value)))
+        if self.host is not None and self.leaves(value):
+            return self.library.from_numpy(self.host.inverted(self.lowered(value)))
         self.budget.shaped(value.shape)
         return self.library.wrapped(~value)
-
-    # ------------------------------------------------------------------ comparisons
-
-    def compare(self, symbol: str, first: Value, second: Value) -> Value:
-        """Compare where at least one operand is no number: a bool, or a bool tensor."""
-        is_array = self.library.is_array
-        if not is_array(first) and not is_array(second):
-            self.budget.nested(first)
-            self.budget.nested(second)
-            return COMPARISONS[symbol](first, second)
-        if (first is None or second is None) and symbol in {"==", "!="}:
-            return symbol == "!="
-        first, second = self.operand(first), self.operand(second)
-        if self._host is not None and self.leaves(first, second):
-            made = self._host.compare(symbol, self.lowered(first), self.lowered(second))
-            return self.library.from_numpy(made)
-        compute = self._comparable(symbol, first, second)
-        self.charge(first, second)
-        made = COMPARISONS[symbol](
-            self.prepared(first, compute) if not is_number(first) else first,
-            self.prepared(second, compute) if not is_number(second) else second,
-        )
-        return self.library.wrapped(made)
-
-    def _comparable(self, symbol: str, first: Value, second: Value) -> str:
-        """Return the dtype in which operands are compared without loss."""
-        dtype = self.meeting(first, second)
-        if kind(dtype) == "complex" and symbol not in {"==", "!="}:
-            message = "complex numbers have no order"
-            raise TypeError(message)
-        arrays = [each for each in (first, second) if not is_number(each)]
-        if len(arrays) == 1 and is_exact(self.library.name(arrays[0])):
-            number = second if is_number(second) else first
-            if number.__class__ is float or not _INT64[0] <= number.real <= _INT64[1]:
-                return widest(dtype) if kind(dtype) == "complex" else "float64"
-            return dtype if dtype in {"uint64", "complex64"} else "int64"
-        return rounded(dtype)[1]
-
-    def _compared(self, symbol: str) -> Callable[[Any, Any], Any]:
-        plain, numbers = COMPARISONS[symbol], NUMBERS
-
-        def compared(first: Value, second: Value) -> Value:
-            if first.__class__ in numbers and second.__class__ in numbers:
-                return plain(first, second)
-            return self.compare(symbol, first, second)
-
-        return compared
-
-    def contains(self, item: Value, within: Value) -> bool:
-        """`item in within`: a list, a range, or the elements of a tensor."""
-        if self.library.is_array(within):
-            return bool(self.compare("==", within, item).any())
-        if not isinstance(within, list | tuple | range):
-            message = "`in` looks into a list or a tensor"
-            raise TypeError(message)
-        self.budget.operations(1 if isinstance(within, range) else len(within))
-        if is_number(item) and (isinstance(within, range) or within.__class__ is list):
-            return item in within
-        return any(bool(self._equal(each, item)) for each in within)
-
-    def _equal(self, first: Value, second: Value) -> Value:
-        if is_number(first) and is_number(second):
-            return first == second
-        return self.compare("==", first, second)
-
-    def lacks(self, item: Value, within: Value) -> bool:
-        """`item not in within`."""
-        return not self.contains(item, within)
-
-    def _chain(self, compared: dict[str, Callable[[Any, Any], Any]]) -> Callable[..., Any]:
-        def chain(symbols: tuple[str, ...], *values: Value) -> Value:
-            result: Value = True
-            for symbol, first, second in zip(symbols, values, values[1:], strict=False):
-                result = compared[symbol](first, second)
-                if not result:
-                    break
-            return result
-
-        return chain

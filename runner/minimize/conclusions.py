@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from runner.bless.selectors import Stated, selector, stated
 from runner.bless.wording import plain
 from runner.language.loading import load_content
-from runner.language.splice import Edit, filled, spans, splice, without
+from runner.language.spans import spans
+from runner.language.splice import Edit, filled, splice, without
 from runner.minimize.tree import RESTATED
 from runner.plan import plan
 from runner.problems import ScenarioError

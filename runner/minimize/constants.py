@@ -6,7 +6,8 @@ import re
 from itertools import product
 from typing import TYPE_CHECKING
 
-from runner.language.splice import Edit, Span, spans, splice, without
+from runner.language.spans import Span, spans
+from runner.language.splice import Edit, splice, without
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from runner.language.splice import Span, spans
+from runner.language.spans import Span, spans
 
 _BLANKS = re.compile(r"(\r?\n)(?:[ \t]*\r?\n){2,}")
 #: blank lines below a key, before the first of what it holds

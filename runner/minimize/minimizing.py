@@ -8,18 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.language.limits import DEFAULT, Limits
-from runner.language.splice import spans
+from runner.language.spans import spans
 from runner.minimize.conclusions import bare, restated
 from runner.minimize.constants import inline_constants, one_case
 from runner.minimize.layout import tidy
 from runner.minimize.loops import reduce_loops
+from runner.minimize.meshes import reduce_meshes
 from runner.minimize.ranks import reduce_ranks
 from runner.minimize.search import ExhaustedError, Progress, Search
 from runner.minimize.sizes import reduce_sizes
 from runner.minimize.tree import reduce_alike, reduce_coarse, reduce_tree
 
 if TYPE_CHECKING:
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.minimize.signature import Oracle, Signature
     from runner.scenario import Scenario
 
@@ -30,6 +31,7 @@ PASSES = (
     reduce_tree,
     reduce_alike,
     inline_constants,
+    reduce_meshes,
     reduce_ranks,
     reduce_loops,
 )

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from runner.language.spans import spans as spans_of
 from runner.language.splice import Edit, splice, without
-from runner.language.splice import spans as spans_of
 from runner.minimize.constants import PROSE
 from runner.minimize.ddmin import ddmin
 from runner.minimize.sizes import resizing
@@ -21,7 +21,7 @@ from runner.minimize.sizes import resizing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.minimize.search import Search
 
 #: arguments whose value is a rank of the world

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from runner.language.splice import Edit, spans, splice
+from runner.language.spans import spans
+from runner.language.splice import Edit, splice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
 
 
 class Progress(Protocol):

@@ -11,7 +11,7 @@ from runner.minimize.constants import scalars
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.minimize.search import Search
 
 #: the first argument of what makes a tensor: its shape

@@ -12,7 +12,7 @@ from runner.minimize.ddmin import ddmin
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from runner.language.splice import Span
+    from runner.language.spans import Span
     from runner.minimize.search import Search
 
 #: what a file says about itself, and where it runs: no part of the program

@@ -18,7 +18,7 @@ from benchmarks.scoreboard.catalogue import sample
 from runner.cli import cli
 from runner.language.limits import DEFAULT
 from runner.language.loading import load_content
-from runner.language.splice import spans
+from runner.language.spans import spans
 from runner.minimize import (
     Minimized,
     NothingToMinimizeError,

@@ -10,7 +10,8 @@ import pytest
 
 from runner.language.limits import DEFAULT
 from runner.language.reader import parse
-from runner.language.splice import Edit, Span, spans, splice, spliced, without
+from runner.language.spans import Span, spans
+from runner.language.splice import Edit, splice, spliced, without
 from runner.language.tree import Mapping, Node, Scalar, Sequence
 from runner.problems import Source
 
