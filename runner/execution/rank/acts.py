@@ -110,8 +110,6 @@ class Acts:
         if len(late) > 1:
             return lambda: made(**{param: scope[name] for param, name in late.items()})
         ((param, name),) = late.items()
-        if param == "tensor":
-            return lambda: made(tensor=scope[name])
         return lambda: made(**{param: scope[name]})
 
     def _locally(self, call: Call, operation: Local) -> Act:
