@@ -59,12 +59,14 @@ class Watch:
     `stops` says, for each rank, where it is predicted to end; empty where no deadlock is predicted,
     or where the backend's own timeout is wanted. `patience_s` is the longest time that one
     communication call may block before the backend itself must give up; `settle_s` how long a
-    predicted deadlock must stand before it is confirmed.
+    predicted deadlock must stand before it is confirmed. Where a backend is known to bring the
+    program to a halt, `anywhere_s` is how long all ranks must stand wherever they do.
     """
 
     world_size: int
     patience_s: float
     settle_s: float = 0.03
+    anywhere_s: float | None = None
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 

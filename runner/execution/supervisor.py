@@ -192,6 +192,8 @@ class Supervisor:
             at_stop = (at_its_stop(course, rank, watch) for rank in range(watch.world_size))
             if all(at_stop):
                 return True
+        if running and watch.anywhere_s is not None and still_s >= watch.anywhere_s:
+            return True
         course.hung = still_s > watch.patience_s + GRACE_S
         return course.hung
 

@@ -20,6 +20,8 @@ OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
 #: seconds that a deadlock must stand: a predicted one, and one that the semantics leave open, which
 #: a busy machine must not make of a call that is only slow
 SETTLE_S, DOUBT_S = 0.04, 0.75
+#: seconds that all ranks stand at calls where a backend's own halt was forecast at others
+ANYWHERE_S = 3.0
 #: seconds that a timeout is taken for which only the ranks can compute
 UNKNOWN_S = 3600.0
 STANDING = frozenset({"blocked", "possibly_blocked"})
@@ -34,12 +36,14 @@ def watch_for(plan: Plan, predicted: Trace, *, confirm: str, backend: str | None
     """
     forecast = predicted.on(backend)
     readings = (predicted,) if forecast is predicted else (predicted, forecast)
+    halts = forecast.outcome == "deadlock"
     breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
     breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
     return Watch(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
+        anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
         stops=_stops(plan, readings) if breaks else {},
     )
 

@@ -118,9 +118,12 @@ def test_a_hang_that_only_a_backend_has_is_watched_for_there(tmp_path: Path) -> 
     program = planned(RING_OF_ISENDS, tmp_path)
     predicted = simulate(program)
     assert predicted.outcome == "completes"
-    assert not watch_for(program, predicted, confirm="prediction", backend="gloo").stops
+    general = watch_for(program, predicted, confirm="prediction", backend="gloo")
+    assert not general.stops
+    assert general.anywhere_s is None
     watch = watch_for(program, predicted, confirm="prediction", backend="nccl")
     assert all(watch.stops[rank].positions for rank in (0, 1))
+    assert watch.anywhere_s is not None
 
 
 def test_nothing_is_watched_for_where_the_timeout_shall_confirm(tmp_path: Path) -> None:
