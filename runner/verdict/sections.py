@@ -43,16 +43,16 @@ def _stated_on(
     `predicted` is what the semantics make of the program, `forecast` what the backend does.
     """
     wrong = bool(predicted.diagnoses) and general.outcome == predicted.outcome
-    if forecast is predicted or not wrong:
+    ends = forecast.outcome if observed is None else observed.outcome
+    if forecast is predicted or not wrong or ends not in {forecast.outcome, *forecast.open}:
         return general
-    if observed is not None and observed.outcome != forecast.outcome:
-        return general
-    if forecast.outcome == predicted.outcome:
-        moved = _stands(forecast) != _stands(predicted)
+    if ends == general.outcome:
+        unsure = {*forecast.open} - {*predicted.open}
+        moved = bool(unsure) or _stands(forecast) != _stands(predicted)
         return replace(general, blocked=None) if moved else general
     return replace(
         general,
-        outcome=forecast.outcome,
+        outcome=ends,
         blocked=None,
         dies=None,
         within_s=None,

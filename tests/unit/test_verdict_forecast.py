@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 from judging import at_step, loaded
 
@@ -157,6 +158,29 @@ def test_a_section_may_state_that_tags_are_ignored(tmp_path: Path) -> None:
     assert judge(*loaded(text, tmp_path)).status == "PASSED"
     assert ran_as(forecast(text, tmp_path), text, tmp_path).status == "PASSED"
     assert ran_as(forecast(TAGS, tmp_path), TAGS, tmp_path).status == "PASSED"
+
+
+@pytest.mark.parametrize("outcome", ["deadlock", "completes", "error"])
+def test_what_a_forecast_leaves_open_may_come(tmp_path: Path, outcome: str) -> None:
+    text = """\
+world_size: 2
+tensors: {x: "full(1, rank)", y: [-1]}
+steps:
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect:
+  outcome: deadlock
+  blocked: {0: send to 1, 1: send to 0}
+  diagnosis: buffering_hazard
+"""
+    found = forecast(text, tmp_path)
+    assert {found.outcome, *found.open} == {"deadlock", "completes", "error", "crash"}
+    at_recv = replace(found.ranks[0].events[-1], index=1, label="recv from 1")
+    ending = {"deadlock": "blocked", "completes": "finished", "error": "raised"}[outcome]
+    ranks = tuple(replace(rank, ending=ending, events=(at_recv,)) for rank in found.ranks)
+    run = replace(found, outcome=outcome, ranks=ranks)
+    assert ran_as(run, text, tmp_path).status == "PASSED"
+    assert ran_as(run, text, tmp_path, backend="gloo").status == "FAILED"
 
 
 def test_check_asks_for_a_backend(tmp_path: Path) -> None:
