@@ -170,6 +170,11 @@ def _police_repeats(name: str, node: Sequence, context: Context) -> None:
 def _set_value(name: str, text: str, context: Context) -> Node:
     """Return the value of `--set name=text`, typed by reading it as YAML."""
     source = Source(path=f"--set {name}", text=text)
+    if not text.strip():
+        message = f"--set {name}= states no value"
+        context.faults.add("missing_value", message, None, f"write `--set {name}=null` for nothing")
+        text = "null"
+        source = Source(path=f"--set {name}", text=text)
     try:
         return parse(source, limits=context.limits)
     except ScenarioError as error:

@@ -46,7 +46,7 @@ RESERVED = frozenset(
 
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
-_NAME_HINT = "a name is letters, digits and underscores, and does not begin with a digit"
+_NAME_HINT = "a name is ASCII letters, digits and underscores, and does not begin with a digit"
 
 #: sorts of which the same name may be defined twice, and together
 _SHARED = (

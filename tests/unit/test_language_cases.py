@@ -144,3 +144,11 @@ def test_every_path_that_does_not_exist_is_told(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         discover([tmp_path / "one.yaml", tmp_path / "two"])
     assert [problem.code for problem in caught.value.problems] == ["file_not_found"] * 2
+
+
+def test_a_set_without_a_value_is_told(file: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        cases(file, f"world_size: 2\nparameters: {{n: 1}}\n{STEPS}", sets={"n": " "})
+    (problem,) = caught.value.problems
+    assert problem.message == "--set n= states no value"
+    assert problem.hint
