@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.cli import ONE_THREAD
 from runner.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+# as the command does: a process with threads, also OpenBLAS's, should not be forked
+os.environ.setdefault(*ONE_THREAD)
 
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
