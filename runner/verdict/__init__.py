@@ -19,7 +19,7 @@ from runner.problems import ScenarioError
 from runner.trace import Recorded
 from runner.verdict.agreement import judge_agreement
 from runner.verdict.case import start
-from runner.verdict.conduct import judge_conduct
+from runner.verdict.conduct import GAVE_UP, judge_conduct
 from runner.verdict.ending import judge_diagnoses, judge_ending
 from runner.verdict.expectations import Values
 from runner.verdict.finding import (
@@ -169,7 +169,7 @@ def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -
     """Return what the backend lacks, in its own words, where that is all that went wrong.
 
     The semantics let the program pass, and every rank that raised was told `unsupported`: a dtype,
-    a reduce op, a call that the backend has not.
+    a reduce op, a call that the backend has not; or gave up on a rank that was.
     """
     if observed is None or observed.outcome != "error" or not _expects_to_pass(predicted):
         return None
@@ -178,11 +178,13 @@ def _inability(predicted: Trace, observed: Trace | None, found: list[Finding]) -
         for rank in observed.ranks
         if rank.ending == "raised" and rank.events
     ]
-    if not raised or any(item is None or "unsupported" not in item.kinds for item in raised):
+    lacking = [item for item in raised if item is not None and "unsupported" in item.kinds]
+    others = (item for item in raised if item not in lacking)
+    if not lacking or any(item is None or not GAVE_UP & {*item.kinds} for item in others):
         return None
     if any(finding.witness != "backend" for finding in found):
         return None
-    return next(item.message for item in raised if item is not None)
+    return lacking[0].message
 
 
 def _status(predicted: Trace, observed: Trace | None, found: list[Finding]) -> Status:

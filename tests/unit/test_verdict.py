@@ -387,3 +387,21 @@ def test_a_step_that_some_rank_may_take_is_not_noted(steps: str, tmp_path: Path)
         text = text.replace("h: [0]", "g: [1]")
     notes = checked(text, tmp_path).notes
     assert not [note for note in notes if "asserts its outcome alone" not in note]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status"),
+    [
+        (("unsupported", "unsupported"), "UNSUPPORTED"),
+        (("unsupported", "peer_lost"), "UNSUPPORTED"),
+        (("peer_lost", "peer_lost"), "FAILED"),
+        (("unsupported", "invalid_argument"), "FAILED"),
+    ],
+)
+def test_what_a_backend_lacks_on_one_rank_its_peer_may_only_lose(
+    tmp_path: Path, kinds: tuple[str, str], status: str
+) -> None:
+    changes = [raising(0, rank, kind, f"it is {kind}") for rank, kind in enumerate(kinds)]
+    verdict = ran(RIGHT, tmp_path, *changes)
+    assert verdict.status == status
+    assert verdict.reason == ("it is unsupported" if status == "UNSUPPORTED" else None)
