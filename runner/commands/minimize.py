@@ -159,6 +159,8 @@ def _summary(scenario: Scenario, done: Minimized, took_s: float) -> None:
     before, after = size_of(scenario.source.text), size_of(done.text)
     click.echo(f"{scenario.case}: {done.signature}", err=True)
     click.echo(f"{before} -> {after}; {done.attempts} attempts in {took_s:.1f} s", err=True)
+    if scenario.description and before != after:
+        click.echo("the description is the author's: see whether it still fits", err=True)
     if done.interrupted:
         click.echo("interrupted: something more could perhaps be left out", err=True)
     elif not done.minimal:

@@ -301,6 +301,7 @@ def test_the_result_goes_to_standard_output_and_passes(folder: Path) -> None:
     result = called("long.yaml")
     assert result.exit_code == 0
     assert "4 ranks, 4 steps, 25 lines -> 2 ranks, 2 steps" in result.stderr
+    assert "see whether it still fits" in result.stderr
     (folder / "small.yaml").write_text(result.stdout, encoding="utf-8")
     assert CliRunner().invoke(cli, ["check", "small.yaml"]).exit_code == 0
 
