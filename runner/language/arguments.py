@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language import choosing, forms, kinds
@@ -89,7 +90,7 @@ def _police_output(form: Form, node: Node, context: Context, param: Param) -> No
     if param.kind == "objects":
         wanted = "the name of a list under `objects:`"
         hint = "define it there, `items: [1, two]`, then name it here"
-    elif isinstance(form, Expression) and "[" in form.text:
+    elif isinstance(form, Expression) and re.search(r"\w\[", form.text):
         hint = "a list or a mask in brackets makes a copy; a slice, `x[0:2]`, is a view"
     message = f"`{param.name}` is written to, so it must be {wanted}"
     context.faults.add("output_not_a_name", message, node.mark, hint)

@@ -55,6 +55,8 @@ def cases(
         return
     world = _literal_world(tree)
     parameters |= {name: node for name, node in replaced.items() if name in parameters}
+    suffixes: set[str] = set()
+    told = any(len({_identity(node) for node in each}) < len(each) for each in matrix.values())
     for combination in itertools.product(*matrix.values()):
         constants: dict[str, Any] = {}
         later = unmade("parameters", found)
@@ -71,6 +73,14 @@ def cases(
             constants[name] = constant(name, node, there)
             later.pop(name, None)
         shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
+        if shown in suffixes and not told:
+            context.faults.add(
+                "duplicate_case",
+                f"two cases of the matrix are called `[{shown}]`",
+                _mark_of(tree, "matrix"),
+                "let their values differ in more than how they are written",
+            )
+        suffixes.add(shown)
         yield constants, f"[{shown}]" if shown else ""
 
 
@@ -159,12 +169,16 @@ def _matrix(
 def _police_repeats(name: str, node: Sequence, context: Context) -> None:
     seen: set[str] = set()
     for item in node.items:
-        identity = repr(plain(item))
+        identity = _identity(item)
         if identity in seen:
             context.faults.add(
                 "duplicate_case", f"the matrix key `{name}` lists this value twice", item.mark
             )
         seen.add(identity)
+
+
+def _identity(node: Node) -> str:
+    return repr(plain(node))
 
 
 def _set_value(name: str, text: str, context: Context) -> Node:

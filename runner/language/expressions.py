@@ -152,7 +152,7 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Refusal:
         return Refusal(
             "expression_syntax", "an expression assigns nothing", "compare with `==`", inside
         )
-    hint = None
+    hint = "there is no template syntax: a name stands alone" if "$" in source else None
     for symbol, word in (("&&", "and"), ("||", "or"), ("!", "not")):
         if symbol in source.replace("!=", ""):
             hint = f"write `{word}` for `{symbol}`"

@@ -8,6 +8,7 @@ from runner.language.choosing import integer, integers, listing, per_rank
 from runner.language.expressing import constant_value, expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.language.words import fixed_form
+from runner.problems import nearest
 from runner.scenario import DTYPES, Constant, ListForm, Typed
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def long_form(node: Mapping, context: Context, *, tolerances: bool = False) -> T
                     key.mark,
                     listed="its keys are",
                 )
-    if not tolerances and "value" not in fields:
+    misspelt = any(nearest(word, ("value",)) for word in node.words() if word not in known)
+    if not tolerances and "value" not in fields and not misspelt:
         context.faults.add(
             "missing_key",
             "this long form has no `value`",

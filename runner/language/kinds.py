@@ -67,6 +67,11 @@ def flag(node: Node, context: Context, param: Param) -> Form:
 def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     """Return a group's name; None is the world."""
     known = context.names.groups | {"world"}
+    if isinstance(node, Sequence):
+        message = "a step names its group, and does not list its ranks"
+        hint = "make the group under `groups:`, or in a `new_group` step"
+        context.faults.add("wrong_type", message, node.mark, hint)
+        return FAILED
     return words.fixed_form(node, context, known, code="unknown_group", what="group")
 
 

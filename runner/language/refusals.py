@@ -9,7 +9,10 @@ NOT_ALLOWED: dict[str, tuple[str, str | None]] = {
     "GeneratorExp": ("only list comprehensions are allowed", "put it in brackets: sum([…])"),
     "SetComp": ("only list comprehensions are allowed", "write […] for {…}"),
     "DictComp": ("only list comprehensions are allowed", "write […] for {…}"),
-    "Set": ("an expression has no sets", "write […] for {…}"),
+    "Set": (
+        "an expression has no sets",
+        "write […] for {…}; there is no template syntax, a name stands alone",
+    ),
     "Dict": ("an expression has no mappings", "differ by rank with a YAML mapping, or `x if c`"),
     "JoinedStr": ("an expression cannot hold text", None),
     "Starred": ("nothing is unpacked with `*`", "add lists with `+`"),
