@@ -60,6 +60,17 @@ expect: {outcome: deadlock, blocked: {0: new_group g}, diagnosis: missing_partic
 """
 
 
+KILLED = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 1, fault: kill}
+  - all_reduce: {tensor: x}
+    expect: {raises: peer_lost}
+expect: {outcome: crash, dies: {1: SIGKILL}}
+"""
+
+
 @pytest.fixture(scope="module")
 def around() -> dict[str, str]:
     """Return the environment of eight simulated GPUs."""
@@ -137,3 +148,11 @@ def test_a_rank_that_stands_without_letting_go_of_python_is_no_riddle(
     assert results[0]["observed"]["outcome"] == "deadlock"
     assert "rank 2 stands in a call of the backend's" in json.dumps(results[0])
     assert results[1]["verdict"] == "PASSED"
+
+
+def test_a_peer_that_died_is_lost_where_it_was_reached_over_sockets(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    own = {**around, "SIMULATED_GPUS": "1"}
+    results = run(own, tmp_path, "--share-gpu", a=KILLED, b=SUM)
+    assert verdicts(results) == ["PASSED", "PASSED"]

@@ -32,7 +32,8 @@ PROOF_S = 10.0
 #: what a backend's error means, in words of which runner.execution.errors knows the kind
 ERRORS = {
     "TIMEOUT": "Watchdog caught collective operation timeout",
-    "COMM_ERROR": "the communicator was aborted after an asynchronous error",
+    # so NCCL tells of a peer that is gone, and of hardly anything else while a program runs
+    "COMM_ERROR": "ncclRemoteError, or another asynchronous error of the communicator",
     "REMOTE_ERROR": "ncclRemoteError: a peer's process group reported an error",
 }
 
