@@ -1,4 +1,4 @@
-"""What an expression yields, as an operation takes it: whole numbers, flags, seconds.
+"""What an expression yields, as an operation takes it: whole numbers, flags, seconds, lists.
 
 A tensor of one element stands for its number. Nothing is rounded: a rank of 0.7 is a mistake, and
 no rank 0.
@@ -49,6 +49,14 @@ def seconds(value: Any) -> float:  # noqa: ANN401 -- a number, or an array of on
     return number
 
 
+def listed(value: Any) -> list[Any]:  # noqa: ANN401 -- a list
+    """Return a list itself, for an operation may store into it; TypeError for anything else."""
+    if not isinstance(value, list):
+        message = f"{value!r} is no list"
+        raise TypeError(message)
+    return value
+
+
 def _number(value: Any) -> Any:  # noqa: ANN401 -- an int, a float, a bool
     found = value
     if hasattr(value, "item"):
@@ -75,4 +83,5 @@ READ: dict[str, Callable[[Any], Any]] = {
     "ranks": wholes,
     "flag": flag,
     "seconds": seconds,
+    "objects": listed,
 }

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from runner.problems import Problem
     from runner.trace import Trace
 
-HEAD = "world_size: 2\nparameters: {word: foo}\ntensors: {x: [1, 2], y: [1, 2]}\nsteps:\n"
+HEAD = """\
+world_size: 2
+parameters: {word: foo}
+objects: {number: 5, config: {a: 1}}
+tensors: {x: [1, 2], y: [1, 2]}
+steps:
+"""
 
 
 def simulated(step: str, tmp_path: Path) -> Trace:
@@ -36,7 +42,7 @@ def refused(step: str, tmp_path: Path) -> Problem:
         simulated(step, tmp_path)
     problem = caught.value.problems[0]
     assert problem.mark is not None
-    assert problem.mark.line == 5
+    assert problem.mark.line == 6
     assert problem.hint
     return problem
 
@@ -56,6 +62,9 @@ def refused(step: str, tmp_path: Path) -> Problem:
         ('new_group: {name: g, group_ranks: "[0, 1 / 3]"}', "0.333333 is no integer"),
         ('all_reduce: {tensor: x, async_op: "x"}', "a tensor of 2 elements is no number"),
         ('all_reduce: {tensor: x, async_op: "rank + 1"}', "2 is neither true nor false"),
+        ("broadcast_object_list: {object_list: number, src: 0}", "5 is no list"),
+        ("broadcast_object_list: {object_list: config, src: 0}", "{'a': 1} is no list"),
+        ("{ranks: 0, send_object_list: {object_list: number, dst: 1}}", "5 is no list"),
         ('sleep: "rank - 5"', "a duration is zero or more seconds, not -5"),
     ],
 )
@@ -182,4 +191,4 @@ def test_an_expectation_of_another_kind_is_told(expected: str, tmp_path: Path) -
     assert verdict.status == "INVALID"
     (problem, *_) = verdict.problems
     assert problem.mark is not None
-    assert problem.mark.line == 5
+    assert problem.mark.line == 6
