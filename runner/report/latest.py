@@ -65,8 +65,10 @@ class LatestRun(AtEnd):
             self._room -= len(kept[-1])
 
     def end(self, outcome: Outcome) -> None:
-        """Write them, in place of those of the run before."""
+        """Write them, in place of those of the run before; where nothing ran, that stays."""
         del outcome
+        if not self._failed and not self._passed:
+            return
         from runner.history import keep  # noqa: PLC0415 -- imports what this module is made for
 
         head = json.dumps({"format": _FORMAT, "version": VERSION})
@@ -101,7 +103,8 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
     """
     path = folder / FILE
     try:
-        head, *lines = path.read_text(encoding="utf-8").splitlines()
+        # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
+        head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
         if not _ours(json.loads(head)):
             raise _unreadable(path)
         rows: list[dict[str, Any]] = [json.loads(line) for line in lines]

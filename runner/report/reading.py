@@ -61,7 +61,8 @@ def _document(path: str | Path, text: str) -> Json:
 
 
 def _joined(path: str | Path, text: str) -> Json:
-    lines = [json.loads(line) for line in text.splitlines()]
+    # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
+    lines = [json.loads(line) for line in text.rstrip("\n").split("\n")]
     if lines[0].get("version") != VERSION:
         return {**lines[0], "format": DOCUMENT}  # told as what it is: a newer one
     if lines[-1].get("kind") != "end":

@@ -14,11 +14,11 @@ from outcomes import every_kind
 from runner.problems import ScenarioError
 from runner.report.json_report import JsonLinesReport, document, text
 from runner.report.reading import results_of
+from runner.results import Outcome, Result
+from runner.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from runner.results import Outcome
 
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "schemas" / "result.schema.json").read_text(encoding="utf-8")
@@ -100,6 +100,12 @@ def test_every_line_is_as_the_schema_describes(outcome: Outcome) -> None:
     for line in found:
         validator.validate(line)
         assert not validator.is_valid({**line, "extra": 1})
+
+
+def test_a_line_break_of_unicode_ends_no_line(tmp_path: Path) -> None:
+    result = Result(file="a.yaml", case="one\u2028two\x85", verdict=Verdict(status="PASSED"))
+    (tmp_path / "r.jsonl").write_text(lines_of(Outcome(results=(result,))), encoding="utf-8")
+    assert results_of(tmp_path / "r.jsonl").results[0].case == result.case
 
 
 def test_lines_read_back_are_the_document(outcome: Outcome, tmp_path: Path) -> None:

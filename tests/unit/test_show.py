@@ -350,6 +350,28 @@ def test_the_latest_run_is_drawn_what_failed_first(project: Path) -> None:
     assert "PASSED       p2p/ping_pong.yaml::ping_pong" in nowhere.output
 
 
+def test_a_name_with_a_line_break_of_unicode_is_read_back(project: Path) -> None:
+    scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
+    keeper = LatestRun(project / FOLDER)
+    verdict = Verdict(status="PASSED", predicted=runner.simulate(runner.plan(scenario)))
+    keeper.finish(
+        CaseResult(file="a.yaml", case="one\u2028two\x85", verdict=verdict, scenario=scenario)
+    )
+    keeper.end(Outcome(results=()))
+    assert "predicted: completes" in shown("--last").output
+
+
+def test_a_run_in_which_nothing_ran_is_not_the_latest(project: Path) -> None:
+    scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
+    first, second = LatestRun(project / FOLDER), LatestRun(project / FOLDER)
+    verdict = Verdict(status="PASSED", predicted=runner.simulate(runner.plan(scenario)))
+    first.finish(CaseResult(file="a.yaml", case="a", verdict=verdict, scenario=scenario))
+    first.end(Outcome(results=()))
+    second.finish(CaseResult(file="b.yaml", case="b.yaml", verdict=Verdict(status="INVALID")))
+    second.end(Outcome(results=()))
+    assert "ping_pong  predicted: completes" in shown("--last").output
+
+
 def test_a_run_of_very_many_cases_keeps_what_failed_and_some_of_the_rest(project: Path) -> None:
     scenario = runner.load(CORPUS / "p2p/ping_pong.yaml")[0]
     trace = runner.simulate(runner.plan(scenario))
