@@ -183,7 +183,9 @@ class Worker:
             if running.came_back():
                 self._line = self._connect()
                 mail = Outbox(self.store, running.key("mail"))
-            running.tell("blocked", via=mail, then=let_go)
+            running.tell("blocked", via=mail)
+            running.settle(self.store)
+            let_go()
             running.free(mail)
             return
         # after a failure as if the process had ended: its peers lose it now, not when all is over

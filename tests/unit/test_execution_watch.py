@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 class Rank:
     """A rank whose device is done with everything once its groups are let go of."""
 
-    def __init__(self, account: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, account: Callable[[], None] = lambda: None, *, on_device: bool = False
+    ) -> None:
         self.happened: list[str] = []
         board = SimpleNamespace(rank=0, account=self._account, fault=None)
-        world = SimpleNamespace(made_s=0.0, spoilt=False, witness=tuple)
+        world = SimpleNamespace(made_s=0.0, spoilt=False, witness=tuple, on_device=on_device)
         more: dict[str, Any] = {"backend": "nccl", "world": world, "cut": lambda: None}
         store: Any = SimpleNamespace()
         self.running = Running(store, "scenario/1", board, **more)  # type: ignore[arg-type]
@@ -74,3 +76,17 @@ def test_whoever_comes_second_waits_for_the_account_of_the_first_where_it_lets_g
     second.join(5)
     assert sorted(rank.happened) == (["account", "let go", "word"] if then else ["account", "word"])
     assert rank.happened[0] == "account"
+
+
+def test_on_a_device_nothing_is_let_go_before_every_rank_is_heard() -> None:
+    rank = Rank(on_device=True)
+    asked: list[str] = []
+
+    def check(keys: list[str]) -> bool:
+        asked.extend(keys)
+        return len(asked) == 3
+
+    store: Any = SimpleNamespace(check=check)
+    rank.running.tell("blocked", via=rank)
+    rank.running.settle(store)
+    assert asked == 3 * ["scenario/1/over"]

@@ -163,7 +163,7 @@ class Running:
             return
         if self._published is not None:
             if not self.broken and store.check([self.key("break")]):
-                self._break()
+                self._break(store)
             return
         if inside is not None and now_s - self._since_s >= STILL_S:
             self._published = inside
@@ -175,9 +175,10 @@ class Running:
             self._alive_s = now_s
             self.outbox.post(Alive(rank=self._board.rank))
 
-    def _break(self) -> None:
+    def _break(self, store: Store) -> None:
         self.broken = True
         self.tell("blocked")
+        self.settle(store)
         # a main thread that only looks at a device leaves by itself, and aborts what hangs there
         if self._world.on_device and self._back.wait(CUT_S):
             return
@@ -187,6 +188,19 @@ class Running:
                 if not self._back.is_set():
                     self._was_cut = True
                     self._cut()
+
+    def settle(self, store: Store) -> None:
+        """Wait until the account is given, and on a device until that of every rank is.
+
+        A communicator that one rank aborts lets its device go on, and what it does next may let a
+        peer's device go on that has not been looked at yet.
+        """
+        until_s = time.monotonic() + ACCOUNT_S
+        self._accounted.wait(ACCOUNT_S)
+        while self._world.on_device and time.monotonic() < until_s:
+            if store.check([self.key("over")]):
+                return
+            time.sleep(LOOK_S)
 
     def came_back(self) -> bool:
         """Say that the main thread came back from a broken call.
