@@ -135,8 +135,8 @@ class Spot:
     name: str
 
     def corrupt(self, run: Trace) -> Trace:
-        """Return the run with another value there."""
-        value = other(self.event.writes[self.name])
+        """Return the run with another value there, further off than an order of addition allows."""
+        value = other(self.event.writes[self.name], self.event.slack.get(self.name))
         return at_step(self.event.index, self.rank, lambda event: self._changed(event, value))(run)
 
     def _changed(self, event: Event, value: Any) -> Event:  # noqa: ANN401
@@ -145,11 +145,15 @@ class Spot:
         return replace(event, writes={**event.writes, self.name: value})
 
 
-def other(value: Any) -> Any:  # noqa: ANN401 -- an array, or a list of arrays
+def other(value: Any, slack: Any) -> Any:  # noqa: ANN401 -- an array, or a list of arrays
     if isinstance(value, list):
-        return [other(item) for item in value]
+        bounds = slack if isinstance(slack, list) else [None] * len(value)
+        return [other(item, bound) for item, bound in zip(value, bounds, strict=True)]
     array = np.asarray(value)
-    return ~array if array.dtype == bool else (array + array.dtype.type(1)) * array.dtype.type(2)
+    if array.dtype == bool:
+        return ~array
+    changed = (array + array.dtype.type(1)) * array.dtype.type(2)
+    return changed if slack is None else changed + (8 * np.asarray(slack)).astype(array.dtype)
 
 
 def is_numbers(value: Any) -> bool:  # noqa: ANN401
