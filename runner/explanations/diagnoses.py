@@ -58,7 +58,8 @@ expect:
         "buffering_hazard",
         "The program finishes only where the backend buffers what is sent.",
         "`send` may wait until the receiver is there, and on Gloo it does at every size; NCCL may "
-        "buffer small messages, so that the program passes there until the tensors grow.",
+        "buffer small messages, so that the program passes there until the tensors grow. What "
+        "becomes of it there, `scenario check --backend nccl` tells.",
         "do not rely on buffers: order the messages so that every send meets its receive.",
         _SENDS_FIRST
         + """\
