@@ -32,11 +32,12 @@ def differences_beyond(
         return off
     at = None if event is None else (event.index, event.iteration)
     drift = predicted.drift(rank, at, name)
-    return off if drift is None else differences(rank, wanted, got, _sum(slack, drift))
+    return off if drift is None else differences(rank, wanted, got, _allowed(slack, drift))
 
 
-def _sum(slack: Value, drift: Value) -> Value:
+def _allowed(slack: Value, drift: Value) -> Value:
+    """Return how far a value may be off; the drift has the slack of its own step in it, twice."""
     if isinstance(drift, list):
         own = slack if isinstance(slack, list) else [None] * len(drift)
-        return [_sum(one, two) for one, two in zip(own, drift, strict=True)]
-    return drift if slack is None else np.asarray(slack) + drift
+        return [_allowed(one, two) for one, two in zip(own, drift, strict=True)]
+    return drift if slack is None else np.maximum(slack, drift - np.asarray(slack))

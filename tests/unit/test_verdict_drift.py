@@ -36,6 +36,9 @@ EXACT = PROGRAM.replace("rank + 0.1", "rank + 1").replace("x - 3.3", "x - 6")
 #: by how many roundings of the first sum (about 3.3 in float32) a run is off
 ROUNDING = 2.0**-22
 
+#: what float32 is allowed by itself at 3.3, beside the slack
+ALWAYS = 3.3 * 1.3e-6
+
 
 def off(steps: dict[int, str], by: float) -> Callable[[Trace], Trace]:
     """Let what some steps write be off on every rank that takes them."""
@@ -68,6 +71,14 @@ def test_what_a_rounding_becomes_later_is_allowed(tmp_path: Path) -> None:
 def test_what_no_rounding_explains_is_none(tmp_path: Path, index: int) -> None:
     found = ran(PROGRAM, tmp_path, off({index: DOWNSTREAM[index]}, 0.5))
     assert "value_differs" in codes(found)
+
+
+def test_a_reduction_may_be_off_by_its_own_slack_and_no_further(tmp_path: Path) -> None:
+    _, predicted = loaded(PROGRAM, tmp_path)
+    slack = float(np.max(predicted.ranks[0].events[0].slack["x"]))
+    assert ran(PROGRAM, tmp_path, off({0: "x"}, slack)).findings == ()
+    found = ran(PROGRAM, tmp_path, off({0: "x"}, 2.5 * slack + ALWAYS))
+    assert codes(found).count("value_differs") >= 1
 
 
 def test_what_is_exact_may_not_move_at_all(tmp_path: Path) -> None:
