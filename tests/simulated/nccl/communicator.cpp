@@ -113,11 +113,11 @@ ncclResult_t Communicator::tell(int peer, const Note& note) {
                                                         : failed(ncclRemoteError, "a peer left");
 }
 
-ncclResult_t Communicator::hear(int peer, uint32_t what, Note* note) {
+ncclResult_t Communicator::hear(int peer, uint32_t what, int b, Note* note) {
     auto& waiting = notes_[peer];
     for (;;) {
         for (auto each = waiting.begin(); each != waiting.end(); ++each) {
-            if (each->what != what) continue;
+            if (each->what != what || (what == Note::connect && each->b != b)) continue;
             *note = *each;
             waiting.erase(each);
             return ncclSuccess;
@@ -144,30 +144,37 @@ ncclResult_t Communicator::everyone(Note own, std::vector<Note>* found) {
     }
     for (int peer = 0; peer < size; ++peer) {
         if (peer == rank) continue;
-        const ncclResult_t heard = hear(peer, own.what, &(*found)[peer]);
+        const ncclResult_t heard = hear(peer, own.what, 0, &(*found)[peer]);
         if (heard != ncclSuccess) return heard;
     }
     return ncclSuccess;
 }
 
-// Both sides of a pair meet here, each with what it wants; what does not fit together goes astray.
+// Both sides of a pair meet here, at the distance of the one that sends. Where that is the same both
+// ways, at half the ring, they may take each other's offer for an answer: it goes astray.
 ncclResult_t Communicator::connect(const std::map<int, int>& wanted) {
     std::lock_guard<std::mutex> hold(host_);
-    std::map<int, int> lacking;
+    std::map<std::pair<int, int>, int> lacking;  // peer and distance -> directions
     for (auto& [peer, directions] : wanted) {
         const int missing = directions & ~connected_[peer];
-        if (missing != 0 && peer != rank) lacking[peer] = missing;
+        if (peer == rank) continue;
+        for (int direction : {1, 2}) {
+            const int ahead = direction == 1 ? peer - rank : rank - peer;
+            if ((missing & direction) != 0) lacking[{peer, (ahead + size) % size}] |= direction;
+        }
     }
-    for (auto& [peer, directions] : lacking) {
+    for (auto& [where, directions] : lacking) {
         Note note{};
         note.what = Note::connect;
         note.a = directions;
-        const ncclResult_t told = tell(peer, note);
+        note.b = where.second;
+        const ncclResult_t told = tell(where.first, note);
         if (told != ncclSuccess) return told;
     }
-    for (auto& [peer, directions] : lacking) {
+    for (auto& [where, directions] : lacking) {
+        const auto& [peer, distance] = where;
         Note theirs;
-        const ncclResult_t heard = hear(peer, Note::connect, &theirs);
+        const ncclResult_t heard = hear(peer, Note::connect, distance, &theirs);
         if (heard != ncclSuccess) return heard;
         if ((directions == 3) != (theirs.a == 3)) {
             return failed(ncclInternalError, "Message truncated : the peers set up other connections");

@@ -60,7 +60,8 @@ class Communicator {
     // Give a note to all others and take theirs; the own stands among them.
     ncclResult_t everyone(Note own, std::vector<Note>* found);
     ncclResult_t tell(int peer, const Note& note);
-    ncclResult_t hear(int peer, uint32_t what, Note* note);
+    // Take the next note of a kind from a peer; of a connection, that at the distance `b`.
+    ncclResult_t hear(int peer, uint32_t what, int b, Note* note);
     // Make the connections that a group's messages need: `wanted[peer]` has bit 1 to send, 2 to receive.
     ncclResult_t connect(const std::map<int, int>& wanted);
     bool astray(int peer, int direction) const { return (astray_[peer] & direction) != 0; }
