@@ -8,8 +8,8 @@ HAZARDS: tuple[Explanation, ...] = (
     diagnosis(
         "tag_mismatch",
         "A message and the receive that waits for it have different tags.",
-        "A receive takes only a message with its own tag: the two would meet, but for the tag. NCCL "
-        "knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
+        "A receive takes only a message with its own tag: the two would meet, but for the tag. "
+        "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
         "use the same `tag` at both ends, or none at all.",
         """\
 world_size: 2
