@@ -33,11 +33,16 @@ expect:
 """
 EXACT = PROGRAM.replace("rank + 0.1", "rank + 1").replace("x - 3.3", "x - 6")
 
+#: large numbers that cancel: the slack is larger than the result
+CANCELLED = """\
+world_size: 3
+tensors: {x: {0: [1e8], 1: [1], 2: [-1e8]}}
+steps:
+  - all_reduce: {tensor: x}
+"""
+
 #: by how many roundings of the first sum (about 3.3 in float32) a run is off
 ROUNDING = 2.0**-22
-
-#: what float32 is allowed by itself at 3.3, beside the slack
-ALWAYS = 3.3 * 1.3e-6
 
 
 def off(steps: dict[int, str], by: float) -> Callable[[Trace], Trace]:
@@ -74,11 +79,11 @@ def test_what_no_rounding_explains_is_none(tmp_path: Path, index: int) -> None:
 
 
 def test_a_reduction_may_be_off_by_its_own_slack_and_no_further(tmp_path: Path) -> None:
-    _, predicted = loaded(PROGRAM, tmp_path)
+    _, predicted = loaded(CANCELLED, tmp_path)
     slack = float(np.max(predicted.ranks[0].events[0].slack["x"]))
-    assert ran(PROGRAM, tmp_path, off({0: "x"}, slack)).findings == ()
-    found = ran(PROGRAM, tmp_path, off({0: "x"}, 2.5 * slack + ALWAYS))
-    assert codes(found).count("value_differs") >= 1
+    assert slack > 1
+    assert ran(CANCELLED, tmp_path, off({0: "x"}, slack)).findings == ()
+    assert "value_differs" in codes(ran(CANCELLED, tmp_path, off({0: "x"}, 1.5 * slack)))
 
 
 def test_what_is_exact_may_not_move_at_all(tmp_path: Path) -> None:
