@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,14 @@ os.environ.setdefault(*ONE_THREAD)
 
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
+
+
+@pytest.fixture
+def forkable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Count no thread that an earlier test, or pytest-xdist, has left in this process."""
+    count = threading.active_count
+    before = count()
+    monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
 
 
 @pytest.fixture(scope="session")

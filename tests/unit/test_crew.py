@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(
-    len(os.sched_getaffinity(0)) == 1, reason="one core does all by itself"
-)
+pytestmark = [
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one core does all by itself"),
+    pytest.mark.usefixtures("forkable"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
+]
 
 LOST = -1
 
@@ -36,8 +38,6 @@ def square(case: list[int]) -> int:
 @pytest.fixture(autouse=True)
 def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Return the processes that a test has forked so far; none of them outlives it."""
-    if threading.active_count() > 1:  # under pytest-xdist
-        pytest.skip("this process has threads, and may not be forked")
     pids: list[int] = []
     fork = os.fork
 

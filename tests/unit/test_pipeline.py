@@ -207,6 +207,8 @@ def test_check_starts_nothing_and_judges_everything(tmp_path: Path) -> None:
     assert outcome.exit_code == 2
 
 
+@pytest.mark.usefixtures("forkable")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_an_analysis_whose_process_is_killed_costs_one_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
