@@ -36,7 +36,8 @@ from runner.execution.rank.failing import Broken
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
 from runner.execution.rank.line import Line
 from runner.execution.rank.program import Program
-from runner.execution.rank.watch import Running, Watcher
+from runner.execution.rank.running import Running
+from runner.execution.rank.watch import Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
 from runner.operations.entries import Ending

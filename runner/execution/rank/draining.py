@@ -33,7 +33,7 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
             continue
         if end == "left" and failures.broken():
             raise Broken
-        board.fail(record, _lost(record, board, world))
+        board.fail(record, why_lost(record, board, world))
         failures.lost = True
         return "raised"
     return None
@@ -55,7 +55,7 @@ def _fault(board: Board, world: World) -> Exception | None:
     return board.fault or world.error()
 
 
-def _lost(record: Record, board: Board, world: World) -> Failure:
+def why_lost(record: Record, board: Board, world: World) -> Failure:
     """Return why the device is not done with a step."""
     fault = _fault(board, world)
     if fault is not None:

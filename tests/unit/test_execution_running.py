@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution.rank.watch import Running
-from runner.trace import RankTrace
+from runner.execution.rank.running import Running
+from runner.trace import Failure, RankTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +22,18 @@ class Rank:
         self, account: Callable[[], None] = lambda: None, *, on_device: bool = False
     ) -> None:
         self.happened: list[str] = []
-        board = SimpleNamespace(rank=0, account=self._account, fault=None)
+        board = SimpleNamespace(rank=0, account=self._account, fault=None, moves=1)
+        self._board = board
         world = SimpleNamespace(made_s=0.0, spoilt=False, witness=tuple, on_device=on_device)
+        world.poison, world.error = self.let_go, lambda: None
         more: dict[str, Any] = {"backend": "nccl", "world": world, "cut": lambda: None}
         store: Any = SimpleNamespace()
         self.running = Running(store, "scenario/1", board, **more)  # type: ignore[arg-type]
         self._meanwhile = account
+
+    def stand_at(self, record: object, fail: Callable[..., None]) -> None:
+        """Let the device stand at a call."""
+        self._board.standing, self._board.fail = record, fail
 
     def _account(self, ending: str, died: str | None) -> RankTrace:
         self._meanwhile()
@@ -90,3 +96,25 @@ def test_on_a_device_nothing_is_let_go_before_every_rank_is_heard() -> None:
     rank.running.tell("blocked", via=rank)
     rank.running.settle(store)
     assert asked == 3 * ["scenario/1/over"]
+
+
+def test_a_device_that_is_overdue_is_given_up_though_the_main_thread_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rank = Rank(on_device=True)
+    posted: list[Any] = []
+    monkeypatch.setattr(rank.running.outbox, "post", posted.append)
+    failed: list[tuple[Any, Failure]] = []
+    record = SimpleNamespace(event=object(), timeout_s=0.3, position=(0, ()))
+    rank.stand_at(record, lambda *words: failed.append(words))
+    now_s = 100.0
+    monkeypatch.setattr("runner.execution.rank.running.time.monotonic", lambda: now_s)
+    never: Any = SimpleNamespace(check=lambda _: False)
+    rank.running.look(never)
+    assert failed == []
+    now_s = 104.0
+    rank.running.look(never)
+    ((at, failure),) = failed
+    assert (at, failure.kinds) == (record, ("timeout",))
+    assert rank.happened == ["account", "let go"]
+    assert posted[-1].trace.ending == "raised"
