@@ -24,8 +24,8 @@ from runner.operations import OPERATIONS
 from runner.operations.base import Collective
 from runner.operations.params import KINDS
 from runner.report.operations import SHAPES
-from runner.scenario import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 from runner.schema_files import schema_file
+from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,38 +7,25 @@ which undefined values were looked at, and it knows neither steps nor other rank
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from runner.argument_types import READ, seconds, whole, wholes
-from runner.nesting import DEFAULT_DTYPE, DEPTHS, data_at, has_depth, wrong_value
+from runner.argument_types import whole, wholes
+from runner.forms import Constant, Expression, ListForm, Objects, PerRank, Record, Selector, Typed
+from runner.nesting import DEFAULT_DTYPE
 from runner.problems import ScenarioError
-from runner.scenario import (
-    Constant,
-    Expression,
-    ListForm,
-    Objects,
-    PerRank,
-    Record,
-    Selector,
-    Typed,
-)
 from runner.wrong_values import (
     cannot_compute,
     no_selector,
-    not_countable,
-    not_given,
     valueless,
-    wrong_argument,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runner.arrays import Arrays
+    from runner.forms import Form
     from runner.operations.entries import Undefined
-    from runner.operations.params import Param
     from runner.problems import Mark
-    from runner.scenario import Form
 
 #: what the guarded operations of an expression, NumPy and torch raise for a value that cannot be
 CANNOT_COMPUTE = (
@@ -56,31 +43,6 @@ CANNOT_COMPUTE = (
 
 #: part of what every function raises for a name without a value
 _NOT_HERE = "no value on this rank"
-
-#: kinds of a required argument that mean nothing where a rank has none
-NEEDED = frozenset({"word", "name"})
-
-
-class Arrays(Protocol):
-    """The array library of one executor. Dtypes are named as torch names them."""
-
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return the functions of the expression language under `name()`, freshly copied."""
-
-    def array(self, data: Any, dtype: str) -> Any:  # noqa: ANN401
-        """Make an array from a number, a nested list or an array; the result is a fresh copy."""
-
-    def copy(self, value: Any) -> Any:  # noqa: ANN401
-        """Return an array that shares no memory with `value` and keeps its dtype and strides."""
-
-    def is_array(self, value: object) -> bool:
-        """Return whether `value` is an array of this library."""
-
-    def dtype(self, value: Any) -> str:  # noqa: ANN401
-        """Return the name of the dtype of an array."""
-
-    def reshaped(self, value: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
-        """Return `value` in another shape; a single element fills the shape."""
 
 
 class Evaluator:
@@ -221,6 +183,15 @@ class Evaluator:
                 mark = form.mark if form is not None else None
                 return value if value is None else self._converted(value, dtype, mark)
 
+    def sizes(self, form: Form | None) -> tuple[int, ...] | None:
+        """Return a shape: an integer is one of one dimension. Raises ScenarioError."""
+        value = self.evaluate(form)
+        if value is None:
+            return None
+        listed = [value] if value.__class__ is int else value
+        mark = form.mark if form is not None else None
+        return tuple(self._guarded(lambda: wholes(listed), mark))
+
     def _item(self, value: Any) -> Any:  # noqa: ANN401
         return value.item() if self.arrays.is_array(value) else value
 
@@ -240,88 +211,3 @@ class Evaluator:
             return make()
         except CANNOT_COMPUTE as error:
             raise ScenarioError([cannot_compute("this value", mark, self.rank, error)]) from error
-
-    def evaluate_argument(self, param: Param, form: Form | None) -> Any:  # noqa: ANN401
-        """Return an argument in the type of its kind (see :data:`params.KINDS`).
-
-        A tensor argument may be undefined: what of it the operation reads, the caller knows. What
-        it is computed from is read here.
-        """
-        if form is None:
-            return param.default
-        if param.kind in {"tensor", "tensors", "tensor_lists"}:
-            self._gives = True
-            try:
-                value = self._tensor_argument(param.kind, form)
-            finally:
-                self._gives = False
-            if not has_depth(self.arrays, value, DEPTHS[param.kind]):
-                raise ScenarioError([wrong_value(param, form.mark, self.rank)])
-            return value
-        value = self.evaluate(form)
-        if value is None:
-            if param.required and param.kind in NEEDED:
-                raise ScenarioError([not_given(param, form.mark, self.rank)])
-            return param.default
-        read = READ.get(param.kind)
-        if read is None:
-            return value
-        try:
-            return read(value)
-        except CANNOT_COMPUTE as error:
-            raise ScenarioError([wrong_argument(param, form.mark, self.rank, error)]) from error
-
-    def seconds(self, form: Form) -> float | None:
-        """Return a duration; None where it has none here. Raises ScenarioError."""
-        value = self.evaluate(form)
-        return None if value is None else self._guarded(lambda: seconds(value), form.mark)
-
-    def sizes(self, form: Form | None) -> tuple[int, ...] | None:
-        """Return a shape: an integer is one of one dimension. Raises ScenarioError."""
-        value = self.evaluate(form)
-        if value is None:
-            return None
-        listed = [value] if value.__class__ is int else value
-        mark = form.mark if form is not None else None
-        return tuple(self._guarded(lambda: wholes(listed), mark))
-
-    def counted(self, form: Form | None, variable: str, mark: Mark | None) -> list[int]:
-        """Return the integers that a `for` runs over; `mark` is the loop's own place.
-
-        Raises ScenarioError.
-        """
-        values = self.evaluate(form)
-        try:
-            return wholes(values)
-        except CANNOT_COMPUTE as error:
-            at = form.mark if form is not None and form.mark is not None else mark
-            problem = not_countable(variable, values, at, self.rank, error)
-            raise ScenarioError([problem]) from error
-
-    def _tensor_argument(self, kind: str, form: Form) -> Any:  # noqa: ANN401
-        if kind == "tensor":
-            return self.tensor_value(form, dtype=None)
-        chosen = self.choose(form) if isinstance(form, PerRank) else form
-        if isinstance(chosen, ListForm):
-            inner = "tensor" if kind == "tensors" else "tensors"
-            return [self._tensor_argument(inner, item) for item in chosen.items]
-        if isinstance(chosen, Constant) and isinstance(chosen.value, list):
-            make = partial(data_at, self.arrays, DEPTHS[kind], chosen.value)
-            return self._guarded(make, chosen.mark)
-        return self.evaluate(chosen)
-
-
-def roots_of(form: Form | None) -> frozenset[str]:
-    """Return the names whose storage the value of a form may share."""
-    match form:
-        case Expression():
-            return form.roots
-        case ListForm():
-            return frozenset().union(*(roots_of(item) for item in form.items))
-        case Record():
-            return frozenset().union(*(roots_of(item) for item in form.fields.values()))
-        case PerRank():
-            parts = [roots_of(item) for _, item in form.branches]
-            return frozenset().union(*parts, roots_of(form.otherwise))
-        case _:
-            return frozenset()

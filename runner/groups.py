@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from runner.argument_types import whole, wholes
 from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Expression, ListForm, PerRank
 from runner.plan import WORLD, Creation, Group, Plan
 from runner.problems import Problem, ScenarioError
 from runner.program import Process
-from runner.scenario import Expression, ListForm, PerRank
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from runner.evaluation import Arrays
-    from runner.scenario import Form, GroupSpec, Scenario
+    from runner.arrays import Arrays
+    from runner.forms import Form
+    from runner.scenario import GroupSpec, Scenario
 
 
 def resolve(scenario: Scenario, arrays: Arrays) -> Plan:

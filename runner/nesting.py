@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.problems import Problem
 
 if TYPE_CHECKING:
-    from runner.evaluation import Arrays
+    from runner.arrays import Arrays
     from runner.operations.params import Param
     from runner.problems import Mark
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from runner.evaluation import roots_of
+from runner.forms import Constant, Expression, PerRank, roots_of
 from runner.operations.base import Operation
-from runner.scenario import Constant, Expression, PerRank
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.operations.params import Param
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 #: kinds whose constant is the argument itself, by the types that it may have
 _PLAIN: dict[str, tuple[type, ...]] = {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.scenario import Expression
+    from runner.forms import Expression
 
     Memory: TypeAlias = tuple[NDArray[Any], ...]
 

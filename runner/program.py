@@ -7,77 +7,30 @@ remembers; it communicates nothing, and it learns nothing of other ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from runner.evaluation import Evaluator, roots_of
+from runner.call import Call
+from runner.forms import PerRank, roots_of
+from runner.membership import Membership
 from runner.nesting import DEFAULT_DTYPE
 from runner.operations.entries import Entry
-from runner.plan import WORLD, Group
+from runner.plan import WORLD
 from runner.prepared import prepared
-from runner.scenario import PerRank, steps_of
+from runner.scenario import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from runner.evaluation import Arrays
-    from runner.operations.base import Operation
+    from runner.arrays import Arrays
+    from runner.forms import Form
     from runner.plan import Plan
     from runner.prepared import Prepared
     from runner.problems import Mark
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One step taken by one rank, its arguments evaluated.
-
-    `iteration` holds the values of the enclosing loop variables, outermost first; with
-    `step.index` it names the instance of the step, the same on every rank. `roots` maps an
-    argument to the names of the held tensors whose storage it may share. `operation` is None for
-    a step that is an `expect` alone.
-    """
-
-    step: Step
-    iteration: tuple[int, ...]
-    operation: Operation | None
-    entry: Entry
-    roots: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    @property
-    def label(self) -> str:
-        """The name that reports and `blocked:` use: the step's own, else the operation's."""
-        if self.step.name is not None:
-            return self.step.name
-        return self.operation.label(self.entry) if self.operation else "expect"
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """The names of the held tensors that this call may store into, sorted."""
-        if self.operation is None:
-            return ()
-        if not any(self.roots.values()) and not self.operation.introduces(self.step):
-            return ()
-        stored = self.operation.written(self.entry, self.roots)
-        return tuple(sorted(stored.union(self.operation.introduces(self.step))))
-
-    @property
-    def read(self) -> tuple[str, ...]:
-        """The names of the held tensors that this call looks at, sorted."""
-        if self.operation is None:
-            return ()
-        return tuple(sorted(self.operation.read(self.entry, self.roots)))
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether the call returns before its work is complete."""
-        if self.operation is None:
-            return False
-        return self.operation.asynchronous or bool(self.entry.arguments.get("async_op"))
-
-
-class Process(Evaluator):
+class Process(Membership):
     """The state of one rank: what it holds, which groups it knows, where it is."""
 
     def __init__(
@@ -93,14 +46,7 @@ class Process(Evaluator):
 
         Raises ScenarioError where an initial value cannot be computed.
         """
-        super().__init__(rank, arrays)
-        self.plan = plan
-        self.groups: dict[str, Group] = {}
-        #: the names of the groups that this rank gave up, and the step that did it
-        self.destroyed: dict[str, Mark | None] = {}
-        #: counts the changes of both: what was found out about a group holds until the next
-        self.regrouped = 0
-        self._at: Mark | None = None
+        super().__init__(plan, rank, arrays)
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: step index -> its call in the round before, where only other tensors would make another
@@ -116,11 +62,7 @@ class Process(Evaluator):
             "rank": rank,
             "world_size": plan.world_size,
         }
-        for name in plan.names:
-            group = plan.group(name, rank)
-            if group is not None:
-                self.groups[name] = group
-            self.scope[name] = group.listed if group else []
+        self.found()
         if initialise:
             self._initialise()
 
@@ -176,56 +118,6 @@ class Process(Evaluator):
             if step.operation is not None and name in step.operation.introduces(step):
                 return step.mark
         return None
-
-    # ------------------------------------------------------------------ groups
-
-    def group(self, name: str | None) -> Group:
-        """Return the group that a name means here; a group of others where this rank has none."""
-        name = WORLD if name is None else name
-        if name in self.groups:
-            return self.groups[name]
-        others = self.plan.names.get(name, ())
-        if others:
-            return others[0]
-        return Group(key=name, name=name, ranks=(), timeout_s=self.plan.scenario.timeout_s)
-
-    def join(self, group: Group) -> None:
-        """Learn a group that was created while the program ran; its name means no other now."""
-        self.regrouped += 1
-        self.groups.pop(group.name, None)
-        self.destroyed.pop(group.name, None)
-        self.scope[group.name] = []
-        if self.rank in group.ranks:
-            self.groups[group.name] = group
-            self.scope[group.name] = list(group.ranks)
-
-    def destroy(self, name: str) -> None:
-        """Give a group up, or with the world every group: its members keep a handle of no use."""
-        self.regrouped += 1
-        for given_up in list(self.groups) if name == WORLD else [name]:
-            if given_up in self.groups:
-                self.destroyed[given_up] = self._at
-
-    def group_rank(self, name: str) -> int:
-        """Return `group_rank(name)`: -1 outside."""
-        self._require_alive(name)
-        return self.group(name).group_rank(self.rank)
-
-    def group_size(self, name: str) -> int:
-        """Return `group_size(name)`: 0 outside."""
-        self._require_alive(name)
-        return self.group(name).size if name in self.groups else 0
-
-    def group_ranks(self, name: str) -> list[int]:
-        """Return `group_ranks(name)`: world ranks in group order; empty outside."""
-        self._require_alive(name)
-        return list(self.groups[name].ranks) if name in self.groups else []
-
-    def _require_alive(self, name: str) -> None:
-        """Raise ValueError, as torch does, where this rank is asked about a group it destroyed."""
-        if name in self.destroyed:
-            message = f"rank {self.rank} destroyed the group {name}"
-            raise ValueError(message)
 
     # ------------------------------------------------------------------ the program
 

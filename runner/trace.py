@@ -21,7 +21,7 @@ Value: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a call raised: a kind of :data:`runner.scenario.RAISE_KINDS`, the backend's words.
+    """What a call raised: a kind of :data:`runner.vocabulary.RAISE_KINDS`, the backend's words.
 
     In a predicted trace `kinds` are all the kinds that a correct backend may raise here, and the
     words are the analysis's own unless the error is the program's `own`: then any run says them.
@@ -170,7 +170,7 @@ class Diagnosis:
 class Trace:
     """What a whole scenario did. `backend` is `reference` or the backend's name.
 
-    `outcome` is one of :data:`runner.scenario.OUTCOMES`. In a predicted trace `open` lists the
+    `outcome` is one of :data:`runner.vocabulary.OUTCOMES`. In a predicted trace `open` lists the
     outcomes that a correct backend may show instead, because the program is wrong in a way whose
     effect the semantics leave open; and `limits` what the analysis could not explore.
 

@@ -9,9 +9,9 @@ from runner.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.forms import Expression, Selector
     from runner.operations.params import Param
     from runner.problems import Mark
-    from runner.scenario import Expression, Selector
 
 
 def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:

@@ -13,7 +13,7 @@ import yaml
 import runner
 from runner.operations import BY_NAME
 from runner.pipeline import analyse, execute
-from runner.scenario import DIAGNOSES, REDUCE_OPS
+from runner.vocabulary import DIAGNOSES, REDUCE_OPS
 
 if TYPE_CHECKING:
     from runner.execution import Launcher

@@ -21,7 +21,7 @@ from runner.explanations import EXPLANATIONS
 from runner.language.signatures import SIGNATURES
 from runner.operations import OPERATIONS
 from runner.report.formats import FORMATS
-from runner.scenario import DIAGNOSES, DTYPES
+from runner.vocabulary import DIAGNOSES, DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

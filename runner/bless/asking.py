@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import PerRank
 from runner.operations.entries import Undefined
 from runner.problems import ScenarioError
-from runner.scenario import PerRank
 from runner.verdict.case import start
 from runner.verdict.comparison import differences
 from runner.verdict.memory import UndefinedRead, defined
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.bless.written import Analysed
+    from runner.forms import Selector
     from runner.language.limits import Limits
     from runner.program import Process
-    from runner.scenario import Selector, ValueExpectation
+    from runner.scenario import ValueExpectation
     from runner.trace import Value
     from runner.verdict.case import Case
 

@@ -107,7 +107,7 @@ OWN = {"ProgramError", "ScenarioError", "Broken"}
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the kind of :data:`runner.scenario.RAISE_KINDS` for what a call raised."""
+    """Return the kind of :data:`runner.vocabulary.RAISE_KINDS` for what a call raised."""
     if isinstance(error, ScenarioError) or type(error).__name__ in OWN:
         return "other"
     words = str(error)

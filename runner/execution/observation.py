@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.forms import PerRank
 from runner.problems import LaunchError, UnsupportedError
-from runner.scenario import PerRank, RaiseSpec
+from runner.scenario import RaiseSpec
 from runner.trace import Event, RankTrace, Trace
 
 if TYPE_CHECKING:

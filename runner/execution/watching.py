@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.execution.orders import Stop, Watch
-from runner.scenario import Constant, PerRank, RaiseSpec, steps_of
+from runner.forms import Constant, PerRank
+from runner.scenario import RaiseSpec, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,28 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, TypeAlias
 
+from runner.forms import Constant, Expression, ListForm, PerRank, Record
 from runner.language import choosing, forms, kinds
 from runner.language.expressing import expression
 from runner.language.foreign import likely
 from runner.language.namespace import police_new_name
 from runner.language.objects import object_argument
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.scenario import (
-    Constant,
-    Expression,
-    ListForm,
-    PerRank,
-    Record,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Mapping as Mapping_
     from collections.abc import Sequence as Sequence_
 
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.operations.params import Param
-    from runner.scenario import Form
 
 
 Reader: TypeAlias = "Callable[[Node, Context, Param], Form]"

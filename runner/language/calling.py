@@ -11,10 +11,10 @@ from runner.language.foreign import likely
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.operations.base import Operation
     from runner.operations.params import Param
-    from runner.scenario import Form
 
 
 def arguments_of(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:

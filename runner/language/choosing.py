@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from runner.forms import Constant, ListForm, PerRank, Selector
 from runner.language.expressing import FAILED, expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, source_text
-from runner.scenario import Constant, ListForm, PerRank, Selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runner.forms import Form
     from runner.language.context import Context
-    from runner.scenario import Form
 
 
 T = TypeVar("T")

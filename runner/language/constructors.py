@@ -13,7 +13,7 @@ import numpy as np
 from runner.language.literals import fitted
 from runner.language.promotion import DEFAULT_FLOAT, is_exact, kind
 from runner.problems import nearest
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

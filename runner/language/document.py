@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping as Mapping_
     from pathlib import Path
 
+    from runner.forms import Form
     from runner.language.limits import Limits
     from runner.language.making import Later
-    from runner.scenario import Form, GroupSpec
+    from runner.scenario import GroupSpec
 
 
 def scenarios(

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant
 from runner.language.choosing import per_rank, wrong_type
 from runner.language.expressing import FAILED, constant_value, expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence
-from runner.scenario import Constant
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
-    from runner.scenario import Form
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(us|ms|s|min|h)")
 

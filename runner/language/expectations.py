@@ -4,30 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant, Expression, PerRank
 from runner.language import choosing, durations, forms
 from runner.language.expressing import expression, unknown_name
 from runner.language.objects import expected_object
 from runner.language.raised import raised
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.scenario import (
-    DIAGNOSES,
-    DTYPES,
-    OUTCOMES,
-    RAISE_KINDS,
-    Constant,
-    ElapsedBounds,
-    Expectation,
-    Expression,
-    PerRank,
-    Unchanged,
-    ValueExpectation,
-)
+from runner.scenario import ElapsedBounds, Expectation, Unchanged, ValueExpectation
+from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from runner.forms import Form
     from runner.language.context import Context
-    from runner.scenario import Form
 
 #: keys of an expectation that are no names
 STEP_KEYS = ("elapsed", "raises")

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Constant, Expression
 from runner.language.context import ALWAYS
 from runner.language.expressions import compile_expression
 from runner.language.foreign import NAMES, likely
@@ -14,7 +15,7 @@ from runner.language.making import note_unmade
 from runner.language.substitution import substituted, with_groups
 from runner.language.tree import Node, Scalar, kind_of
 from runner.problems import Mark, ScenarioError
-from runner.scenario import DTYPES, Constant, Expression
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from runner.language.context import Context

@@ -1,4 +1,4 @@
-"""Expression text -> :class:`runner.scenario.Expression`: parsed, allow-listed, compiled.
+"""Expression text -> :class:`runner.forms.Expression`: parsed, allow-listed, compiled.
 
 The language is a part of Python's own syntax. What :mod:`runner.language.grammar` does not list
 is refused, with its place inside the expression. The compiled code reads variables under their own
@@ -16,11 +16,11 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from runner.forms import Expression
 from runner.language.guarded import Refusal
 from runner.language.guarding import Guarding
 from runner.language.limits import COUNTS, DEFAULT, FLAGS, Limits
 from runner.problems import Mark, Problem, ScenarioError
-from runner.scenario import Expression
 
 if TYPE_CHECKING:
     from collections.abc import Collection

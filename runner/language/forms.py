@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant, ListForm, Typed
 from runner.language.choosing import integer, integers, listing, per_rank
 from runner.language.expressing import constant_value, expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.language.words import fixed_form
 from runner.problems import nearest
-from runner.scenario import DTYPES, Constant, ListForm, Typed
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
-    from runner.scenario import Form
 
 
 #: a mapping with one of these keys is the long form of a value, any other is per rank

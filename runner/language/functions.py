@@ -1,7 +1,7 @@
 """The functions of the expression language over NumPy (the reference) and torch (the worker).
 
 One table of names, written once over a :class:`runner.language.libraries.Library`; the two classes
-here put it together. Both keep :class:`runner.evaluation.Arrays`. Torch is handed in.
+here put it together. Both keep :class:`runner.arrays.Arrays`. Torch is handed in.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from runner.language.libraries import Library, NumpyLibrary, TorchLibrary
 from runner.language.limits import DEFAULT, Limits
 from runner.language.literals import from_data, unreal
 from runner.language.operators import Operators
+from runner.language.parts import Parts
 from runner.language.promotion import kind
 from runner.language.reductions import Reductions
 from runner.language.shaping import Shaping
@@ -48,13 +49,21 @@ class NumpyArrays:
         return Operators(self._library, self._budget)
 
     @cached_property
+    def _parts(self) -> Parts:
+        return Parts(self._operators)
+
+    @cached_property
+    def _shaping(self) -> Shaping:
+        return Shaping(self._operators, self._parts)
+
+    @cached_property
     def _copying(self) -> dict[str, Callable[..., Any]]:
         """The functions that make new tensors from tensors, by name."""
         elementwise = Elementwise(self._operators).table()
         reductions = Reductions(
             self._operators, elementwise["minimum"], elementwise["maximum"]
         ).table()
-        return {**elementwise, **reductions, **Shaping(self._operators).table()}
+        return {**elementwise, **reductions, **self._shaping.table()}
 
     @cached_property
     def _functions(self) -> dict[str, Callable[..., Any]]:
@@ -62,7 +71,8 @@ class NumpyArrays:
         made = {**Constructors(self._operators).table(), **copying}
         return {
             **{f"{name}()": function for name, function in made.items()},
-            **Shaping(self._operators).views(),
+            **self._parts.table(),
+            **self._shaping.views(),
             **self._operators.table(),
             "@": copying["matmul"],
         }
@@ -142,6 +152,14 @@ class TorchArrays(NumpyArrays):
     @cached_property
     def _operators(self) -> Operators:
         return Operators(self._library, self._budget, self._host._operators)  # noqa: SLF001
+
+    @cached_property
+    def _parts(self) -> Parts:
+        return Parts(self._operators)
+
+    @cached_property
+    def _shaping(self) -> Shaping:
+        return Shaping(self._operators, self._parts)
 
     @cached_property
     def _copying(self) -> dict[str, Callable[..., Any]]:

@@ -12,9 +12,9 @@ from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind
 from runner.scenario import GroupSpec
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.language.making import Later
-    from runner.scenario import Form
 
 #: which keys decide the form, and which may stand beside them
 FORMS = {

@@ -8,7 +8,7 @@ from runner.language.guarded import MAX_INT_BITS, Guarded, constant_node, dotted
 from runner.language.refusals import ATTRIBUTE_HINTS
 from runner.language.signatures import FUNCTION_NAMES, SIGNATURES
 from runner.problems import nearest
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     import ast

@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.forms import Constant, Record
 from runner.language import choosing, durations, words
 from runner.language.expressing import FAILED, constant_value, expression
 from runner.language.foreign import likely
 from runner.language.namespace import police_new_name
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.operations.entries import PremulSum
-from runner.scenario import (
-    REDUCE_OPS,
-    Constant,
-    Record,
-)
+from runner.vocabulary import REDUCE_OPS
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.operations.params import Param
-    from runner.scenario import Form
 
 
 #: the reduce op that has a factor

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from runner.language.promotion import NARROW, kind
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -11,7 +11,7 @@ from runner.language.signatures import FUNCTION_NAMES
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.operations import BY_NAME
 from runner.operations.base import GroupCreation
-from runner.scenario import DTYPES, REDUCE_OPS
+from runner.vocabulary import DTYPES, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant, Objects
 from runner.language import choosing
 from runner.language.expressing import expression
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain
 from runner.problems import ScenarioError
-from runner.scenario import Constant, Objects
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.operations.params import Param
-    from runner.scenario import Form
 
 _COMPUTED = "expr"
 

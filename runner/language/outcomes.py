@@ -11,11 +11,13 @@ from runner.language import choosing, durations, words
 from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import nearest
-from runner.scenario import DIAGNOSES, OUTCOMES, Expectation, FinalExpectation, PerRank
+from runner.scenario import Expectation, FinalExpectation
+from runner.vocabulary import DIAGNOSES, OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from runner.forms import PerRank
     from runner.language.context import Context
 
 #: what a backend's own outcome makes meaningless in the general expectation

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from runner.language import choosing, words
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
-from runner.scenario import RAISE_KINDS, PerRank, RaiseSpec
+from runner.scenario import RaiseSpec
+from runner.vocabulary import RAISE_KINDS
 
 if TYPE_CHECKING:
+    from runner.forms import PerRank
     from runner.language.context import Context
 
 _NONE = "none"

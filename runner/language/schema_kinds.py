@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from runner.language.schema_parts import NOTHING, TEXT, Schema, any_of, closed, per_rank, ref
 from runner.operations.params import KINDS
-from runner.scenario import REDUCE_OPS
+from runner.vocabulary import REDUCE_OPS
 
 if TYPE_CHECKING:
     from runner.operations.params import Param

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.language.forms import LONG_FORM, TOLERANCES
-from runner.scenario import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
+from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
 
 Schema = dict[str, Any]
 

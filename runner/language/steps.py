@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant, Expression
 from runner.language import choosing
 from runner.language.actions import BESIDE, BODY, action_of, police_handle
 from runner.language.calling import arguments_of, usage
@@ -14,12 +15,12 @@ from runner.language.limits import beyond
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.language.use import inline, police_number
 from runner.operations import BY_NAME
-from runner.scenario import Constant, Expression, Step
+from runner.scenario import Step
 
 if TYPE_CHECKING:
+    from runner.forms import Form
     from runner.language.context import Context
     from runner.operations.base import Operation
-    from runner.scenario import Form
 
 
 def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> tuple[Step, ...]:

@@ -14,7 +14,7 @@ from runner.language.context import ALWAYS
 from runner.language.tree import Mapping, Node, Scalar, Sequence
 from runner.plan import WORLD
 from runner.problems import ScenarioError
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
     from runner.language.context import Context

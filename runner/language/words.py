@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.forms import Constant
 from runner.language.choosing import per_rank
 from runner.language.context import spelt_out
 from runner.language.tree import Mapping, Node, Scalar, kind_of
-from runner.scenario import Constant
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from runner.forms import Form
     from runner.language.context import Context
-    from runner.scenario import Form
 
 
 def fixed(

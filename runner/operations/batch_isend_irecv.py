@@ -5,19 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import ListForm, PerRank, Record
 from runner.operations.base import PointToPoint
 from runner.operations.entries import Entry, Message, Refusal
 from runner.operations.messages import named, police_peer, refuse_peer, world_rank
 from runner.operations.params import GROUP, TAG, Param, tensor
 from runner.operations.refusals import invalid
-from runner.scenario import ListForm, PerRank, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
+    from runner.forms import Form
     from runner.program import Process
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 FIELDS = (
     Param(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Record
 from runner.operations.base import Local
 from runner.operations.params import Param
-from runner.scenario import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.forms import Form
     from runner.operations.entries import Entry
     from runner.program import Process
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 
 class Compute(Local):

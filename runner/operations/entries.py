@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Refusal:
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
-    `kind` is one of :data:`runner.scenario.RAISE_KINDS`. The diagnosis is `invalid_argument`.
+    `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`.
     """
 
     kind: str

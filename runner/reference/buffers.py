@@ -20,7 +20,7 @@ from runner.reference.values import arrays_of, overlap, undefined_in
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from runner.program import Call
+    from runner.call import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import Flight, RankState
 

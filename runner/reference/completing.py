@@ -13,7 +13,7 @@ from runner.reference.looks import look
 from runner.reference.values import store
 
 if TYPE_CHECKING:
-    from runner.program import Call
+    from runner.call import Call
     from runner.reference.posts import Post, Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState

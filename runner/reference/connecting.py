@@ -18,8 +18,8 @@ from runner.reference.waits import messages_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.call import Call
     from runner.plan import Group
-    from runner.program import Call
     from runner.reference.schedules import Rest
     from runner.traits import Traits
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from runner.reference.posts import Creating
 
 if TYPE_CHECKING:
+    from runner.call import Call
     from runner.plan import Group
-    from runner.program import Call
 
 #: creations that ranks meet in one after the other: () are those of the whole world, the members
 #: those of groups that only their members create

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Finding:
     """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
 
-    `name` is one of :data:`runner.scenario.DIAGNOSES`; `index` and `iteration` the step where it
+    `name` is one of :data:`runner.vocabulary.DIAGNOSES`; `index` and `iteration` the step where it
     shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
     `path` are the waits that explain it, edge by edge. An `optional` one follows from a fault that
     the scenario itself asks for.

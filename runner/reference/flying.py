@@ -16,7 +16,7 @@ from runner.reference.state import Flight
 from runner.reference.values import arrays_of, overlap
 
 if TYPE_CHECKING:
-    from runner.program import Call
+    from runner.call import Call
     from runner.reference.posts import Work
     from runner.reference.state import RankState
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.collector import uncollected
+from runner.forms import Constant
 from runner.language.functions import numpy_arrays
 from runner.operations.base import GroupCreation, PointToPoint
 from runner.problems import ScenarioError
@@ -22,9 +23,10 @@ from runner.reference.hazards import may_stand
 from runner.reference.ranks import rank_trace
 from runner.reference.reading import readings_of
 from runner.reference.schedules import rest, same
-from runner.scenario import OUTCOMES, Constant, steps_of
+from runner.scenario import steps_of
 from runner.trace import Trace
 from runner.traits import TRAITS, traits_of
+from runner.vocabulary import OUTCOMES
 
 if TYPE_CHECKING:
     from runner.language.limits import Limits

@@ -18,7 +18,7 @@ from runner.scenario import steps_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.evaluation import Arrays
+    from runner.arrays import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.findings import Finding

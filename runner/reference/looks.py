@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Expression, ListForm, Objects, PerRank, Record, Typed
 from runner.operations.entries import Undefined
 from runner.probing import depends
 from runner.reference import buffers, flying
 from runner.reference.values import measured
-from runner.scenario import Expression, ListForm, Objects, PerRank, Record, Typed
 
 if TYPE_CHECKING:
-    from runner.program import Call
+    from runner.call import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import Flight, RankState
     from runner.scenario import ValueExpectation

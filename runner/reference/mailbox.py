@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from runner.reference.posts import Posted
 
 if TYPE_CHECKING:
+    from runner.call import Call
     from runner.operations.entries import Message
     from runner.plan import Group
-    from runner.program import Call
     from runner.reference.reading import Reading
 
 Address = tuple[str, int, int]

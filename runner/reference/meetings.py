@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from runner.reference.posts import Joining
 
 if TYPE_CHECKING:
+    from runner.call import Call
     from runner.operations.entries import Entry
     from runner.plan import Group
-    from runner.program import Call
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

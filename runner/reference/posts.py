@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from runner.call import Call
     from runner.operations.entries import Entry, Message, Undefined
     from runner.plan import Group
-    from runner.program import Call
     from runner.reference.creations import Series
     from runner.reference.meetings import Meeting
 

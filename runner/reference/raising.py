@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from runner.forms import PerRank
 from runner.operations.entries import Undefined
 from runner.plan import WORLD
 from runner.reference.findings import Finding
 from runner.reference.posts import Joining, Posted
 from runner.reference.waits import needs_of
-from runner.scenario import PerRank, RaiseSpec
+from runner.scenario import RaiseSpec
 from runner.trace import Failure
 
 if TYPE_CHECKING:
+    from runner.call import Call
     from runner.operations.entries import Refusal
-    from runner.program import Call
     from runner.reference.posts import Post, Work
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState

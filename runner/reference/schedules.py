@@ -24,7 +24,7 @@ from runner.reference.waits import Futures
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from runner.evaluation import Arrays
+    from runner.arrays import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.posts import Posted
@@ -44,7 +44,7 @@ class Rest:
 
     @property
     def outcome(self) -> str:
-        """One of :data:`runner.scenario.OUTCOMES`."""
+        """One of :data:`runner.vocabulary.OUTCOMES`."""
         states = {state.state for state in self.simulation.ranks}
         if "died" in states:
             return "crash"

@@ -33,9 +33,9 @@ from runner.reference.streams import Streams
 from runner.reference.values import snapshot
 
 if TYPE_CHECKING:
-    from runner.evaluation import Arrays
+    from runner.arrays import Arrays
+    from runner.call import Call
     from runner.plan import Plan
-    from runner.program import Call
     from runner.reference.findings import Finding
     from runner.reference.posts import Joining, Post, Posted
     from runner.reference.reading import Reading

@@ -18,9 +18,9 @@ from runner.trace import Event, Failure
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from runner.call import Call
     from runner.operations.base import Operation
     from runner.operations.entries import Undefined
-    from runner.program import Call
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
 

@@ -11,8 +11,9 @@ from runner.trace import Event
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from runner.call import Call
     from runner.operations.entries import Undefined
-    from runner.program import Call, Process
+    from runner.program import Process
     from runner.reference.ledger import Ledger
     from runner.reference.posts import Work
 

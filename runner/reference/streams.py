@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from runner.program import Call
+    from runner.call import Call
     from runner.reference.posts import Work
     from runner.reference.reading import Reading
 

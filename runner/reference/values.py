@@ -12,8 +12,9 @@ from runner.operations.entries import Undefined
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from runner.call import Call
     from runner.operations.entries import Entry
-    from runner.program import Call, Process
+    from runner.program import Process
 
 
 def frozen(value: Any) -> Any:  # noqa: ANN401 -- an array, a list of arrays, plain objects

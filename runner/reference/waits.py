@@ -22,8 +22,8 @@ from runner.trace import Wait
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from runner.call import Call
     from runner.operations.entries import Message
-    from runner.program import Call
     from runner.reference.creations import Series
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.forms import Constant, PerRank
 from runner.language.functions import numpy_arrays
 from runner.problems import ScenarioError
 from runner.program import Process
-from runner.scenario import Constant, PerRank
 
 if TYPE_CHECKING:
     from runner.plan import Plan

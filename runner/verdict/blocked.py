@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Constant
 from runner.problems import ScenarioError
-from runner.scenario import Constant
 from runner.verdict.conduct import GAVE_UP
 from runner.verdict.finding import Finding, Witness
 
 if TYPE_CHECKING:
+    from runner.forms import PerRank
     from runner.problems import Mark
-    from runner.scenario import FinalExpectation, PerRank
+    from runner.scenario import FinalExpectation
     from runner.trace import Event, RankTrace
     from runner.verdict.case import Case
     from runner.verdict.memory import Memories

@@ -13,10 +13,11 @@ from runner.verdict.order import Moment, ProgramOrder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runner.forms import PerRank
     from runner.language.limits import Limits
     from runner.operations.entries import Undefined
     from runner.plan import Plan
-    from runner.scenario import FinalExpectation, PerRank, Scenario, Step, ValueExpectation
+    from runner.scenario import FinalExpectation, Scenario, Step, ValueExpectation
     from runner.trace import Event, Trace, Value
 
 #: states in which what stands beside the step is asked

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.scenario import ElapsedBounds, PerRank, RaiseSpec
+from runner.forms import PerRank
+from runner.scenario import ElapsedBounds, RaiseSpec
 from runner.verdict.finding import Finding, Witness
 from runner.verdict.views import view_of
 from runner.verdict.wording import ranks_text

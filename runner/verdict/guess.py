@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.evaluation import CANNOT_COMPUTE, roots_of
+from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import roots_of
 from runner.operations.reduction import reduced
 from runner.problems import ScenarioError
-from runner.scenario import REDUCE_OPS, steps_of
+from runner.scenario import steps_of
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.numbers import as_numbers
+from runner.vocabulary import REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.forms import Constant, Expression
 from runner.operations.base import GroupCreation
-from runner.scenario import Constant, Expression
 from runner.trace import Recorded
 
 if TYPE_CHECKING:

@@ -6,14 +6,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import PerRank, Typed
 from runner.problems import ScenarioError
-from runner.scenario import PerRank, Typed, Unchanged
+from runner.scenario import Unchanged
 from runner.verdict.comparison import Wanted
 from runner.verdict.memory import defined
 
 if TYPE_CHECKING:
+    from runner.forms import Expression, Form
     from runner.program import Process
-    from runner.scenario import Expression, Form, ValueExpectation
+    from runner.scenario import ValueExpectation
     from runner.trace import Event, Value
     from runner.verdict.case import Side
     from runner.verdict.memory import Memories

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.execution import Launcher, LaunchOptions, nccl
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 from tests.gpu import cells, machine, pages, passes, timings
 from tests.gpu.pages import Findings
 

@@ -18,7 +18,7 @@ from runner.operations.entries import Undefined
 from runner.plan import plan
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
 from runner.reference import simulate
-from runner.scenario import DTYPES, RAISE_KINDS, REDUCE_OPS
+from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
 from runner.verdict.comparison import Wanted, differences
 
 if TYPE_CHECKING:

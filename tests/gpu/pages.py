@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 from tests.gpu.cells import Cell, Seen, every_cell
 
 if TYPE_CHECKING:

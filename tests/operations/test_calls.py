@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from runner.call import Call
     from runner.operations.entries import Entry
-    from runner.program import Call
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

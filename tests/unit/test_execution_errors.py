@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from runner.execution.errors import failure_of, kind_of
-from runner.scenario import RAISE_KINDS
+from runner.vocabulary import RAISE_KINDS
 
 #: torch's frame around an error of NCCL's
 FRAME = "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, "

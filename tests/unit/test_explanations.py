@@ -13,8 +13,8 @@ from runner.explanations import EXPLANATIONS, Explanation, page
 from runner.language import load
 from runner.pipeline import analyse
 from runner.problems import ScenarioError
-from runner.scenario import DIAGNOSES, RAISE_KINDS
 from runner.verdict import FINDING_CODES
+from runner.vocabulary import DIAGNOSES, RAISE_KINDS
 
 PACKAGE = Path(runner.__file__).parent
 GOLDEN = Path(__file__).parent.parent / "problems"

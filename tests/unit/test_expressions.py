@@ -15,7 +15,7 @@ from runner.language.refusals import ATTRIBUTE_HINTS, PYTHON_FUNCTION_HINTS
 from runner.problems import Mark, Problem, ScenarioError, Source
 
 if TYPE_CHECKING:
-    from runner.scenario import Expression
+    from runner.forms import Expression
 
 GROUPS = ("even", "mesh.dp", "mesh.tp")
 

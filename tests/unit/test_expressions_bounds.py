@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from runner.forms import Expression
 from runner.language.expressions import compile_expression
 from runner.language.functions import NumpyArrays
 from runner.language.limits import Limits
 from runner.language.signatures import FUNCTION_NAMES
 from runner.problems import ScenarioError
-from runner.scenario import DTYPES, Expression
+from runner.vocabulary import DTYPES
 
 ESCAPES = [
     "__import__(1)",

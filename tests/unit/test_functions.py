@@ -13,7 +13,7 @@ import pytest
 from runner.language.expressions import compile_expression
 from runner.language.functions import FUNCTION_NAMES, NumpyArrays
 from runner.language.limits import Limits
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 ARRAYS = NumpyArrays()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from runner.language.expressions import compile_expression
 from runner.language.functions import NumpyArrays, TorchArrays
-from runner.scenario import DTYPES
+from runner.vocabulary import DTYPES
 
 torch = pytest.importorskip("torch")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.forms import Constant, Typed
 from runner.language import discover, load
 from runner.language.limits import Limits
 from runner.problems import Problem, ScenarioError
-from runner.scenario import Constant, Scenario, Typed
+
+if TYPE_CHECKING:
+    from runner.scenario import Scenario
 
 STEPS = "steps: [{barrier: }]\n"
 

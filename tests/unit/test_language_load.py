@@ -6,24 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.forms import Constant, Expression, ListForm, Objects, PerRank, Record, Typed
 from runner.language import load
 from runner.language.limits import Limits
 from runner.operations.entries import PremulSum
 from runner.problems import ScenarioError
-from runner.scenario import (
-    Constant,
-    ElapsedBounds,
-    Expression,
-    ListForm,
-    Objects,
-    PerRank,
-    RaiseSpec,
-    Record,
-    Scenario,
-    Step,
-    Typed,
-    Unchanged,
-)
+from runner.scenario import ElapsedBounds, RaiseSpec, Scenario, Step, Unchanged
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.forms import Constant, Expression, PerRank, Record
 from runner.language import load
 from runner.language.limits import Limits
 from runner.problems import Problem, ScenarioError
-from runner.scenario import Constant, Expression, PerRank, Record, Scenario, Step, steps_of
+from runner.scenario import Scenario, Step, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runner.scenario import DIAGNOSES
 from runner.traits import GLOO, NCCL, TRAITS, traits_of
+from runner.vocabulary import DIAGNOSES
 
 
 def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.scoreboard.catalogue import by_label, programs, sample
 from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program
 from benchmarks.scoreboard.static import analysed
-from runner.scenario import DIAGNOSES
+from runner.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from pathlib import Path

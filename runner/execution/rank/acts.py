@@ -18,8 +18,9 @@ from runner.operations.base import GroupCreation, Local, Operation, Waiting
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from runner.call import Call
     from runner.execution.rank.world import World
-    from runner.program import Call, Process
+    from runner.program import Process
 
 #: carries a step out; returns the names that it may have stored into by then
 Act: TypeAlias = Callable[[], tuple[str, ...]]

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
+    from runner.call import Call
     from runner.execution.rank.world import World
     from runner.operations.params import Param
-    from runner.program import Call
 
 
 def convert(world: World, call: Call) -> dict[str, Any]:

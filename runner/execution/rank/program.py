@@ -19,7 +19,7 @@ from runner.program import Process
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.evaluation import Arrays
+    from runner.arrays import Arrays
     from runner.execution.rank.board import Board
     from runner.execution.rank.completion import Completion
     from runner.execution.rank.world import World

@@ -9,15 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from runner.forms import Constant, Expression, ListForm, PerRank, Record
 from runner.operations.base import GroupCreation, Local
-from runner.scenario import Constant, Expression, ListForm, PerRank, Record, steps_of
+from runner.scenario import steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from runner.forms import Form
     from runner.operations.params import Param
     from runner.plan import Plan
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 #: kinds of arguments whose list torch may store other objects into
 OBJECTS = frozenset({"object", "objects"})

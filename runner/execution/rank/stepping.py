@@ -13,21 +13,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from runner.execution.rank.board import Record, Site
 from runner.execution.rank.sameness import UNKNOWN, Same, Sameness, key
 from runner.execution.rank.values import is_large
+from runner.forms import PerRank
 from runner.operations.base import Local, Operation, Waiting
 from runner.operations.entries import Ending
 from runner.problems import ScenarioError
-from runner.scenario import PerRank, RaiseSpec
+from runner.scenario import RaiseSpec
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping
 
+    from runner.call import Call
     from runner.execution.rank.acts import Act, Acts
     from runner.execution.rank.board import Board
     from runner.execution.rank.completion import Completion
     from runner.execution.rank.failing import Failures
     from runner.execution.rank.values import Copies
-    from runner.program import Call, Process
-    from runner.scenario import Expression, Step
+    from runner.forms import Expression
+    from runner.program import Process
+    from runner.scenario import Step
 
 #: takes the step of an index at an iteration; returns whether the rank goes on
 Taking: TypeAlias = Callable[[int, tuple[int, ...]], bool]

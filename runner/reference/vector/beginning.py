@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.forms import Record as Assignments
 from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
 from runner.reference.vector.collectives import Collectives, Entering, storing
 from runner.reference.vector.envelopes import Envelopes, group_of
@@ -14,7 +15,6 @@ from runner.reference.vector.mail import Mail
 from runner.reference.vector.record import Change, Link, Said
 from runner.reference.vector.values import Active, Stack, View, leave
 from runner.reference.vector.works import Stand, Work
-from runner.scenario import Record as Assignments
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,21 +8,22 @@ import numpy as np
 
 from runner.argument_types import READ
 from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Constant, PerRank
 from runner.plan import WORLD
 from runner.reference.vector.envelopes import group_of
 from runner.reference.vector.leaves import Scene
 from runner.reference.vector.values import Active, Lanes, Stack, Value, View, leave, varies
-from runner.scenario import Constant, PerRank
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from runner.forms import Form
     from runner.operations.base import Collective, Operation, Waiting
     from runner.operations.params import Param
     from runner.plan import Plan
     from runner.reference.vector.evaluating import Evaluation
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 #: kinds of arguments that are tensors
 _TENSORS = {"tensors", "tensor_lists", "objects", "object", "p2p_ops"}

@@ -6,25 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.forms import Constant, ListForm, Record
 from runner.operations.entries import Entry
 from runner.plan import WORLD
 from runner.reference.vector.mail import Messages
 from runner.reference.vector.rows import own
 from runner.reference.vector.values import Active, Lanes, leave, varies
-from runner.scenario import Constant, ListForm, Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from runner.forms import Form
     from runner.operations.base import PointToPoint
     from runner.operations.params import Param
     from runner.plan import Plan
     from runner.reference.vector.evaluating import Evaluation
     from runner.reference.vector.leaves import Scene
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Form, Step
+    from runner.scenario import Step
 
 #: the kinds of the arguments that make one message
 _ONE = {"tensor", "rank", "group_rank", "group", "tag"}

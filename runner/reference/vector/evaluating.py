@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.evaluation import CANNOT_COMPUTE, roots_of
+from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Constant, Expression, PerRank, Typed, roots_of
 from runner.nesting import DEFAULT_DTYPE
 from runner.reference.vector.compiling import Compiler
 from runner.reference.vector.forms import names_of
@@ -29,18 +30,17 @@ from runner.reference.vector.values import (
     leave,
     varies,
 )
-from runner.scenario import Constant, Expression, PerRank, Typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
+    from runner.forms import Form, Selector
     from runner.language.functions import NumpyArrays
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Form, Selector
 
 
 class Evaluation:

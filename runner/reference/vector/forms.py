@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.scenario import Expression, ListForm, PerRank, Record, Typed
+from runner.forms import Expression, ListForm, PerRank, Record, Typed
 
 if TYPE_CHECKING:
-    from runner.scenario import Expectation, Form, Unchanged
+    from runner.forms import Form
+    from runner.scenario import Expectation, Unchanged
 
 
 def names_of(form: Form | Unchanged | None) -> frozenset[str]:

@@ -16,11 +16,11 @@ from runner.reference.vector.values import EXACT, LARGEST, Lanes, Stack, Value, 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from runner.forms import Form
     from runner.language.functions import NumpyArrays
     from runner.plan import Plan
     from runner.reference.vector.leaves import Scene
     from runner.reference.vector.memory import Memory
-    from runner.scenario import Form
 
 
 class RankByRank:

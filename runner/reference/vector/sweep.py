@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runner.forms import PerRank
 from runner.language.functions import numpy_arrays
 from runner.reference.ledger import Ledger
 from runner.reference.vector.beginning import Beginning
@@ -24,7 +25,6 @@ from runner.reference.vector.record import Record
 from runner.reference.vector.standing import Standing
 from runner.reference.vector.unrolled import Instance, Unrolled
 from runner.reference.vector.values import Active, Column, leave
-from runner.scenario import PerRank
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
