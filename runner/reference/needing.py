@@ -23,7 +23,7 @@ def needs(operation: Collective, entry: Entry) -> frozenset[int]:
     Whoever has nothing to contribute and nothing to get misses nobody: tensors without elements
     are carried by no message.
     """
-    if _moves_nothing(operation, entry):
+    if moves_nothing(operation, entry):
         return _nobody(entry.group_rank)
     return operation.needs(entry)
 
@@ -33,7 +33,8 @@ def _nobody(group_rank: int) -> frozenset[int]:
     return frozenset({group_rank})
 
 
-def _moves_nothing(operation: Collective, entry: Entry) -> bool:
+def moves_nothing(operation: Collective, entry: Entry) -> bool:
+    """Whether a member has nothing to contribute and nothing to get: no tensor has an element."""
     tensors = False
     for name in _carried(operation):
         value = entry.arguments.get(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from runner.operations.base import Collective
 from runner.operations.entries import Entry, Undefined
 from runner.reference.findings import Finding
-from runner.reference.needing import needs
+from runner.reference.needing import moves_nothing, needs
 from runner.reference.slack import slack_of
 from runner.reference.values import frozen, frozen_arguments
 
@@ -39,7 +39,7 @@ def settle(
     if whole and meeting.settled:
         return
     here = joining.meeting.group.group_rank(joining.rank)
-    if not whole and not _written(joining):
+    if not whole and (not _written(joining) or moves_nothing(operation, joining.entry)):
         _freeze(joining)
         return
     involved = (

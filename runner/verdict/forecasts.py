@@ -11,6 +11,13 @@ if TYPE_CHECKING:
 #: facts of a backend that one note names
 TOLD = 3
 
+ENDS = {
+    "completes": "complete",
+    "deadlock": "end in a deadlock",
+    "error": "end in an error",
+    "crash": "end in a crash",
+}
+
 
 def note_of(case: Case) -> str | None:
     """Return what a report says of a forecast that is not what is predicted anyway, or None."""
@@ -30,7 +37,7 @@ def note_of(case: Case) -> str | None:
 
 def _ends(forecast: Trace, general: Trace) -> str:
     """Say how a forecast ends, and whether that is how the program ends everywhere."""
-    end = {"completes": "complete", "deadlock": "end in a deadlock"}[forecast.outcome]
+    end = ENDS[forecast.outcome]
     if forecast.outcome != general.outcome:
         return end
     more = sorted({*forecast.open} - {*general.open})

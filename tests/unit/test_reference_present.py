@@ -98,3 +98,32 @@ expect: {{outcome: OUTCOME, diagnosis: missing_participant}}
     passes = checked(text.replace("OUTCOME", "completes"), tmp_path)
     assert ("outcome_differs" in codes(passes)) == sure
     assert checked(text.replace("OUTCOME", "deadlock"), tmp_path).status == "PASSED"
+
+
+@pytest.mark.parametrize("source", ["[0, 1]", "[1]"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "broadcast: {tensor: x, src: 0}",
+        "scatter: {tensor: x, scatter_list: {0: parts}, src: 0}",
+        "reduce: {tensor: x, dst: 1}",
+        "gather: {tensor: x, gather_list: {1: parts}, dst: 1}",
+    ],
+)
+def test_who_has_nothing_to_get_takes_nothing_from_a_root_that_is_not_there(
+    tmp_path: Path, call: str, source: str
+) -> None:
+    text = f"""\
+world_size: 2
+tensors: {{x: {{0: [1], 1: "zeros(0)"}}, parts: "[zeros(1 - rank) for r in range(2)]"}}
+steps:
+  - {{ranks: 0, sleep: 1s}}
+  - {{ranks: {source}, {call}}}
+expect: {{x: {{1: "zeros(0)"}}}}
+"""
+    verdict = checked(text, tmp_path)
+    assert verdict.status == "FAILED"
+    assert verdict.predicted is not None
+    assert {each.name for each in verdict.predicted.diagnoses} == {
+        "shape_mismatch" if source == "[0, 1]" else "missing_participant"
+    }

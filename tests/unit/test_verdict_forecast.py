@@ -217,3 +217,19 @@ expect:
     assert ran_as(stands, text, tmp_path).status == "PASSED"
     assert ran_as(everywhere(text, tmp_path), text, tmp_path).status == "PASSED"
     assert ran_as(stands, text, tmp_path, backend="gloo").status == "FAILED"
+
+
+@pytest.mark.parametrize(
+    ("then", "told"),
+    [
+        ('recv: {tensor: y, src: "-rank"}', "predicted to end in an error"),
+        ("{ranks: 1, fault: exit}", "predicted to end in a crash"),
+    ],
+)
+def test_what_lies_behind_a_hazard_may_raise_or_end_a_rank(
+    tmp_path: Path, then: str, told: str
+) -> None:
+    text = HAZARD.split("  - recv")[0] + f"  - {then}\nexpect: {{outcome: deadlock}}\n"
+    scenario, predicted = loaded(text, tmp_path)
+    verdict = judge(scenario, predicted, backend="nccl")
+    assert any(told in note for note in verdict.notes)
