@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runner.forms import PerRank
+from runner.operations.base import Waiting
 from runner.operations.entries import Undefined
 from runner.plan import WORLD
 from runner.reference.findings import Finding
@@ -190,11 +191,21 @@ def _kinds(simulation: Simulation, state: RankState, orphans: set[int]) -> tuple
     call = state.call
     assert call is not None  # noqa: S101 -- a blocked rank stands in a call
     at_end = simulation.plan.scenario.expect.at_end
+    refused = _refused_late(state, call)
     for stated in (expected(state, call.step.expect), expected(state, at_end)):
-        kinds = tuple(kind for kind in stated if kind in STUCK_KINDS)
+        kinds = tuple(kind for kind in stated if kind in STUCK_KINDS or kind in refused)
         if kinds:
             return kinds
-    return WAITING_KINDS if state.rank in orphans else ()
+    return (*WAITING_KINDS, *refused) if state.rank in orphans else ()
+
+
+def _refused_late(state: RankState, call: Call) -> tuple[str, ...]:
+    """Return what else a stuck call may raise: torch looks the group up to log its failure.
+
+    `torch.distributed.c10d_logger` does so for every call but a wait; a destroyed group is unknown.
+    """
+    unknown = call.entry.group.name in state.process.destroyed
+    return ("invalid_argument",) if unknown and not isinstance(call.operation, Waiting) else ()
 
 
 def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -> None:

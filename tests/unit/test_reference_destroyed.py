@@ -192,3 +192,26 @@ def test_a_destroyed_group_has_no_rank_to_ask_for(tmp_path: Path) -> None:
     scenario = loaded(GROUP + '  - compute: {x: "x + group_rank(g)"}\n', tmp_path)
     with pytest.raises(ScenarioError, match="destroyed the group g"):
         runner.simulate(runner.plan(scenario))
+
+
+@pytest.mark.parametrize("stated", ["timeout", "invalid_argument"])
+def test_a_call_on_a_destroyed_group_that_nobody_completes_may_be_refused_too(
+    tmp_path: Path, stated: str
+) -> None:
+    call = "  - {ranks: 0, CALL: {tensor: x, group: g}, expect: {raises: STATED}}\n"
+    text = GROUP + call.replace("STATED", stated).replace("CALL", "all_reduce")
+    predicted = runner.simulate(runner.plan(loaded(text, tmp_path)))
+    (failure,) = [event.failure for event in predicted.ranks[0].events if event.failure]
+    assert failure.kinds == (stated,)
+
+
+@pytest.mark.parametrize(("destroyed", "named"), [("g", True), ("other", False)])
+def test_whose_peer_is_gone_may_be_told_that_the_group_was_destroyed(
+    tmp_path: Path, destroyed: str, *, named: bool
+) -> None:
+    text = GROUP.replace("[0, 1]}", "[0, 1], other: [0, 1]}").replace("{group: g}", "{group: D}")
+    text += "  - {ranks: 0, fault: {raise: boom}}\n  - all_reduce: {tensor: x, group: g}\n"
+    predicted = runner.simulate(runner.plan(loaded(text.replace("D}", destroyed + "}"), tmp_path)))
+    (failure,) = [event.failure for event in predicted.ranks[1].events if event.failure]
+    assert ("invalid_argument" in failure.kinds) == named
+    assert {"timeout", "peer_lost"} <= {*failure.kinds}

@@ -229,7 +229,7 @@ expect:
 def test_what_lies_behind_a_hazard_may_raise_or_end_a_rank(
     tmp_path: Path, then: str, told: str
 ) -> None:
-    text = HAZARD.split("  - recv")[0] + f"  - {then}\nexpect: {{outcome: deadlock}}\n"
+    text = HAZARD.split("  - recv", maxsplit=1)[0] + f"  - {then}\nexpect: {{outcome: deadlock}}\n"
     scenario, predicted = loaded(text, tmp_path)
     verdict = judge(scenario, predicted, backend="nccl")
     assert any(told in note for note in verdict.notes)
