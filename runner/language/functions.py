@@ -154,14 +154,6 @@ class TorchArrays(NumpyArrays):
         return Operators(self._library, self._budget, self._host._operators)  # noqa: SLF001
 
     @cached_property
-    def _parts(self) -> Parts:
-        return Parts(self._operators)
-
-    @cached_property
-    def _shaping(self) -> Shaping:
-        return Shaping(self._operators, self._parts)
-
-    @cached_property
     def _copying(self) -> dict[str, Callable[..., Any]]:
         host = self._host._copying  # noqa: SLF001 -- its own class
         return {

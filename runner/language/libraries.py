@@ -35,10 +35,15 @@ _NUMPY_TYPES = (np.ndarray, np.generic)
 _HOST_ONLY = frozenset({"uint16", "uint32", "uint64"}.union(n for n in DTYPES if "float8" in n))
 
 
+#: a context that changes nothing; it may be entered again and again
+_AS_IT_IS = contextlib.nullcontext()
+
+
 class Library(ABC):
-    """An array library. `xp` is its array API namespace."""
+    """An array library. `xp` is its array API namespace, `array` the class of its arrays."""
 
     xp: Any
+    array: type
 
     @abstractmethod
     def is_array(self, value: object) -> bool:
@@ -74,7 +79,7 @@ class Library(ABC):
 
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which overflow and division by zero give their IEEE values."""
-        return contextlib.nullcontext()
+        return _AS_IT_IS
 
     def view(self, array: Value, index: tuple[Any, ...]) -> Value:
         """Return a part of an array by integers, slices and None; it shares the memory."""
@@ -83,6 +88,8 @@ class Library(ABC):
 
 class NumpyLibrary(Library):
     """NumPy, with ml_dtypes for bfloat16 and the float8 dtypes."""
+
+    array = np.ndarray
 
     def __init__(self) -> None:
         """Take NumPy itself where it is the array API (from 2.0); array-api-compat before that."""
@@ -151,6 +158,7 @@ class TorchLibrary(Library):
 
         self.xp = xp
         self._torch = torch
+        self.array = torch.Tensor
         self._device = torch.device(device)
         self._dtypes = {name: getattr(torch, name) for name in DTYPES}
         self._names = {dtype: name for name, dtype in self._dtypes.items()}

@@ -22,6 +22,7 @@ from runner.language.promotion import (
     promoted,
     promoted_by_number,
 )
+from runner.language.straight import Straight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class Operators:
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the operators by the keys that compiled expressions call them by."""
-        arithmetic = {rule.symbol: self._guarded(rule) for rule in RULES}
+        arithmetic = {rule.symbol: Straight(self, rule).function() for rule in RULES}
         return {
             **arithmetic,
             "+": self._added(arithmetic["+"]),
@@ -153,16 +154,6 @@ class Operators:
         with self.library.quiet():
             made = rule.array(first, second)
         return self.finished(made, result)
-
-    def _guarded(self, rule: Rule) -> Callable[[Any, Any], Any]:
-        scalar, numbers = rule.scalar, NUMBERS
-
-        def guarded(first: Value, second: Value) -> Value:
-            if first.__class__ in numbers and second.__class__ in numbers:
-                return scalar(first, second)
-            return self.arithmetic(rule, first, second)
-
-        return guarded
 
     def _added(self, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         sequences = (list, range)
