@@ -7,6 +7,7 @@ import faulthandler
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from runner.execution import Launcher, LaunchOptions, nccl
 from runner.vocabulary import DTYPES
 from tests.gpu import cells, machine, pages, passes, timings
 from tests.gpu.pages import Findings
+from tests.simulated.surroundings import is_simulated
 
 if TYPE_CHECKING:
     from tests.gpu.cells import Cell, Seen
@@ -52,9 +54,7 @@ def main() -> int:
     faulthandler.dump_traceback_later(60 * chosen.minutes + LATE_S, exit=True)
     ends_s = time.monotonic() + 60 * chosen.minutes
     here = machine.machine()
-    say(machine.command())
-    for name, value in here.items():
-        say(f"  {name}: {value}")
+    _say_machine(here)
     gpus = int(here["gpus"])
     if chosen.backend == "nccl":
         if gpus == 0 or here["nccl"] == "none":
@@ -85,6 +85,14 @@ def say(line: str) -> None:
     """Print a line at once: a log is read while it grows, and when it is cut short."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+def _say_machine(here: dict[str, str]) -> None:
+    say(machine.command())
+    for name, value in here.items():
+        say(f"  {name}: {value}")
+    if is_simulated():
+        say("SIMULATED: no GPU runs any of this, and nothing here is seen of NCCL")
 
 
 def _say_environment(gpus: int) -> None:
@@ -175,7 +183,10 @@ def write(
 ) -> None:
     """Write what was seen to docs/."""
     document = pages.read(DOCUMENT)
-    if gloo.cells:
+    if backend == "nccl" and is_simulated():
+        backend = pages.SIMULATED
+        found = replace(found, cells=pages.of_torch_alone(found.cells), timings=[])
+    elif gloo.cells:
         document = pages.noted(document, "gloo", here, gloo, shared=False)
     document = pages.noted(document, backend, here, found, shared=shared)
     DOCUMENT.write_text(pages.text(document), encoding="utf-8")

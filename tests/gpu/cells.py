@@ -18,8 +18,8 @@ from runner.operations.entries import Undefined
 from runner.plan import plan
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
 from runner.reference import simulate
-from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
 from runner.verdict.comparison import Wanted, differences
+from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -207,8 +207,10 @@ def _attempt(launcher: Launcher, cells: list[Cell], folder: Path) -> dict[Cell, 
         steps.setdefault(cell, []).append(step)
     found: dict[Cell, Seen] = {}
     for cell, own in steps.items():
-        if not all(any(step in rank for rank in got) for step in own):
-            break
+        here = [rank[step] for step in own for rank in got if step in rank]
+        whole = all(any(step in rank for rank in got) for step in own)
+        if not whole and not any(event.failure for event in here):
+            break  # what waits for a refused batch is no step at all
         found[cell] = _judged(
             _wanted(cell, folder), [[rank.get(step) for rank in got] for step in own]
         )

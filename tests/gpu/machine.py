@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from runner.execution import nccl
+from tests.simulated.surroundings import is_simulated
 
 #: what nvidia-smi is asked for each GPU
 ASKED = "name,driver_version,memory.total,compute_cap"
@@ -27,6 +28,8 @@ def machine() -> dict[str, str]:
         "nccl": nccl.told(nccl.version_of(torch)) if _has_nccl(torch) else "none",
         "gpus": str(torch.cuda.device_count()),
     }
+    if is_simulated():
+        return {**found, "devices": "simulated"}
     for number, line in enumerate(_gpus()):
         found[f"gpu {number}"] = line
     return found

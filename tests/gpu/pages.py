@@ -17,12 +17,30 @@ if TYPE_CHECKING:
     from tests.gpu.timings import Timing
 
 VERSION = 1
-BACKENDS = ("gloo", "nccl")
+#: torch's own NCCL code over simulated GPUs (tests/simulated): what torch itself refuses is seen
+#: there, and nothing of NCCL's
+SIMULATED = "nccl_simulated"
+BACKENDS = ("gloo", "nccl", SIMULATED)
+TITLES = {"gloo": "Gloo", "nccl": "NCCL", SIMULATED: "torch's NCCL code, simulated GPUs"}
+NOT_SEEN = {
+    "gloo": "not seen.",
+    "nccl": "not seen. No machine with a GPU has run the checks yet.",
+    SIMULATED: "not run.",
+}
+NOTHING_OF_NVIDIA = (
+    "No GPU and nothing of NVIDIA's ran here: the code under test is torch's and this project's "
+    "(tests/simulated/README.md)."
+)
+#: in a refusal that is NCCL's
+NCCL_SAID = "NCCL error in"
+#: torch let the call go to NCCL; what came of it there is the simulation's, and not kept
+THROUGH = "goes through"
 BEGIN, END = "<!-- seen: begin -->", "<!-- seen: end -->"
 UNSEEN = "unseen"
 LEGEND = (
     "`same` as the reference, `differs` from it, `refuses` the call, `undefined`: the reference "
-    "gives it no value. Dtypes that are not named are `same`."
+    "gives it no value. Dtypes that are not named are `same`; in the last column they go through "
+    "torch to what is no NCCL."
 )
 
 
@@ -46,7 +64,20 @@ def read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return blank()
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    for name in BACKENDS:
+        found["backends"].setdefault(name, {"seen": False})
     return found
+
+
+def of_torch_alone(cells: Mapping[Cell, Seen]) -> dict[Cell, Seen]:
+    """Return what torch itself made of cells that were run on simulated GPUs."""
+    return {
+        cell: seen
+        if seen.outcome == "refuses" and NCCL_SAID not in seen.words
+        else Seen(outcome=THROUGH)
+        for cell, seen in cells.items()
+        if seen.outcome in {"same", "differs", "undefined", "refuses"}
+    }
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,8 +163,8 @@ def section(document: Mapping[str, Any]) -> str:
     for name in BACKENDS:
         lines += [*_machine(name, document["backends"][name]), ""]
     lines += [
-        "| operation | reduce op | Gloo | NCCL |",
-        "|---|---|---|---|",
+        f"| operation | reduce op | {' | '.join(TITLES[name] for name in BACKENDS)} |",
+        "|---|---|" + "---|" * len(BACKENDS),
         *_rows(document["cells"]),
         "",
         LEGEND,
@@ -143,14 +174,17 @@ def section(document: Mapping[str, Any]) -> str:
 
 def _machine(name: str, about: Mapping[str, Any]) -> list[str]:
     if not about["seen"]:
-        return [f"**{name}**: not seen. No machine with a GPU has run the checks yet."]
+        return [f"**{TITLES[name]}**: {NOT_SEEN[name]}"]
     machine = ", ".join(f"{key} {value}" for key, value in about["machine"].items())
     shared = "; ranks shared GPUs, so that its times mean nothing" if about["shared"] else ""
-    lines = [f"**{name}**: {machine}{shared}.", ""]
+    lines = [f"**{TITLES[name]}**: {machine}{shared}.", ""]
+    if name == SIMULATED:
+        lines += [NOTHING_OF_NVIDIA, ""]
     for what, counts in about["corpus"].items():
         told = ", ".join(f"{count} {status.lower()}" for status, count in counts.items() if count)
         lines.append(f"* {what}: {told}")
-    lines += [f"* RED: `{case}`" for case in about["red"]]
+    if name != SIMULATED:  # there it may be the simulation that is wrong
+        lines += [f"* RED: `{case}`" for case in about["red"]]
     if name == "nccl":  # what is promised is promised of a GPU
         lines += [f"* {what}: {value}" for what, value in about["timings"].items()]
     return lines
@@ -179,5 +213,7 @@ def _summary(row: Mapping[str, Mapping[str, Any]], backend: str) -> str:
     if len(outcomes) == 1:
         return next(iter(outcomes))
     return "; ".join(
-        f"{outcome} {' '.join(dtypes)}" for outcome, dtypes in outcomes.items() if outcome != "same"
+        f"{outcome} {' '.join(dtypes)}"
+        for outcome, dtypes in outcomes.items()
+        if outcome not in {"same", THROUGH}
     )

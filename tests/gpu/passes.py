@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from runner.execution import Launcher, LaunchOptions
 from runner.pipeline import analyse, execute, load_all
 from runner.results import Selection
-from runner.traits import traits_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,7 +101,10 @@ def run(
 
 
 def told(result: Result, backend: str) -> Case:
-    """Return what a report keeps of a result."""
+    """Return what a report keeps of a result.
+
+    `OPEN` is a wrong program that ended there as it is known to, and not as it does everywhere.
+    """
     verdict = result.verdict
     case = Case(
         name=f"{result.file}::{result.case}",
@@ -111,11 +113,11 @@ def told(result: Result, backend: str) -> Case:
         duration_s=result.duration_s,
         world_s=_world_s(verdict),
     )
-    if verdict.status in {"PASSED", "UNSUPPORTED"}:
+    if verdict.status == "UNSUPPORTED":
         return case
-    opened = _opened(verdict, backend)
-    if opened:
-        return replace(case, status="OPEN", words=(opened, *case.words))
+    if verdict.status == "PASSED":
+        known = tuple(note for note in verdict.notes if note.startswith(f"on {backend}"))
+        return replace(case, status="OPEN", words=known) if known else case
     return replace(case, red=True)
 
 
@@ -140,17 +142,3 @@ def _words(verdict: Verdict) -> tuple[str, ...]:
 def _world_s(verdict: Verdict) -> float:
     observed = verdict.observed
     return float(observed.environment.get("world_s", 0.0)) if observed else 0.0
-
-
-def _opened(verdict: Verdict, backend: str) -> str:
-    """Return why a run may differ from the prediction and still be right, if it may.
-
-    A program that relies on a buffer, or on none, may finish where the backend has one.
-    """
-    if verdict.predicted is None or verdict.observed is None:
-        return ""
-    names = {diagnosis.name for diagnosis in verdict.predicted.diagnoses}
-    excused = names & traits_of(backend).opened_by_buffering
-    if verdict.predicted.outcome == "deadlock" and excused:
-        return f"the semantics leave it open ({', '.join(sorted(excused))}): {backend} buffers"
-    return ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,15 +94,17 @@ def test_a_red_case_is_told_in_full() -> None:
     )
 
 
-def test_what_a_buffer_may_decide_is_open_on_nccl_and_red_on_gloo() -> None:
-    open_case = told(result("FAILED", "buffering_hazard", "circular_wait"), "nccl")
-    assert (open_case.status, open_case.red) == ("OPEN", False)
-    assert "buffering_hazard" in open_case.words[0]
-    assert told(result("FAILED", "buffering_hazard"), "gloo").red
+def test_what_ended_as_a_backend_is_known_to_end_it_is_open_there() -> None:
+    known = "on nccl this was predicted to end in a deadlock"
+    passed = result("PASSED")
+    noted = replace(passed, verdict=replace(passed.verdict, notes=(known, "another note")))
+    case = told(noted, "nccl")
+    assert (case.status, case.red, case.words) == ("OPEN", False, (known,))
+    assert told(noted, "gloo").status == "PASSED"
 
 
-def test_a_program_that_no_buffer_helps_is_red() -> None:
-    assert told(result("FAILED", "missing_participant"), "nccl").red
+def test_a_program_that_fails_is_red_whatever_is_known() -> None:
+    assert told(result("FAILED", "buffering_hazard"), "nccl").red
 
 
 def test_what_passed_has_nothing_to_tell() -> None:
@@ -160,7 +163,7 @@ def test_what_was_not_looked_at_this_time_is_kept() -> None:
 def test_the_page_says_the_machine_the_counts_and_what_is_red() -> None:
     text = pages.section(noted())
     assert (
-        "**nccl**: torch 2.13.0, gpus 1; ranks shared GPUs, so that its times mean nothing." in text
+        "**NCCL**: torch 2.13.0, gpus 1; ranks shared GPUs, so that its times mean nothing." in text
     )
     assert "* every size: 1 failed, 1 passed, 3 not run" in text
     assert "* RED: `b`" in text
@@ -185,3 +188,23 @@ def test_the_page_and_the_document_of_this_repository_agree() -> None:
     docs = Path(__file__).parents[2] / "docs"
     page = (docs / "nccl.md").read_text(encoding="utf-8")
     assert pages.put(page, pages.read(docs / "conformance.json")) == page
+
+
+def test_of_simulated_gpus_only_what_torch_refuses_is_kept() -> None:
+    cells_of = {
+        name: Cell(operation=name, op="sum", dtype="int16") for name in ("a", "b", "c", "d")
+    }
+    kept = pages.of_torch_alone(
+        {
+            cells_of["a"]: Seen(outcome="refuses", words="unsupported: torch says so"),
+            cells_of["b"]: Seen(outcome="refuses", words="other: NCCL error in: somewhere"),
+            cells_of["c"]: Seen(outcome="differs", words="[1] instead of [2]"),
+            cells_of["d"]: Seen(outcome="not run"),
+        }
+    )
+    assert {cell.operation: seen.outcome for cell, seen in kept.items()} == {
+        "a": "refuses",
+        "b": pages.THROUGH,
+        "c": pages.THROUGH,
+    }
+    assert not any(seen.words for cell, seen in kept.items() if cell.operation != "a")
