@@ -77,6 +77,11 @@ class Creations:
         """Return who is in the same creation, by rank."""
         return self._at[creating.series, creating.ordinal]
 
+    def disputed(self, series: Series, ordinal: int) -> bool:
+        """Whether ranks disagree on that creation of a series, or on one before it."""
+        places = ((series, at) for at in range(ordinal + 1))
+        return any(len(self._keys.get(place, ())) > 1 for place in places)
+
     def all(self) -> list[dict[int, Creating]]:
         """Return the creations, in the order in which the first rank came."""
         return list(self._at.values())

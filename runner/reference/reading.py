@@ -46,7 +46,8 @@ class Reading:
     needs nothing from. `buffer`: a send that it takes does not wait for its receiver. `tags` tell
     messages apart. `order`: which works of a rank wait for one another. `standing`: the work (as a
     number among a rank's own) in whose call a rank's host stands for good. `backend`: whose reading
-    it is; groups that state another are read as the semantics say.
+    it is; groups that state another are read as the semantics say. `disputed`: nobody is held by a
+    group on whose creation ranks disagree, nor by one that is created after it.
     """
 
     strict: bool = False
@@ -55,6 +56,7 @@ class Reading:
     order: Order = "free"
     standing: Mapping[int, int] = field(default_factory=dict)
     backend: str | None = None
+    disputed: bool = False
 
     def on(self, group: Group) -> Reading:
         """Return the reading that holds for a group's calls."""

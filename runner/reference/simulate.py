@@ -68,13 +68,16 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     if raced is not None:
         findings = _by_schedule(runs, raced)
     opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
+    disputed = (
+        [rest(plan, arrays, Reading(disputed=True), limits=limits)] if _disputes(main) else []
+    )
     strict = None
     if opened - {main.outcome} or any(run.simulation.hurried for run in runs):
         strict = rest(plan, arrays, Reading(strict=True), limits=limits)
     findings += unbuffered(plan, arrays, main, limits)
     if strict is not None and main.outcome == "completes":
         findings += early_leavers(strict)
-    may_block = may_stand(runs, strict)
+    may_block = may_stand([*runs, *disputed], strict)
     if any(may_block.values()):
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
@@ -88,13 +91,26 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         outcome=main.outcome,
         open=tuple(sorted(opened - {main.outcome})),
         ranks=tuple(
-            rank_trace(rank, runs, events[rank], may_block.get(rank, set()))
+            rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, set()))
             for rank in range(plan.world_size)
         ),
         diagnoses=diagnosed(findings, main.needs),
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
+    )
+
+
+def _disputes(main: Rest) -> bool:
+    """Whether somebody may stand in the creation of a group on which ranks disagree, or after it.
+
+    Who meets whom there depends on how a backend names groups.
+    """
+    creations = main.simulation.creations
+    return any(
+        creations.disputed(creating.series, creating.ordinal)
+        for here in creations.all()
+        for creating in here.values()
     )
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from runner.call import Call
     from runner.plan import Plan
     from runner.reference.findings import Finding
-    from runner.reference.posts import Joining, Post, Posted
+    from runner.reference.posts import Creating, Joining, Post, Posted
     from runner.reference.reading import Reading
 
 
@@ -67,6 +67,8 @@ class Simulation:
         self.mailbox = Mailbox(reading)
         self.streams = Streams(reading)
         self.creations = Creations()
+        #: the creations that have yet to pass
+        self.creating: list[Creating] = []
         self.findings: list[Finding] = []
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered

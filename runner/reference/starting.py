@@ -140,21 +140,30 @@ def _creation(
     work = _work(state, call)
     work.begun = True
     _hold(work, [creating])
-    here = simulation.creations.beside(creating)
-    for other in list(here.values()):
-        if other.done_s is None and _agreed(other, here):
-            members = other.group.ranks if other.rank in other.group.ranks else (other.rank,)
+    simulation.creating.append(creating)
+    for other in list(simulation.creating):
+        here = simulation.creations.beside(other)
+        if _agreed(simulation, other, here):
+            members = [rank for rank in other.group.ranks if rank in here]
+            members = members if other.rank in members else [other.rank]
             other.done_s = max(here[rank].time_s for rank in members)
+            simulation.creating.remove(other)
             simulation.ranks[other.rank].process.join(other.group)
             simulation.wake(simulation.ranks[other.rank])
 
 
-def _agreed(creating: Creating, here: dict[int, Creating]) -> bool:
+def _agreed(simulation: Simulation, creating: Creating, here: dict[int, Creating]) -> bool:
     """A non-member passes at once; a member needs every other member with the same list."""
     members = creating.group.ranks
     if creating.rank not in members:
         return True
-    return all(rank in here and here[rank].group.ranks == members for rank in members)
+    if simulation.reading.disputed and simulation.creations.disputed(
+        creating.series, creating.ordinal
+    ):
+        return True
+    return len(members) <= len(here) and all(
+        rank in here and here[rank].group.ranks == members for rank in members
+    )
 
 
 def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Waiting) -> None:

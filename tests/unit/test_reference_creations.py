@@ -129,3 +129,36 @@ expect: {outcome: deadlock, diagnosis: group_creation, blocked: {0: new_group g,
 def test_a_name_means_the_latest_group_also_where_it_is_of_others(tmp_path: Path) -> None:
     verdict = judged(RENAMED, tmp_path)
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+
+
+DISPUTED = """\
+world_size: 4
+steps:
+  - {ranks: [0, 1, 2], new_group: {name: g, group_ranks: [1, 3]}}
+  - new_group: {name: h, group_ranks: [0, 3]}
+  - barrier: {}
+expect: {outcome: deadlock, diagnosis: group_creation BLOCKED}
+"""
+
+
+def test_who_creates_after_a_dispute_is_not_blocked_for_sure(tmp_path: Path) -> None:
+    # rank 1 and rank 3 each wait for the other under one count, and on Gloo they meet
+    without = judged(DISPUTED.replace(" BLOCKED", ""), tmp_path)
+    assert without.status == "PASSED", [finding.prose for finding in without.findings]
+    assert without.predicted is not None
+    endings = [rank.ending for rank in without.predicted.ranks]
+    assert endings == ["possibly_blocked"] * 4
+    for rank, step in {0: "new_group h", 1: "new_group g", 2: "barrier"}.items():
+        stated = judged(DISPUTED.replace(" BLOCKED", f", blocked: {{{rank}: {step}}}"), tmp_path)
+        assert any("only possibly blocked" in finding.prose for finding in stated.findings)
+
+
+def test_who_waits_for_a_creation_that_nobody_disputes_is_blocked_for_sure(tmp_path: Path) -> None:
+    text = """\
+world_size: 3
+steps:
+  - {ranks: [0, 2], new_group: {name: g, group_ranks: [0, 1]}}
+expect: {outcome: deadlock, diagnosis: missing_participant, blocked: {0: new_group g}}
+"""
+    verdict = judged(text, tmp_path)
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
