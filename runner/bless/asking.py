@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from runner.verdict.case import Case
 
 _RIGHT: frozenset[str] = frozenset()
+_VALUE = frozenset({"value"})
 #: the step in a path through per-rank mappings that is `else`
 REST = -1
 
@@ -124,19 +125,26 @@ def _held(view: View, expectation: ValueExpectation) -> Value:
 
 
 def _compared(view: View, expectation: ValueExpectation) -> tuple[Value, frozenset[str]]:
-    """Return what a rank holds, and what of it is not as stated."""
+    """Return what a rank holds, and what of it is not as stated.
+
+    Where no more than a shape and a dtype are stated, what is undefined is held to be its measure:
+    these two it always has.
+    """
     try:
-        value = view.value(expectation.key)
-    except UndefinedRead as read:
-        return read.value, frozenset({"value"})
-    if isinstance(value, Undefined):
-        return value, frozenset({"value"})
-    try:
-        wanted = view.wanted(expectation)
+        wanted, relies = view.wanted(expectation), False
     except UndefinedRead:
-        return value, frozenset({"value"})
+        wanted, relies = None, True
+    measured = wanted is not None and not wanted.has_value
+    try:
+        value = view.value(expectation.key, measured=measured)
+    except UndefinedRead as read:
+        return read.value, _VALUE
+    if measured and isinstance(value, Undefined) and value.measure is not None:
+        value = value.measure
+    if isinstance(value, Undefined) or relies:
+        return value, _VALUE
     if wanted is None or (wanted.has_value and wanted.value is None and value is None):
-        return value, frozenset()
+        return value, _RIGHT
     found = differences(view.rank, wanted, value)
     return value, frozenset(_part(each.code, shaped=wanted.shape is not None) for each in found)
 

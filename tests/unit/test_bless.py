@@ -132,6 +132,15 @@ def test_what_is_undefined_is_left_out() -> None:
     assert blessed(steps) == steps + "    expect:\n      x: {1: [3, 3]}\n"
 
 
+def test_a_shape_and_a_dtype_are_stated_of_what_is_undefined_too() -> None:
+    steps = "  - reduce: {tensor: x, dst: 1}\n    expect:\n      x: {dtype: float32, shape: [2]}\n"
+    assert proposal(SUM + steps).after == SUM + steps
+    assert blessed(steps.replace("float32", "int8").replace("[2]", "")) == steps
+    code, message = refused(SUM + steps.replace("dtype: float32", "value: [3, 3]"))
+    assert code == "value_undefined"
+    assert "on rank 0 after" in message
+
+
 def test_the_long_form_is_filled_in_part_by_part() -> None:
     steps = "  - expect:\n      x: {value: , rtol: 1e-3}\n      y: {dtype: float64, shape: }\n"
     expected = steps.replace("value: ,", "value: {0: [1, 1], 1: [2, 2]},")
