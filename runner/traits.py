@@ -23,8 +23,8 @@ class Traits:
     `connects_late`: the first message between two ranks waits on the host for its receive,
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
     the host goes on only once every member has called them. `tags` tell messages apart;
-    `any_source`: a receive need not name its sender. `opened_by_buffering` are diagnoses of
-    programs that a buffer may let finish.
+    `any_source`: a receive need not name its sender. `splits_world`: a new group is split off the
+    world's communicator, in a call that every rank of the world makes.
     """
 
     device: str = "cpu"
@@ -37,7 +37,7 @@ class Traits:
     join_hosts: frozenset[str] = field(default_factory=frozenset)
     tags: bool = True
     any_source: bool = True
-    opened_by_buffering: frozenset[str] = field(default_factory=frozenset)
+    splits_world: bool = False
 
 
 GLOO = Traits()
@@ -47,7 +47,10 @@ GLOO = Traits()
 #: (`MAXCHANNELS`, `NCCL_BUFFSIZE`). A buffer has `NCCL_STEPS` parts (src/include/device.h), of
 #: which a small message takes one. Connections: `ncclTransportP2pSetup`, src/transport.cc. That
 #: single messages take their turn among a group's calls is what torch warns of where communicators
-#: are made with the world (ProcessGroupNCCL.cpp, "treated as independent collective ops")
+#: are made with the world (ProcessGroupNCCL.cpp, "treated as independent collective ops"), as our
+#: workers make them: there `new_group` is `ncclCommSplit`, coloured by the members that a rank
+#: names, and who is no member calls it without a colour (`_new_process_group_helper`,
+#: torch/distributed/distributed_c10d.py)
 NCCL = Traits(
     device="cuda",
     enqueues=True,
@@ -59,7 +62,7 @@ NCCL = Traits(
     join_hosts=frozenset({"barrier", "all_gather_object"}),
     tags=False,
     any_source=False,
-    opened_by_buffering=frozenset({"buffering_hazard", "unmatched_send"}),
+    splits_world=True,
 )
 
 TRAITS = {"gloo": GLOO, "nccl": NCCL}

@@ -20,7 +20,7 @@ TOLD = 2
 
 def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
     """Return the facts that show in how a program goes: what moves it, or what holds it up."""
-    found = list(_crossed(main))[:TOLD]
+    found = [*list(_split(main))[:TOLD], *list(_crossed(main))[:TOLD]]
     if main.outcome == "completes":
         found += list(_early(main))[:TOLD]
     else:
@@ -29,6 +29,23 @@ def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, 
         if other.outcome != main.outcome:
             found += list(_otherwise(main, other))[:TOLD]
     return tuple(dict.fromkeys(found))
+
+
+def _split(main: Rest) -> Iterator[str]:
+    simulation = main.simulation
+    if not simulation.reading.splits:
+        return
+    for post in simulation.creating:
+        yield (
+            f"`{post.call.label}`{place(post)} on rank {post.rank} is split off the world's "
+            "communicator, which every rank of the world has to call, member or not"
+        )
+    for here in simulation.creations.all():
+        if len({creating.group.ranks for creating in here.values()}) > 1:
+            yield (
+                "ranks that name other members of a new group are each split off the world's "
+                "communicator by themselves"
+            )
 
 
 def _connecting(hosts: Hosts | None) -> Iterator[str]:

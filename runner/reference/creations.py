@@ -34,6 +34,8 @@ class Creations:
         self._numbers: dict[tuple[Series, int], int] = {}
         self._next: dict[tuple[int, Series], int] = {}
         self._named: dict[str, int] = {}
+        self._splits: dict[int, dict[int, Creating]] = {}
+        self._split: dict[int, int] = {}
 
     @staticmethod
     def series(group: Group, *, local: bool) -> Series:
@@ -44,8 +46,13 @@ class Creations:
         """Return how many groups of the series the rank has created by steps."""
         return self._next.get((rank, series), 0)
 
-    def create(self, call: Call, time_s: float, group: Group, *, local: bool) -> Creating:
-        """Enter the rank's next creation; its group gets a key that only its members share."""
+    def create(
+        self, call: Call, time_s: float, group: Group, *, local: bool, splits: bool
+    ) -> Creating:
+        """Enter the rank's next creation; its group gets a key that only its members share.
+
+        `splits`: the rank splits the world for it, as every rank must that makes such a call.
+        """
         rank = call.entry.rank
         series = self.series(group, local=local)
         ordinal = self.ordinal(rank, series)
@@ -64,10 +71,20 @@ class Creations:
             series=series,
             ordinal=ordinal,
             number=self._numbers.setdefault(place, len(self._numbers)),
+            nth=self._split.get(rank, 0) if splits else None,
             group=replace(group, key=keys[group.ranks]),
         )
         here[rank] = creating
+        if creating.nth is not None:
+            self._split[rank] = creating.nth + 1
+            self._splits.setdefault(creating.nth, {})[rank] = creating
         return creating
+
+    def splitting(self, creating: Creating) -> dict[int, Creating]:
+        """Return who splits the world with a rank, by rank; only itself where it does not."""
+        if creating.nth is None:
+            return {creating.rank: creating}
+        return self._splits[creating.nth]
 
     def key(self, group: Group, series: Series, ordinal: int) -> str | None:
         """Return the key that a rank which created the group gave it, or None."""

@@ -19,7 +19,7 @@ from runner.problems import ScenarioError
 from runner.reference import causes
 from runner.reference.connecting import hosts_of
 from runner.reference.diagnosing import diagnosed
-from runner.reference.hazards import may_stand
+from runner.reference.hazards import disputes, may_stand
 from runner.reference.ranks import rank_trace
 from runner.reference.reading import readings_of
 from runner.reference.schedules import rest, same
@@ -97,6 +97,8 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
                 replace(each, standing=hosts.standing) for each in (sure, most, ordered)
             )
             main = rest(plan, arrays, sure, limits=limits)
+        if main.outcome != "completes" and traits.splits_world and disputes(main):
+            return None  # of a group that is smaller than its ranks believe nothing is known
         # a larger buffer stops nobody, and the order of groups is one where there is one group
         others = [most] if main.outcome == "deadlock" else []
         others += [ordered] if _several_groups(plan) else []
@@ -110,14 +112,16 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
 def _concerned(plan: Plan, backend: str) -> bool:
     """Whether the program has anything that the backend may take in its own way.
 
-    Messages, and calls of several groups that run at once; collectives that ranks wait for one by
-    one are the same everywhere.
+    Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
+    for one by one are the same everywhere.
     """
     traits = traits_of(backend)
     if not (traits.enqueues or traits.held_bytes or not traits.tags):
         return False
-    steps = steps_of(plan.scenario.steps)
+    steps = list(steps_of(plan.scenario.steps))
     if any(isinstance(step.operation, PointToPoint) for step in steps):
+        return True
+    if traits.splits_world and any(isinstance(step.operation, GroupCreation) for step in steps):
         return True
     return _several_groups(plan) and any(_asynchronous(step) for step in steps)
 

@@ -77,6 +77,19 @@ def stands_at(state: RankState) -> Place | None:
     return state.call.step.index, state.call.iteration
 
 
+def disputes(main: Rest) -> bool:
+    """Whether somebody may stand in the creation of a group on which ranks disagree, or after it.
+
+    Who meets whom there depends on how a backend names groups.
+    """
+    creations = main.simulation.creations
+    return any(
+        creations.disputed(creating.series, creating.ordinal)
+        for here in creations.all()
+        for creating in here.values()
+    )
+
+
 def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 

@@ -86,12 +86,14 @@ class Posted(Post):
 class Creating(Post):
     """A rank that called `new_group`.
 
-    `ordinal` numbers its calls of the same series, `number` the creations of the program.
+    `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
+    rank's calls that split the world, where a backend does; None: this one does not.
     """
 
     series: Series
     ordinal: int
     number: int
+    nth: int | None
     group: Group
 
     @property

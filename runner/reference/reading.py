@@ -47,7 +47,8 @@ class Reading:
     messages apart. `order`: which works of a rank wait for one another. `standing`: the work (as a
     number among a rank's own) in whose call a rank's host stands for good. `backend`: whose reading
     it is; groups that state another are read as the semantics say. `disputed`: nobody is held by a
-    group on whose creation ranks disagree, nor by one that is created after it.
+    group on whose creation ranks disagree, nor by one that is created after it. `splits`: a rank
+    passes the creation of a group once every rank of the world makes one.
     """
 
     strict: bool = False
@@ -57,6 +58,7 @@ class Reading:
     standing: Mapping[int, int] = field(default_factory=dict)
     backend: str | None = None
     disputed: bool = False
+    splits: bool = False
 
     def on(self, group: Group) -> Reading:
         """Return the reading that holds for a group's calls."""
@@ -76,6 +78,7 @@ def readings_of(backend: str, traits: Traits) -> tuple[Reading, ...]:
         tags=traits.tags,
         order="group" if traits.enqueues else "free",
         backend=backend,
+        splits=traits.splits_world,
     )
     most = replace(sure, buffer=Buffer(size_bytes=traits.held_bytes))
     return sure, most, replace(sure, order="rank")

@@ -18,7 +18,7 @@ from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.diagnosing import diagnosed
 from runner.reference.drifting import Drifts
 from runner.reference.forecast import Forecasts
-from runner.reference.hazards import early_leavers, may_stand, unbuffered
+from runner.reference.hazards import disputes, early_leavers, may_stand, unbuffered
 from runner.reference.ranks import rank_trace
 from runner.reference.reading import Reading
 from runner.reference.schedules import Rest, agreed, explored, race, rest
@@ -68,9 +68,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     if raced is not None:
         findings = _by_schedule(runs, raced)
     opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
-    disputed = (
-        [rest(plan, arrays, Reading(disputed=True), limits=limits)] if _disputes(main) else []
-    )
+    disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits)] if disputes(main) else []
     strict = None
     if opened - {main.outcome} or any(run.simulation.hurried for run in runs):
         strict = rest(plan, arrays, Reading(strict=True), limits=limits)
@@ -98,19 +96,6 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
-    )
-
-
-def _disputes(main: Rest) -> bool:
-    """Whether somebody may stand in the creation of a group on which ranks disagree, or after it.
-
-    Who meets whom there depends on how a backend names groups.
-    """
-    creations = main.simulation.creations
-    return any(
-        creations.disputed(creating.series, creating.ordinal)
-        for here in creations.all()
-        for creating in here.values()
     )
 
 

@@ -136,34 +136,41 @@ def _creation(
 ) -> None:
     group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
     local = operation.local(call.entry)
-    creating = simulation.creations.create(call, state.clock_s, group, local=local)
+    # who is no member of a group that only its members create returns at once
+    splits = simulation.reading.on(group).splits and (not local or state.rank in group.ranks)
+    creating = simulation.creations.create(call, state.clock_s, group, local=local, splits=splits)
     work = _work(state, call)
     work.begun = True
     _hold(work, [creating])
     simulation.creating.append(creating)
     for other in list(simulation.creating):
-        here = simulation.creations.beside(other)
-        if _agreed(simulation, other, here):
-            members = [rank for rank in other.group.ranks if rank in here]
-            members = members if other.rank in members else [other.rank]
-            other.done_s = max(here[rank].time_s for rank in members)
+        met = _met(simulation, other)
+        if met is not None:
+            other.done_s = max(each.time_s for each in met)
             simulation.creating.remove(other)
             simulation.ranks[other.rank].process.join(other.group)
             simulation.wake(simulation.ranks[other.rank])
 
 
-def _agreed(simulation: Simulation, creating: Creating, here: dict[int, Creating]) -> bool:
-    """A non-member passes at once; a member needs every other member with the same list."""
+def _met(simulation: Simulation, creating: Creating) -> list[Creating] | None:
+    """Return with whom a rank passes; None where it does not pass.
+
+    A non-member passes at once; a member needs every other member with the same list. Where groups
+    are split off the world, every rank of it is needed.
+    """
+    reading, creations = simulation.reading.on(creating.group), simulation.creations
+    if reading.splits:
+        whole = creating.nth is None or len(creations.splitting(creating)) == len(simulation.ranks)
+        return list(creations.splitting(creating).values()) if whole else None
     members = creating.group.ranks
     if creating.rank not in members:
-        return True
-    if simulation.reading.disputed and simulation.creations.disputed(
-        creating.series, creating.ordinal
-    ):
-        return True
-    return len(members) <= len(here) and all(
-        rank in here and here[rank].group.ranks == members for rank in members
-    )
+        return [creating]
+    here = creations.beside(creating)
+    met = [here[rank] for rank in members if rank in here]
+    if reading.disputed and creations.disputed(creating.series, creating.ordinal):
+        return met
+    alike = len(met) == len(members) and all(other.group.ranks == members for other in met)
+    return met if alike else None
 
 
 def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Waiting) -> None:

@@ -125,6 +125,10 @@ def _alone(simulation: Simulation, post: Post) -> Need:
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
     assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
+    if simulation.reading.on(post.group).splits:
+        split = simulation.creations.splitting(post)
+        absent = tuple(peer for peer in range(len(simulation.ranks)) if peer not in split)
+        return Need(waiters=(post,), peers=absent, because="to split the world as well")
     here = simulation.creations.beside(post)
     absent = tuple(
         peer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from runner.traits import GLOO, NCCL, TRAITS, traits_of
-from runner.vocabulary import DIAGNOSES
+from runner.traits import GLOO, TRAITS, traits_of
 
 
 def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:
@@ -12,7 +11,3 @@ def test_what_leaves_early_for_sure_is_less_than_what_may() -> None:
 
 def test_a_backend_that_nobody_described_is_taken_for_one_that_buffers_nothing() -> None:
     assert traits_of("borrowed") is GLOO
-
-
-def test_what_a_buffer_opens_are_diagnoses() -> None:
-    assert NCCL.opened_by_buffering <= {*DIAGNOSES}

@@ -366,3 +366,67 @@ steps:
     lines[7], lines[8] = lines[8], lines[7]
     straight = predicted("".join(lines), tmp_path)
     assert straight.on("nccl") is straight
+
+
+# ---------------------------------------------------------------------------- new groups
+
+
+NEW_GROUP = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - {ranks: RANKS, new_group: {name: g, group_ranks: MEMBERS, use_local_synchronization: LOCAL}}
+  - {ranks: "RANKS", expect: {x: [1]}}
+"""
+
+
+def created(folder: Path, ranks: str, members: str, *, local: bool = False) -> Trace:
+    text = NEW_GROUP.replace("LOCAL", str(local).lower()).replace("RANKS", ranks)
+    return predicted(text.replace("MEMBERS", members), folder)
+
+
+def endings(trace: Trace) -> list[str]:
+    return [rank.ending for rank in trace.ranks]
+
+
+def test_a_new_group_waits_for_every_rank_of_the_world(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 1]", "[0, 1]")
+    assert trace.outcome == "completes"
+    assert endings(trace.on("nccl")) == ["blocked", "blocked", "finished"]
+    assert "every rank of the world" in trace.on("nccl").because[0]
+
+
+def test_who_is_no_member_waits_for_every_rank_too(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 2]", "[0, 1]")
+    assert endings(trace) == ["blocked", "finished", "finished"]
+    assert endings(trace.on("nccl")) == ["blocked", "finished", "blocked"]
+
+
+def test_a_group_that_all_create_is_the_same(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 1, 2]", "[0, 1]")
+    assert trace.on("nccl") is trace
+
+
+def test_a_group_that_only_its_members_create_stands(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 1, 2]", "[0, 1]", local=True)
+    assert trace.outcome == "completes"
+    assert endings(trace.on("nccl")) == ["blocked", "blocked", "finished"]
+
+
+def test_local_creations_of_apart_groups_meet_in_one_call(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 1, 2]", '"[0, 1] if rank < 2 else [2]"', local=True)
+    assert trace.on("nccl") is trace
+
+
+def test_ranks_that_disagree_on_a_group_pass_each_by_itself(tmp_path: Path) -> None:
+    trace = created(tmp_path, "[0, 1, 2]", "{1: [0, 1, 2], else: [0, 1]}")
+    assert trace.outcome == "deadlock"
+    assert trace.on("nccl").outcome == "completes"
+    assert "split off" in trace.on("nccl").because[0]
+
+
+def test_what_a_group_does_on_which_ranks_disagree_is_not_forecast(tmp_path: Path) -> None:
+    text = NEW_GROUP.replace("LOCAL", "false").replace("RANKS", "[0, 1, 2]")
+    text = text.replace("MEMBERS", "{1: [0, 1, 2], else: [0, 1]}")
+    trace = predicted(text + "  - all_reduce: {tensor: x, group: g}\n", tmp_path)
+    assert trace.on("nccl") is trace
