@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 #: phrases of one kind: more would say the same of other steps
 TOLD = 2
 
+GARBLED = (
+    "two ranks whose first calls to each other are no pair of a send and its receive take their "
+    "offers to connect for answers"
+)
+
 
 def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
     """Return the facts that show in how a program goes: what moves it, or what holds it up."""
     found = [*list(_split(main))[:TOLD], *list(_crossed(main))[:TOLD]]
+    if hosts and hosts.garbled:
+        found.append(GARBLED)
     if main.outcome == "completes":
         found += list(_early(main))[:TOLD]
     else:
@@ -49,8 +56,6 @@ def _split(main: Rest) -> Iterator[str]:
 
 
 def _connecting(hosts: Hosts | None) -> Iterator[str]:
-    if hosts and hosts.garbled:
-        yield "two ranks that make the same call first take their offers to connect for answers"
     for _, source, target in hosts.missing if hosts else ():
         yield (
             f"the first message from rank {source} to rank {target} waits on the host for its "

@@ -34,8 +34,9 @@ Place: TypeAlias = Connection | tuple[str, int]
 class Hosts:
     """Where hosts stand: rank -> the number of its work, and the connections that none completes.
 
-    `garbled`: two ranks that both send first, or both receive, take each other's offer for an
-    answer. What comes of it nobody knows.
+    `garbled`: two ranks half a ring apart whose calls are not each other's counterpart (both send
+    first; a batch meets a plain receive) take each other's offer for an answer, or one of another
+    length. What comes of it nobody knows.
     """
 
     standing: dict[int, int]
@@ -59,6 +60,8 @@ class _Connecting:
             state.rank: deque(self._places(run, state.rank)) for state in run.simulation.ranks
         }
         self._arrived: dict[Place, set[int]] = defaultdict(set)
+        #: what a rank connected with one half a ring away, call by call
+        self._offers: dict[tuple[str, int, int], list[set[Connection]]] = defaultdict(list)
 
     def _places(self, run: Rest, rank: int) -> Iterator[tuple[int, set[Place]]]:
         """Yield the rank's works by number, each with where its host must meet others."""
@@ -105,12 +108,31 @@ class _Connecting:
             if not calls:
                 continue
             _, needed = calls[0]
+            self._offer(rank, needed)
             for place in needed:
                 ready += self._arrive(rank, place)
             if not self._missing(rank):
                 calls.popleft()
                 ready.append(rank)
         return self._at_rest()
+
+    def _offer(self, rank: int, needed: set[Place]) -> None:
+        """Note what a call connects for the first time with the rank half a ring away.
+
+        Ranks tell each other of a connection by their distance; half way round, the rank that one
+        sends to is the one that it receives from, and both halves go in one message.
+        """
+        offered: dict[tuple[str, int, int], set[Connection]] = defaultdict(set)
+        for place in needed:
+            if len(place) == 2 or rank in self._arrived[place]:  # noqa: PLR2004 -- a barrier
+                continue
+            key, source, target = place
+            group = self._groups[key]
+            distance = group.group_rank(target) - group.group_rank(source)
+            if 2 * distance % group.size == 0:
+                offered[key, rank, target if source == rank else source].add(place)
+        for pair, connections in offered.items():
+            self._offers[pair].append(connections)
 
     def _arrive(self, rank: int, place: Place) -> list[int]:
         """Let a host come to a place; returns the others there if it was the last to come."""
@@ -138,16 +160,11 @@ class _Connecting:
         return Hosts(
             standing=standing,
             missing=tuple(sorted(missing)),
-            garbled=any(self._garbled(each, missing) for each in missing),
+            garbled=any(map(self._garbled, self._offers)),
         )
 
-    def _garbled(self, connection: Connection, missing: set[Connection]) -> bool:
-        """Whether both ends make the same call first, and each is on both sides of the other.
-
-        Ranks tell each other of a connection by their distance; half way round, the rank that one
-        sends to is the one that it receives from.
-        """
-        key, source, target = connection
-        group = self._groups[key]
-        distance = group.group_rank(target) - group.group_rank(source)
-        return (key, target, source) in missing and 2 * distance % group.size == 0
+    def _garbled(self, pair: tuple[str, int, int]) -> bool:
+        """Whether what a rank offers another is not what that one offers it."""
+        key, rank, peer = pair
+        theirs = self._offers.get((key, peer, rank), [])
+        return any(one != other for one, other in zip(self._offers[pair], theirs, strict=False))

@@ -166,6 +166,35 @@ expect: {outcome: deadlock}
     assert (found.outcome, found.open) == ("deadlock", ("completes", "crash", "error"))
 
 
+BATCH_MEETS_PLAIN = """\
+world_size: {size}
+tensors: {{x: "full(1, rank)", y: [-1]}}
+steps:
+  - ranks: 0
+    batch_isend_irecv:
+      p2p_op_list: [{{op: irecv, tensor: y, peer: 1}}, {{op: isend, tensor: x, peer: 1}}]
+    as: both
+  - {{ranks: 1, {first}}}
+  - {{ranks: 1, {then}}}
+  - {{ranks: 0, wait: both}}
+"""
+
+
+@pytest.mark.parametrize(("size", "known"), [(2, False), (3, True), (4, True)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_batch_that_meets_single_calls_first_connects_to_nobody_knows_what(
+    tmp_path: Path, size: int, *, known: bool, turned: bool
+) -> None:
+    # half a ring apart the two halves of a connection are offered in one message
+    calls = ["recv: {tensor: y, src: 0}", "send: {tensor: x, dst: 0}"]
+    first, then = reversed(calls) if turned else calls
+    trace = predicted(BATCH_MEETS_PLAIN.format(size=size, first=first, then=then), tmp_path)
+    assert trace.outcome == "completes"
+    found = trace.on("nccl")
+    assert (found.outcome, "error" in found.open) == ("completes", not known)
+    assert known or "take their offers to connect for answers" in found.because[0]
+
+
 def test_hosts_run_ahead_of_their_devices_to_the_connection(tmp_path: Path) -> None:
     ahead = """\
 world_size: 2
