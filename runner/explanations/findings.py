@@ -153,8 +153,11 @@ expect:
     _finding(
         "outcome_differs",
         "The program ends otherwise than `outcome` states.",
-        "The outcome is `completes` where nothing else is stated.",
-        "mend the program, or state what it does and why: `outcome: deadlock` with `diagnosis`.",
+        "The outcome is `completes` where nothing else is stated. Where the report names a backend "
+        "(`on nccl`), it is a forecast: the same program, read once more with what that backend is "
+        "known to do, such as a first message that waits on the host.",
+        "mend the program, or state what it does and why: `outcome: deadlock` with `diagnosis`; "
+        "what one backend alone does is stated in its section, `nccl: {outcome: deadlock}`.",
         """\
 world_size: 2
 steps:
