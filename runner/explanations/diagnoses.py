@@ -200,7 +200,8 @@ steps:
     ),
     diagnosis(
         "shape_mismatch",
-        "Members of one operation, or the two ends of a message, hold different shapes.",
+        "Members of one operation hold different shapes, or the two ends of a message different "
+        "numbers of elements: a message has no shape.",
         "A backend may leave the tail of a longer buffer as it was, wait for what never comes, or "
         "abort the process that gets more than it has room for.",
         "give the tensor the same shape on every rank.",
