@@ -31,8 +31,9 @@ def note_of(case: Case) -> str | None:
     if run is None or run.outcome == general.outcome != forecast.outcome:
         was = "it is" if run is None else "it was"
         return f"{where} {was} predicted to {_ends(forecast, general)}{because}"
-    as_predicted = "as predicted" if run.outcome == forecast.outcome else "not as predicted"
-    return f"{where}, {as_predicted}: {run.outcome}{because}"
+    came = "as predicted" if run.outcome == forecast.outcome else "not as predicted"
+    came = "as it may" if run.outcome in {*forecast.open} - {*general.open} else came
+    return f"{where}, {came}: {run.outcome}{because}"
 
 
 def _ends(forecast: Trace, general: Trace) -> str:
@@ -46,6 +47,7 @@ def _ends(forecast: Trace, general: Trace) -> str:
 
 def explaining(case: Case) -> tuple[str, ...]:
     """Return the facts of a backend that explain an outcome which is none of the semantics'."""
-    outcome = case.run.outcome if case.run is not None else case.prediction.outcome
-    explains = case.prediction is not case.general and outcome == case.prediction.outcome
-    return case.prediction.because if explains else ()
+    forecast, general = case.prediction, case.general
+    outcome = case.run.outcome if case.run is not None else forecast.outcome
+    explains = {forecast.outcome, *({*forecast.open} - {*general.open})}
+    return forecast.because if forecast is not general and outcome in explains else ()

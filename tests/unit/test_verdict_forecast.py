@@ -233,3 +233,23 @@ def test_what_lies_behind_a_hazard_may_raise_or_end_a_rank(
     scenario, predicted = loaded(text, tmp_path)
     verdict = judge(scenario, predicted, backend="nccl")
     assert any(told in note for note in verdict.notes)
+
+
+def test_a_run_that_ends_as_a_forecast_leaves_open_is_told_so(tmp_path: Path) -> None:
+    text = """\
+world_size: 2
+tensors: {x: "full(1, rank)", y: [-1]}
+steps:
+  - ranks: 0
+    batch_isend_irecv:
+      p2p_op_list: [{op: irecv, tensor: y, peer: 1}, {op: isend, tensor: x, peer: 1}]
+    as: both
+  - {ranks: 1, recv: {tensor: y, src: 0}}
+  - {ranks: 1, send: {tensor: x, dst: 0}}
+  - {ranks: 0, wait: both}
+"""
+    trace = replace(forecast(text, tmp_path), outcome="error")
+    verdict = ran_as(trace, text, tmp_path)
+    assert verdict.status == "FAILED"
+    assert any("for answers" in each for finding in verdict.findings for each in finding.because)
+    assert any(note.startswith("on nccl, as it may: error") for note in verdict.notes)
