@@ -74,7 +74,7 @@ def _size(value: Any) -> Any:  # noqa: ANN401 -- an argument has any type
 def _bound(value: Any, eps: float, count: int) -> Any:  # noqa: ANN401
     if isinstance(value, list):
         return [_bound(item, eps, count) for item in value]
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
         return np.nan_to_num(value * (eps * count), nan=0.0, posinf=0.0, neginf=0.0)
     return None
 
