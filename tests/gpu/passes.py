@@ -103,7 +103,8 @@ def run(
 def told(result: Result, backend: str) -> Case:
     """Return what a report keeps of a result.
 
-    `OPEN` is a wrong program that ended there as it is known to, and not as it does everywhere.
+    `OPEN` is a wrong program that ended there as it is known to, and not as it does everywhere;
+    `FORESEEN` a right one that this backend halts, for a cause that the analysis named.
     """
     verdict = result.verdict
     case = Case(
@@ -118,6 +119,10 @@ def told(result: Result, backend: str) -> Case:
     if verdict.status == "PASSED":
         known = tuple(note for note in verdict.notes if note.startswith(f"on {backend}"))
         return replace(case, status="OPEN", words=known) if known else case
+    halted = {finding.code for finding in verdict.findings} == {"outcome_differs"}
+    foreseen = any(note.startswith(f"on {backend}, as predicted") for note in verdict.notes)
+    if verdict.status == "FAILED" and halted and foreseen:
+        return replace(case, status="FORESEEN", words=case.words[:1])
     return replace(case, red=True)
 
 

@@ -50,7 +50,7 @@ def cases(folder: str) -> list[Scenario]:
 @pytest.mark.parametrize("scenario", cases("scenarios/nccl"), ids=lambda case: case.case)
 def test_the_scenarios_about_nccl_are_green(scenario: Scenario, launcher: Launcher) -> None:
     case = passes.told(execute(analyse(scenario), launcher), "nccl")
-    assert case.status in {"PASSED", "OPEN"}, "\n".join(case.words)
+    assert case.status in {"PASSED", "OPEN", "FORESEEN"}, "\n".join(case.words)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "bfloat16"])

@@ -107,6 +107,19 @@ def test_a_program_that_fails_is_red_whatever_is_known() -> None:
     assert told(result("FAILED", "buffering_hazard"), "nccl").red
 
 
+def test_a_right_program_that_a_backend_halts_as_foreseen_is_not_red() -> None:
+    failed = result("FAILED")
+    known = "on nccl, as predicted: deadlock, because the first message waits"
+    noted = replace(failed, verdict=replace(failed.verdict, notes=(known,)))
+    case = told(noted, "nccl")
+    assert (case.status, case.red) == ("FORESEEN", False)
+    assert case.words == ("[backend] the run completes",)
+    worse = replace(failed.verdict.findings[0], code="value_differs")
+    both = replace(noted.verdict, findings=(*failed.verdict.findings, worse))
+    assert told(replace(noted, verdict=both), "nccl").red
+    assert told(noted, "gloo").red
+
+
 def test_what_passed_has_nothing_to_tell() -> None:
     assert told(result("PASSED"), "nccl").words == ()
 
