@@ -108,8 +108,14 @@ class Evaluator:
 
     def _note_undefined(self, form: Expression, value: Any) -> None:  # noqa: ANN401
         """Note the undefined values that a form depends on; of an argument, if it is a copy."""
-        from runner.probing import depends, shares  # noqa: PLC0415 -- NumPy, where it is needed
+        from runner.probing import (  # noqa: PLC0415 -- NumPy, where it is needed
+            depends,
+            is_empty,
+            shares,
+        )
 
+        if is_empty(value):
+            return
         for name in sorted(form.reads & (self.undefined.keys() | self.busy.keys())):
             if self._gives and shares(value, self.scope.get(name)):
                 continue

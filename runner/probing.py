@@ -47,6 +47,13 @@ def shares(value: Any, held: Any) -> bool:  # noqa: ANN401 -- arrays, or lists o
     return value is held or (arrays and np.may_share_memory(value, held))
 
 
+def is_empty(value: Any) -> bool:  # noqa: ANN401 -- arrays, or lists of such
+    """Return whether a value is made of arrays without elements: it relies on nothing."""
+    if isinstance(value, list):
+        return bool(value) and all(map(is_empty, value))
+    return isinstance(value, np.ndarray) and value.size == 0
+
+
 def _differ(form: Expression, scope: Mapping[str, Any], memory: Memory) -> bool:
     found: list[Any] = []
     for fillings in zip(*(_fillings(part.dtype) for part in memory), strict=True):

@@ -60,11 +60,15 @@ def tainted(process: Process, call: Call) -> Undefined | None:
 def undefined_in(process: Process, call: Call, name: str) -> Undefined | None:
     """Return what is undefined of a name in the arguments that a call makes of it, or None."""
     left = process.undefined.get(name)
-    if left is None or not left.memory:
-        return left
+    if left is None:
+        return None
     given = [
         call.entry.arguments.get(param) for param, names in call.roots.items() if name in names
     ]
+    if given and not any(map(_has_elements, given)):
+        return None
+    if not left.memory:
+        return left
     held = [process.scope.get(root) for names in call.roots.values() for root in names]
     return None if all(beside(left.memory, value, held) for value in given) else left
 

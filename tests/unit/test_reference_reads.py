@@ -157,3 +157,13 @@ steps:
 expect: {diagnosis: invalid_argument}
 """
     assert checked(text, tmp_path).status == "PASSED"
+
+
+@pytest.mark.parametrize("size", [2, 20])
+@pytest.mark.parametrize("step", ['all_reduce: {tensor: "m[4:8]"}', 'compute: {y: "2 * m[4:8]"}'])
+@pytest.mark.parametrize("given", ["m", "m[0]", "m[0:4]"])
+def test_a_view_without_elements_touches_nothing(
+    tmp_path: Path, given: str, step: str, size: int
+) -> None:
+    assert found(FLYING.replace("m[0]", given), step, tmp_path, size) == []
+    assert found(LEFT.replace("m[0]", given), step, tmp_path, size) == []
