@@ -106,25 +106,33 @@ def examine(
     meeting: Meeting,
     operation: Collective,
     involved: Mapping[int, Joining],
+    opened: frozenset[str] = ALL_OUTCOMES,
 ) -> None:
-    """Find what the arguments of those who met disagree on."""
+    """Find what the arguments of those who met disagree on; then any of `opened` may come."""
     if len(involved) < 2:  # noqa: PLR2004 -- one alone agrees
         return
     entries = [involved[at].entry for at in sorted(involved)]
     for disagreement in operation.disagreements(entries):
         meeting.spoiled = meeting.spoiled or disagreement.diagnosis
-        simulation.opened |= ALL_OUTCOMES
+        simulation.opened |= opened
         simulation.findings.append(_disagreement(meeting, operation, involved, disagreement))
 
 
 def examine_present(simulation: Simulation) -> None:
-    """Find what those disagree on who entered a collective that not all of them entered."""
+    """Find what those disagree on who entered a collective that not all of them entered.
+
+    No disagreement brings the part of a member who never comes: only a root that is one for itself
+    may do without it, and nothing completes where a rank has ended.
+    """
+    ended = any(state.state in {"died", "raised"} for state in simulation.ranks)
     for meeting in simulation.meetings.all():
         if meeting.spoiled or len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
             continue
         operation = meeting.joined[min(meeting.joined)].call.operation
         assert isinstance(operation, Collective)  # noqa: S101 -- only these join
-        examine(simulation, meeting, operation, meeting.joined)
+        lacking = ended or operation.rooted is None
+        opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
+        examine(simulation, meeting, operation, meeting.joined, opened)
 
 
 def _disagreement(

@@ -44,6 +44,20 @@ def test_those_present_are_compared_although_one_never_comes(
     assert name in one.findings[0].prose
 
 
+@pytest.mark.parametrize(
+    "first", ["{ranks: 1, fault: {raise: oops}}", "{ranks: 1, fault: kill}", "{ranks: 1, sleep: 0}"]
+)
+def test_nothing_completes_without_the_part_of_one_who_never_comes(
+    tmp_path: Path, first: str
+) -> None:
+    text = ABSENT.replace("CALL", "all_reduce: {tensor: y}").replace(
+        "steps:", f"steps:\n  - {first}"
+    )
+    stated = "[missing_participant, shape_mismatch]"
+    text = text.replace("STATED", stated).replace("outcome: deadlock", "outcome: completes")
+    assert "outcome_differs" in codes(checked(text, tmp_path))
+
+
 def test_those_present_who_agree_have_no_other_fault(tmp_path: Path) -> None:
     text = ABSENT.replace("CALL", "all_reduce: {tensor: z}")
     verdict = checked(text.replace("STATED", "missing_participant"), tmp_path)
