@@ -21,6 +21,7 @@ TORCH = (
     (r"Invalid process group specified|not part of the (process )?group", "not_member"),
     (r"invalid tensor type at index|same dtype|scalar type|Tensor dtypes", "dtype_mismatch"),
     (r"unexpected keyword argument|has no attribute '(all|reduce|new)_", "unsupported"),
+    (r"Mesh should not be bigger than", "invalid_argument"),
     (r"Split sizes|invalid tensor size|incorrect size|must have the same size", "shape_mismatch"),
 )
 

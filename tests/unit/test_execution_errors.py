@@ -138,6 +138,10 @@ def test_every_kind_but_the_programs_own_is_met_by_some_message() -> None:
     [
         (ValueError("Tensors must be contiguous"), "invalid_argument"),
         (ValueError("Tensors must be CUDA and dense"), "invalid_argument"),
+        (
+            RuntimeError("Mesh should not be bigger than default world size 2, but found 4 ranks!"),
+            "invalid_argument",
+        ),
         (TypeError("Cannot use ReduceOp.AVG with boolean inputs"), "unsupported"),
         (NotImplementedError("ProcessGroupNCCL does not support recvAnysource"), "unsupported"),
         (MemoryError(), "out_of_memory"),
