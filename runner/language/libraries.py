@@ -188,7 +188,11 @@ class TorchLibrary(Library):
         return array.detach().clone()
 
     def from_numpy(self, array: np.ndarray[Any, Any]) -> Value:
-        """Return a tensor on the device; bfloat16 and float8 travel as their bits."""
+        """Return a tensor on the device; bfloat16 and float8 travel as their bits.
+
+        The host does not wait for what the device still has to do: CUDA has taken pageable memory
+        over by the time that the copy returns (CUDA runtime, API synchronization behavior).
+        """
         dtype = NUMPY_NAMES[array.dtype]
         if dtype in NARROW and dtype != "float16":
             raw = array.view(np.uint8 if array.itemsize == 1 else np.int16)
@@ -196,7 +200,7 @@ class TorchLibrary(Library):
         else:
             # NumPy has two types of 64 bits that are equal; torch takes one of them
             tensor = self._torch.from_numpy(array.view(NUMPY_DTYPES[dtype]))
-        return tensor.to(self._device)
+        return tensor.to(self._device, non_blocking=True)
 
     def to_numpy(self, array: Value) -> np.ndarray[Any, Any]:
         """Return a NumPy array; waits for the device where the tensor is on one."""

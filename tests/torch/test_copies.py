@@ -9,6 +9,7 @@ import pytest
 
 from runner.execution.rank.converting import Converter
 from runner.execution.rank.values import LARGE, Copies
+from runner.language.libraries import TorchLibrary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,3 +82,19 @@ def test_what_is_brought_from_a_device_together_is_what_each_is_by_itself(made: 
     assert found[71] == {"a": 1}
     if made == "float32":
         assert stacked == [64, 6, 1]
+
+
+def test_a_value_goes_to_its_device_without_waiting_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[dict[str, object]] = []
+    to = torch.Tensor.to
+
+    def noted(tensor: object, *args: object, **kwargs: object) -> object:
+        asked.append(kwargs)
+        return to(tensor, *args, **kwargs)
+
+    library = TorchLibrary(torch, "meta")
+    monkeypatch.setattr(torch.Tensor, "to", noted)
+    assert library.from_numpy(np.ones(3, np.float32)).device.type == "meta"
+    assert asked == [{"non_blocking": True}]
