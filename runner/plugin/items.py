@@ -42,16 +42,14 @@ def shown(path: Path) -> Path:
 def item_names(scenarios: Sequence[Scenario]) -> list[str]:
     """Return a short name for each case of a file: its matrix values, or the scenario's name.
 
-    As pytest names its parameters: `int64`, `int64-4`, and with a number where these are equal.
+    As pytest names its parameters: `int64`, `int64-4`. No two are equal: a matrix with two cases of
+    one name is refused.
     """
     suffixes = [scenario.case.removeprefix(scenario.name) for scenario in scenarios]
-    names = [
+    return [
         "-".join(part.partition("=")[2] for part in _split(suffix)) if suffix else scenario.name
         for scenario, suffix in zip(scenarios, suffixes, strict=True)
     ]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{name}-{number}" for number, name in enumerate(names)]
 
 
 def _split(suffix: str) -> list[str]:

@@ -133,14 +133,6 @@ def test_cases_are_named_after_their_matrix_values(
     assert collected("--scenarios", whole) == [whole]
 
 
-def test_values_that_look_the_same_are_numbered(
-    pytester: pytest.Pytester, collected: Callable[..., list[str]]
-) -> None:
-    matrix = 'matrix: {a: [true, "true"]}\ntensors:'
-    write(pytester, two_yaml=SUM.replace("tensors:", matrix))
-    assert collected("--scenarios") == ["two.yaml::true-0", "two.yaml::true-1"]
-
-
 def test_tags_are_known_markers_and_words(
     pytester: pytest.Pytester, collected: Callable[..., list[str]]
 ) -> None:
