@@ -84,11 +84,17 @@ class FakeEvent:
 
     enable_timing: bool = False
     at_ms: float = 0.0
+    #: how often it was asked whether it has happened; the device needs three looks
+    asked: int = 0
 
     def record(self, stream: object) -> None:  # noqa: D102 -- torch's own
         assert stream == "the current stream"
         FakeCuda.now_ms += 250.0
         self.at_ms = FakeCuda.now_ms
+
+    def query(self) -> bool:  # noqa: D102 -- torch's own
+        self.asked += 1
+        return self.asked > 2
 
     def elapsed_time(self, other: FakeEvent) -> float:  # noqa: D102 -- torch's own
         return other.at_ms - self.at_ms
@@ -122,6 +128,20 @@ def test_a_gpu_completes_with_events_and_a_cpu_with_the_call() -> None:
     on_cpu = completion_on(FAKE_TORCH, Device("cpu"))
     assert isinstance(on_cpu, WithTheCall)
     assert on_cpu.mark() is None  # type: ignore[func-returns-value]
+
+
+def test_a_scenario_begins_once_the_device_has_what_it_holds() -> None:
+    events: list[FakeEvent] = []
+
+    class Noting(FakeEvent):
+        def record(self, stream: object) -> None:
+            events.append(self)
+            super().record(stream)
+
+    torch = ModuleType("torch")
+    torch.cuda = type("Cuda", (FakeCuda,), {"Event": Noting})  # type: ignore[attr-defined]
+    WithAnEvent(torch).begin()
+    assert [event.asked for event in events] == [3]
 
 
 def test_the_events_of_a_scenario_serve_the_next_one() -> None:

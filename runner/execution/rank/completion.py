@@ -7,11 +7,17 @@ thread while the host runs on, by the main thread after the last step.
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.execution.rank import polling
+
 if TYPE_CHECKING:
     from types import ModuleType
+
+#: seconds that a device gets for what a rank holds before step 1; what is late shows at a step
+READY_S = 10.0
 
 
 class Completion(Protocol):
@@ -67,10 +73,15 @@ class WithAnEvent:
         self._used = 0
 
     def begin(self) -> None:
-        """Record where the clock starts; nobody may want the events of the scenario before."""
+        """Record where the clock starts; nobody may want the events of the scenario before.
+
+        What the rank holds before step 1 is on the device then: a rank that takes no step has no
+        other event behind it, and values come to the host on another stream.
+        """
         self._used = 0
         self._stream = self._cuda.current_stream()
         self._origin = self.mark()
+        polling.wait(self._origin.query, deadline_s=time.monotonic() + READY_S)
 
     def mark(self) -> Any:  # noqa: ANN401 -- torch.cuda.Event
         """Record an event on the stream that the step was enqueued on."""

@@ -71,8 +71,9 @@ class Program:
         convert = None if self._completion.enqueues else self._board.convert
         copies = Copies(self._world.torch, process.scope, convert)
         names = tuple(sorted(process.held))
-        self._board.begin(dict(zip(names, copies.named(names), strict=True)))
+        initial = dict(zip(names, copies.named(names), strict=True))
         self._completion.begin()
+        self._board.begin(initial)
         ending = self._take_all(process, copies)
         return drain(self._board, self._world, self._failures) or ending
 
