@@ -76,8 +76,9 @@ def check(
     *,
     traces: bool = False,
     backend: str | None = None,
+    stop_at_failure: bool = False,
 ) -> Outcome:
-    """Analyse every selected case; start nothing.
+    """Analyse every selected case, or those up to the first failure; start nothing.
 
     With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
     `backend` asks what comes of a case there, in place of everywhere.
@@ -106,6 +107,8 @@ def check(
                     listener.running(scenario)
                     verdict, duration_s = next(verdicts)
                     _keep(results, case_result(scenario, verdict, duration_s), listener)
+                    if stop_at_failure and verdict.status == "FAILED":
+                        break
         except KeyboardInterrupt:
             interrupted = True
     return _outcome(results, began, selection, loaded, interrupted=interrupted)

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+#: names that torch gives to backends: its own, and those of well-known extensions
+KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.bless.refusal import refuse
-from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS
+from runner.language.expectations import FINAL_KEYS
 from runner.language.forms import LONG_FORM, TOLERANCES
+from runner.traits import KNOWN_BACKENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,6 +34,18 @@ def bounding(command: F) -> F:
     return command
 
 
+def known_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a backend that neither torch has nor a module named with --plugin may register."""
+    if value is None or (value == "auto" and param.default == "auto"):
+        return value
+    from runner.execution.backends import unknown  # noqa: PLC0415 -- only where one is named
+
+    fault = unknown(value, ctx.params["plugins"])
+    if fault is not None:
+        raise click.BadParameter(fault, ctx=ctx, param=param)
+    return value
+
+
 def executing(command: F) -> F:
     """Add the options that choose what scenarios are run on."""
     for add in (
@@ -45,6 +57,7 @@ def executing(command: F) -> F:
             "--plugin",
             "plugins",
             multiple=True,
+            is_eager=True,  # what may register a backend is read before --backend
             metavar="MODULE",
             help="Import this module in every worker first; it may register a backend. Repeatable.",
         ),
@@ -53,6 +66,7 @@ def executing(command: F) -> F:
             "--backend",
             default="auto",
             show_default=True,
+            callback=known_backend,
             metavar="NAME",
             help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
         ),

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from runner.commands.bounds import known_backend
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import reported, reporting, selecting, selection_of
 
@@ -15,7 +16,17 @@ from runner.commands.options import reported, reporting, selecting, selection_of
 @reporting
 @option(
     HOW,
+    "--plugin",
+    "plugins",
+    multiple=True,
+    is_eager=True,
+    metavar="MODULE",
+    help="The module that registers the backend of --backend in a run; nothing is imported here.",
+)
+@option(
+    HOW,
     "--backend",
+    callback=known_backend,
     metavar="NAME",
     help="What comes of each case on a backend that is known to do otherwise than the semantics "
     "say for sure: nccl. Everywhere, if left out.",
@@ -30,4 +41,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
 
     selection = selection_of(options)
     backend = options["backend"]
+    if backend is not None:
+        from runner.execution.backends import carrier  # noqa: PLC0415 -- only where one is named
+
+        backend = carrier(backend)
     reported(options, lambda told: check(selection, told, traces=told.traces, backend=backend))

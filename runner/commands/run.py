@@ -103,7 +103,9 @@ def conducted(
 
     selection = selection_of(options)
     if options["dry_run"]:
-        return pipeline.check(selection, reports, traces=reports.traces)
+        return pipeline.check(
+            selection, reports, traces=reports.traces, stop_at_failure=options["exitfirst"]
+        )
     return pipeline.run(
         selection,
         launch,

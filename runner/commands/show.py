@@ -14,7 +14,7 @@ from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import GroupedCommand, option
 from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
 from runner.problems import LaunchError, ScenarioError
-from runner.report.spacetime import Piece, Printer, View, picture
+from runner.report.spacetime import NoStepsError, Piece, Printer, View, picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,13 +222,16 @@ def _latest(options: dict[str, Any], view: View) -> list[Line]:
 
 
 def _pictured(timeline: Timeline, view: View) -> list[Line]:
-    """Return the picture. Raises BadParameter for ranks that are not there."""
+    """Return the picture. Raises BadParameter for ranks and steps that are not there."""
     world = [lane.rank for lane in timeline.lanes]
     strange = [rank for rank in view.ranks or () if rank not in world]
     if strange:
         message = f"there is no rank {strange[0]}, the world has ranks 0 to {world[-1]}"
         raise click.BadParameter(message, param_hint="--ranks")
-    return picture(timeline, view)
+    try:
+        return picture(timeline, view)
+    except NoStepsError as error:
+        raise click.BadParameter(str(error), param_hint="--steps") from None
 
 
 def _said(result: Result) -> list[Line]:

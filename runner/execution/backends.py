@@ -7,14 +7,16 @@ name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cud
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
 from runner.execution import nccl
 from runner.execution.gpus import count as gpu_count
-from runner.problems import LaunchError, UnsupportedError
-from runner.traits import traits_of
+from runner.problems import LaunchError, UnsupportedError, nearest
+from runner.traits import KNOWN_BACKENDS, traits_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import ModuleType
 
     from runner.execution.nccl import Sharing
@@ -182,6 +184,23 @@ def described(torch: Any, backend: str) -> dict[str, str]:  # noqa: ANN401 -- th
     if "nccl" in names(backend):
         found["nccl"] = nccl.told(nccl.version_of(torch))
     return found
+
+
+def unknown(backend: str, plugins: Collection[str] = ()) -> str | None:
+    """Return why no torch has a backend of that name, without importing torch; None where one may.
+
+    A module among `plugins`, or an installed extension that torch loads by itself (the entry points
+    `torch.backends`), may register any name: the worker asks torch then.
+    """
+    strange = [name for name in names(backend) if name not in KNOWN_BACKENDS]
+    if not strange or plugins or entry_points(group="torch.backends"):
+        return None
+    close = nearest(strange[0], KNOWN_BACKENDS)
+    guess = f" Did you mean {close!r}?" if close else ""
+    return (
+        f"there is no backend {strange[0]!r}; there are {', '.join(sorted(KNOWN_BACKENDS))}.{guess}"
+        " A backend of your own is registered by a module named with --plugin."
+    )
 
 
 def require_known(torch: ModuleType, backend: str) -> None:

@@ -11,6 +11,7 @@ from runner.language.objects import expected_object
 from runner.language.raised import raised
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.scenario import ElapsedBounds, Expectation, Unchanged, ValueExpectation
+from runner.traits import KNOWN_BACKENDS
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
 
 if TYPE_CHECKING:
@@ -25,8 +26,6 @@ STEP_KEYS = ("elapsed", "raises")
 TOP_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within")
 #: keys of the top-level expectation that are no names
 FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
-#: names that are backends even where the scenario's own `backends:` does not list them
-KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
 _UNCHANGED = "unchanged"
 _BOUNDS = ("min", "max")
 

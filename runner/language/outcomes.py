@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations, words
-from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS, from_entries
+from runner.language.expectations import FINAL_KEYS, from_entries
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import nearest
 from runner.scenario import Expectation, FinalExpectation
+from runner.traits import KNOWN_BACKENDS
 from runner.vocabulary import DIAGNOSES, OUTCOMES
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 
-from runner.language.expectations import FINAL_KEYS, KNOWN_BACKENDS
+from runner.language.expectations import FINAL_KEYS
 from runner.language.inputs import LIBRARY_KEYS
 from runner.language.schema_kinds import kinds
 from runner.language.schema_parts import (
@@ -26,6 +26,7 @@ from runner.language.schema_parts import (
     ref,
 )
 from runner.language.schema_steps import step
+from runner.traits import KNOWN_BACKENDS
 
 
 def scenario_schema() -> Schema:

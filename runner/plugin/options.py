@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.execution.backends import unknown
 from runner.execution.options import LaunchOptions
 
 if TYPE_CHECKING:
@@ -15,11 +16,16 @@ if TYPE_CHECKING:
 
 
 def launch_options(config: pytest.Config) -> LaunchOptions:
-    """Return how the session executes scenarios."""
+    """Return how the session executes scenarios. Raises UsageError for an unknown backend."""
     given = config.getoption
+    backend = given("scenario_backend") or config.getini("scenario_backend")
+    plugins = tuple(given("scenario_plugin") or config.getini("scenario_plugins"))
+    fault = None if backend == "auto" else unknown(backend, plugins)
+    if fault is not None:
+        raise pytest.UsageError(fault.replace("--plugin", "--scenario-plugin"))
     return LaunchOptions(
-        backend=given("scenario_backend") or config.getini("scenario_backend"),
-        plugins=tuple(given("scenario_plugin") or config.getini("scenario_plugins")),
+        backend=backend,
+        plugins=plugins,
         isolate=given("scenario_isolate") or config.getini("scenario_isolate"),
     )
 

@@ -338,3 +338,42 @@ def test_check_never_imports_torch() -> None:
 def test_a_log_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     assert "rich" not in imported("check", "good.yaml")
+
+
+@pytest.mark.parametrize("command", ["check", "run", "run --dry-run", "bless", "minimize"])
+def test_a_backend_that_is_not_there_exits_2_with_the_list(command: str) -> None:
+    result = called(*command.split(), "good.yaml", "--backend", "glooo")
+    assert result.exit_code == 2
+    assert "there is no backend 'glooo'; there are cncl, fake, gloo" in result.output
+    assert "Did you mean 'gloo'?" in result.output
+    assert "good.yaml" not in result.output
+
+
+@pytest.mark.parametrize("name", ["gloo", "GLOO", "cpu:gloo,cuda:nccl", "mpi"])
+def test_a_backend_that_torch_may_have_is_taken(name: str) -> None:
+    assert called("check", "good.yaml", "--backend", name).exit_code == 0
+
+
+def test_a_module_of_a_plugin_may_register_any_backend() -> None:
+    # wherever it is named on the command line
+    assert called("check", "good.yaml", "--backend", "own", "--plugin", "it").exit_code == 0
+    arguments = ("run", "--dry-run", "good.yaml", "--plugin", "it", "--backend", "own")
+    assert called(*arguments).exit_code == 0
+
+
+@pytest.mark.parametrize("steps", ["9:12", "2", "0", "3:1"])
+def test_steps_that_a_picture_does_not_have_exit_2(steps: str) -> None:
+    result = called("show", "good.yaml", "--steps", steps)
+    assert result.exit_code == 2
+    assert "no step is drawn: the picture has steps 1 to 1" in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_a_dry_run_stops_at_the_first_failure(folder: Path) -> None:
+    (folder / "a.yaml").write_text(GOOD.replace("width, 3", "width, 4"), encoding="utf-8")
+    (folder / "b.yaml").write_text(GOOD.replace("width, 3", "width, 5"), encoding="utf-8")
+    result = called("run", "--dry-run", "-x", "good.yaml", "a.yaml", "b.yaml")
+    assert result.exit_code == 1
+    assert "FAILED       a.yaml::a" in result.output
+    assert "b.yaml" not in result.output
+    assert "1 passed, 1 failed, 1 not run" in result.output

@@ -13,6 +13,6 @@ from runner.report.spacetime.drawing import Line
 from runner.report.spacetime.glyphs import Piece
 from runner.report.spacetime.picture import picture
 from runner.report.spacetime.printing import Printer
-from runner.report.spacetime.view import View
+from runner.report.spacetime.view import NoStepsError, View
 
-__all__ = ["Line", "Piece", "Printer", "View", "picture"]
+__all__ = ["Line", "NoStepsError", "Piece", "Printer", "View", "picture"]

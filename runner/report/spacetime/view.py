@@ -8,6 +8,10 @@ from dataclasses import dataclass
 MOST, FIRST, LAST = 40, 12, 18
 
 
+class NoStepsError(ValueError):
+    """The steps that are asked for are none of those that the picture has."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
@@ -18,10 +22,14 @@ class View:
     steps: tuple[int | None, int | None] | None = None
 
     def chosen(self, count: int) -> frozenset[int]:
-        """Return which of `count` steps are drawn, numbered from 0."""
+        """Return which of `count` steps are drawn, numbered from 0. Raises NoStepsError."""
         if self.steps is not None:
             first, last = self.steps
-            return frozenset(range((first or 1) - 1, count if last is None else min(last, count)))
+            found = range(max(first or 1, 1) - 1, count if last is None else min(last, count))
+            if not found:
+                message = f"no step is drawn: the picture has steps 1 to {count}"
+                raise NoStepsError(message)
+            return frozenset(found)
         if count <= MOST:
             return frozenset(range(count))
         return frozenset(range(FIRST)) | frozenset(range(count - LAST, count))
