@@ -18,6 +18,8 @@ from runner.reference.findings import Finding
 from runner.reference.values import arrays_of, overlap, undefined_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from runner.call import Call
@@ -70,25 +72,45 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
     operation = call.operation
     assert operation is not None  # noqa: S101 -- the caller looked
     raced = isinstance(operation, PointToPoint) and _with_itself(simulation, state, call)
-    for param in operation.params:
-        names = call.roots.get(param.name, frozenset())
-        if not names:
-            continue
+    for memory, names, reads, writes in _uses(call):
         # what a local step reads, its expressions have noted
-        if operation.reads(param, call.entry) and not isinstance(operation, Local):
+        if reads and not isinstance(operation, Local):
             for name in sorted(names & state.process.undefined.keys()):
                 value = undefined_in(state.process, call, name)
                 if value is not None and value.diagnosis != "buffer_race":
                     undefined_read(simulation, state, call, name, value)
         if state.flying:
-            memory = arrays_of(call.entry.arguments.get(param.name))
-            writes = operation.writes(param, call.entry)
             raced |= _collide(simulation, state, call, memory, writes=writes)
     if state.flying:
         for name in operation.introduces(call.step):
             memory = arrays_of(state.process.scope.get(name))
             raced |= _collide(simulation, state, call, memory, writes=True)
     return raced
+
+
+def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, bool]]:
+    """Yield what a call uses of held tensors: arrays, held names, whether it reads and writes them.
+
+    The tensors of messages stand in the messages: a batch has several in one argument.
+    """
+    operation = call.operation
+    assert operation is not None  # noqa: S101 -- the caller looked
+    if isinstance(operation, PointToPoint):
+        for message in operation.messages(call.entry):
+            names = call.read if message.sends else call.written
+            memory = arrays_of(message.payload if message.sends else message.buffer)
+            yield memory, frozenset(names), message.sends, not message.sends
+        return
+    for param in operation.params:
+        names = call.roots.get(param.name, frozenset())
+        if names:
+            memory = arrays_of(call.entry.arguments.get(param.name))
+            yield (
+                memory,
+                names,
+                operation.reads(param, call.entry),
+                operation.writes(param, call.entry),
+            )
 
 
 def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
