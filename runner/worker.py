@@ -46,6 +46,7 @@ from runner.problems import LaunchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from runner.execution.heartbeat import Beats
     from runner.execution.mailbox import Store
 
 #: typed as little as torch exports its names
@@ -278,11 +279,13 @@ def die(how: str) -> NoReturn:
         signal.pause()
 
 
-def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...]) -> None:
+def serve_launch(
+    prefix: str, gate: int, lifeline: int, beats: Beats, closed: tuple[int, ...]
+) -> None:
     """Be one worker of a launch that `runner.execution.host` forked.
 
-    Nothing is connected before a byte comes through the `gate`. `closed` are descriptors of the
-    host that a worker must not keep open.
+    Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
+    `closed` are descriptors of the host that a worker must not keep open.
     """
     die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
@@ -291,7 +294,9 @@ def serve_launch(prefix: str, gate: int, lifeline: int, closed: tuple[int, ...])
         os.close(descriptor)
     os.read(gate, 1)
     os.close(gate)
-    Worker(int(os.environ["RANK"]), lambda: Line(dist, prefix), lifeline=lifeline).serve()
+    rank = int(os.environ["RANK"])
+    beats.keep(rank)
+    Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
     os._exit(0)
 
 

@@ -40,6 +40,8 @@ class Course:
     leaving: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
     died: dict[int, str] = field(default_factory=dict)
+    #: ranks whose processes do not run any more, and what is wrong with each
+    lost: dict[int, str] = field(default_factory=dict)
     moved_s: float = field(default_factory=time.monotonic)
     broken: bool = False
     hung: bool = False

@@ -1,9 +1,10 @@
 """The host: the process that torch is imported in once, and that every worker is forked from.
 
-`python -m runner.execution.host CONTROL LIFELINE` is started by :mod:`runner.execution.launcher`
-and by nobody else. Its main thread runs torchrun's agent, one launch after the other; a second
-thread supervises: it takes jobs from the control socket and answers them. When the lifeline closes,
-however its other end died, the host takes its whole process group with it.
+`python -m runner.execution.host CONTROL LIFELINE BEATS` is started by
+:mod:`runner.execution.launcher` and by nobody else. Its main thread runs torchrun's agent, one
+launch after the other; a second thread supervises: it takes jobs from the control socket and
+answers them; a third beats, so that the near side knows a host that is stopped from one that works.
+When the lifeline closes, however its other end died, the host takes its process group with it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ import os
 import pickle
 import queue
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from runner.execution.backends import carrier, device_type, resolve
+from runner.execution.channel import Channel
+from runner.execution.heartbeat import Beats
 from runner.execution.launch import ADDRESS, START_S, Launch
 from runner.problems import LaunchError, UnsupportedError
 
@@ -34,9 +37,10 @@ AGENT_LOOK_S = 0.05
 class Host:
     """Serves jobs; the launches themselves are run by the main thread."""
 
-    def __init__(self, control: Connection, lifeline: int) -> None:
+    def __init__(self, control: socket.socket, lifeline: int) -> None:
         """Take jobs from `control`."""
-        self._control = control
+        self._descriptor = control.fileno()
+        self._control = Channel(control)
         self._lifeline = lifeline
         self._wanted: queue.SimpleQueue[Launch | None] = queue.SimpleQueue()
         self._launch: Launch | None = None
@@ -86,8 +90,10 @@ class Host:
             start_method="fork",
             logs_specs=no_logs(),
         )
-        closed = (self._control.fileno(), launch.gate[1])
-        elastic_launch(config, serve_launch)(launch.name, launch.gate[0], self._lifeline, closed)
+        closed = (self._descriptor, launch.gate[1])
+        elastic_launch(config, serve_launch)(
+            launch.name, launch.gate[0], self._lifeline, launch.beats, closed
+        )
 
     # ------------------------------------------------------------------ the serving thread
 
@@ -96,7 +102,8 @@ class Host:
         try:
             with suppress(EOFError):
                 while True:
-                    self._answer(self._control.recv())
+                    # from the near side, which is this very program
+                    self._answer(pickle.loads(self._control.receive()))  # noqa: S301
         finally:
             # the near side reads the end of the line, and waits for nobody
             os.killpg(os.getpgrp(), signal.SIGKILL)
@@ -109,7 +116,7 @@ class Host:
         except Exception as error:  # noqa: BLE001 -- the near side must not wait for ever
             self._spoilt = True
             answer = LaunchError(f"{type(error).__name__}: {error}")
-        self._control.send_bytes(pickle.dumps(answer, protocol=5))
+        self._control.send(pickle.dumps(answer, protocol=5))
         self._prepare(job)
 
     def _do(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
@@ -197,15 +204,17 @@ def _told(error: Exception) -> str:
 
 def main() -> None:
     """Serve until the near side is gone."""
-    control, lifeline = Connection(int(sys.argv[1])), int(sys.argv[2])
+    control, lifeline, beats = (int(argument) for argument in sys.argv[1:])
     logging.disable(logging.CRITICAL)
-    host = Host(control, lifeline)
+    host = Host(socket.socket(fileno=control), lifeline)
     host.start()
     import torch.distributed.launcher.api  # noqa: PLC0415 -- after the threads: it takes a second
 
     import runner.worker  # noqa: F401, PLC0415 -- workers are forked with everything imported
 
     assert torch  # noqa: S101 -- imported for its effect
+    # not before: what is imported may hold the interpreter's lock for as long as a disk takes
+    Beats(beats).keep(0)
     host.run()
 
 

@@ -13,12 +13,14 @@ from functools import partial
 from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
 
+from runner.execution.heartbeat import Beats, Listener
 from runner.execution.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from runner.execution.nccl import Sharing
+    from runner.execution.orders import Watch
 
 #: torch's own store would listen to the whole network; what travels through this one is pickled
 ADDRESS = "127.0.0.1"
@@ -62,12 +64,14 @@ class Launch:
         server = _server(dist, self.port, listener.detach())
         self._server: Any = server
         self.gate = os.pipe()
+        self.beats = Beats.create(size)
+        self._listener: Listener | None = None
         self._processes: dict[int, BaseProcess] = {}
         self._sharing: Sharing | None = None
         self._used_gpus = False
         self.ended = threading.Event()
         self.failure = ""
-        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths)
+        self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths, self.lost)
 
     def suits(self, sharing: Sharing | None) -> bool:
         """Return whether its workers' NCCL can still be told to share GPUs like this.
@@ -95,6 +99,7 @@ class Launch:
         self._processes = {
             rank: by_pid[hello.pid] for rank, hello in came.items() if hello.pid in by_pid
         }
+        self._listener = Listener(self.beats, {rank: hello.pid for rank, hello in came.items()})
 
     def deaths(self) -> dict[int, str]:
         """Return how the workers ended that ended otherwise than they were told to."""
@@ -106,6 +111,13 @@ class Launch:
             if code:
                 found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
         return found
+
+    def lost(self, watch: Watch) -> dict[int, str]:
+        """Return the workers of a scenario's world that do not run any more, in words."""
+        if self._listener is None:
+            return {}
+        found = self._listener.lost(stopped_s=watch.stopped_s, silent_s=watch.silent_s)
+        return {rank: how for rank, how in found.items() if rank < watch.world_size}
 
     def end(self) -> None:
         """End the workers, and wait until torchrun's agent has noticed."""
@@ -120,5 +132,6 @@ class Launch:
         self._server = None
         for descriptor in self.gate:
             os.close(descriptor)
+        self.beats.close()
         # torchrun's agent leaves its pipes to the collector
         gc.collect()

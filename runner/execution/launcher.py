@@ -13,12 +13,13 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.execution import gpus, nccl
+from runner.execution import gpus, heartbeat, nccl
 from runner.execution.backends import carrier
+from runner.execution.channel import Channel
+from runner.execution.heartbeat import Beats, Listener
 from runner.execution.observation import observed
 from runner.execution.options import LaunchOptions
 from runner.execution.orders import Job, Order
@@ -53,7 +54,8 @@ class Launcher:
         """Start nothing yet."""
         self._options = options or LaunchOptions()
         self._host: subprocess.Popen[bytes] | None = None
-        self._control: Connection | None = None
+        self._control: Channel | None = None
+        self._listener: Listener | None = None
         self._lifeline: int | None = None
         self._stderr = -1
         self._number = 0
@@ -79,6 +81,7 @@ class Launcher:
         near, far = socket.socketpair()
         read_end, write_end = os.pipe()
         self._stderr = os.memfd_create("host")
+        beats = Beats.create(1)
         self._host = subprocess.Popen(  # noqa: S603 -- this very interpreter, with our own module
             [
                 sys.executable,
@@ -87,8 +90,9 @@ class Launcher:
                 "runner.execution.host",
                 str(far.fileno()),
                 str(read_end),
+                str(beats.descriptor),
             ],
-            pass_fds=(far.fileno(), read_end),
+            pass_fds=(far.fileno(), read_end, beats.descriptor),
             stdin=subprocess.DEVNULL,
             stdout=self._stderr,
             stderr=self._stderr,
@@ -97,7 +101,9 @@ class Launcher:
         )
         far.close()
         os.close(read_end)
-        self._control = Connection(near.detach())
+        beats.close()
+        self._listener = Listener(beats, {0: self._host.pid})
+        self._control = Channel(near, self._hear)
         self._lifeline = write_end
 
     def _stop(self) -> None:
@@ -130,6 +136,15 @@ class Launcher:
         else:
             with suppress(ProcessLookupError):
                 os.killpg(host.pid, signal.SIGKILL)
+
+    def _hear(self) -> None:
+        """End a host that does not run any more. Raises LaunchError where it does not."""
+        assert self._listener is not None  # noqa: S101 -- there is a host
+        lost = self._listener.lost(stopped_s=heartbeat.STOPPED_S, silent_s=heartbeat.SILENT_S)
+        if lost:
+            self._stop()
+            message = f"the process that holds the workers was given up: {lost[0]}"
+            raise LaunchError(message)
 
     def _said(self) -> str:
         size = os.fstat(self._stderr).st_size
@@ -202,8 +217,8 @@ class Launcher:
         control = self._control
         assert control is not None  # noqa: S101 -- started above
         try:
-            control.send(job)
-            answer = pickle.loads(control.recv_bytes())  # noqa: S301 -- from our own host
+            control.send(pickle.dumps(job, protocol=5))
+            answer = pickle.loads(control.receive())  # noqa: S301 -- from our own host
         except (EOFError, OSError) as error:
             said = self._said()
             self._stop()

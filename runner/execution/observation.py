@@ -22,8 +22,13 @@ CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
 def observed(plan: Plan, findings: Findings) -> Trace:
     """Return the observed trace of a plan.
 
-    Raises UnsupportedError or LaunchError where a rank could not make its world.
+    Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
+    the process of one did not run any more.
     """
+    if findings.lost:
+        rank = min(findings.lost)
+        message = f"rank {rank} was given up: {findings.lost[rank]}"
+        raise LaunchError(message)
     if findings.unable:
         raise unable(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from runner.execution.heartbeat import SILENT_S, STOPPED_S
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -60,13 +62,17 @@ class Watch:
     or where the backend's own timeout is wanted. `patience_s` is the longest time that one
     communication call may block before the backend itself must give up; `settle_s` how long a
     predicted deadlock must stand before it is confirmed. Where a backend is known to bring the
-    program to a halt, `anywhere_s` is how long all ranks must stand wherever they do.
+    program to a halt, `anywhere_s` is how long all ranks must stand wherever they do. `stopped_s`
+    and `silent_s` are how long a rank's process may be stopped, and how long it may show no sign of
+    life (see :mod:`runner.execution.heartbeat`), before it counts as lost.
     """
 
     world_size: int
     patience_s: float
     settle_s: float = 0.03
     anywhere_s: float | None = None
+    stopped_s: float = STOPPED_S
+    silent_s: float = SILENT_S
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 

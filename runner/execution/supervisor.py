@@ -56,7 +56,8 @@ GRACE_S = 5.0
 class Findings:
     """What is known of one scenario in the end.
 
-    `usable`: the launch can take another. `duration_s`: from the order to the verdict, in seconds.
+    `lost` are ranks whose processes did not run any more, and what was wrong with each. `usable`:
+    the launch can take another. `duration_s`: from the order to the verdict, in seconds.
     `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
@@ -65,6 +66,7 @@ class Findings:
     unable: Mapping[int, Unable]
     died: Mapping[int, str]
     usable: bool
+    lost: Mapping[int, str] = field(default_factory=dict)
     hung: bool = False
     duration_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -74,10 +76,19 @@ class Findings:
 class Supervisor:
     """Runs scenarios on the workers of one launch, one after the other."""
 
-    def __init__(self, store: Store, deaths: Callable[[], Mapping[int, str]]) -> None:
-        """Use `store`; `deaths` gives the ranks whose processes ended so far, and how."""
+    def __init__(
+        self,
+        store: Store,
+        deaths: Callable[[], Mapping[int, str]],
+        lost: Callable[[Watch], Mapping[int, str]] = lambda _: {},
+    ) -> None:
+        """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
+
+        `lost` gives those whose processes are there and do not run, each with what is wrong.
+        """
         self._store = store
         self._deaths = deaths
+        self._lost = lost
         self._turns: dict[int, int] = {}
         self._unsettled: tuple[Course, Inbox, Order] | None = None
 
@@ -122,12 +133,19 @@ class Supervisor:
         began_s = time.monotonic()
         inbox = self._give(order)
         course = Course()
+        if device_type(order.backend) != "cpu":
+            # a backend's call may keep Python's lock there for as long as it waits
+            silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
+            watch = replace(watch, silent_s=silent_s)
         while not self._over(course, watch):
             parts = inbox.take(LOOK_S)
             while parts is not None:
                 note(course, opened(parts))
                 parts = inbox.take(0.0)
             course.died.update(self._deaths())
+            for rank, how in self._lost(watch).items():
+                if rank not in course.told:
+                    course.lost[rank] = how
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
                 _give_up_worlds(course, watch.world_size)
             if not course.broken and self._for_good(course, watch):
@@ -136,7 +154,7 @@ class Supervisor:
                 self._store.set(f"{name}/break", b"1")
         self._store.set(f"{name}/over", b"1")
         fetch(self._store, f"order/{order.number}")
-        usable = not (course.died or course.leaving or course.unable)
+        usable = not (course.died or course.lost or course.leaving or course.unable)
         usable = usable and len(course.told) == watch.world_size
         usable = usable and not any(
             told.spoilt or told.trace.ending == "died" for told in course.told.values()
@@ -148,6 +166,7 @@ class Supervisor:
             stuck=course.stuck,
             unable=course.unable,
             died=course.died,
+            lost=course.lost,
             usable=usable,
             hung=course.hung,
             notes=tuple(SILENT.format(rank=rank) for rank in sorted(course.silent)),
@@ -164,7 +183,7 @@ class Supervisor:
     def _over(self, course: Course, watch: Watch) -> bool:
         """Return whether nothing more is to be learnt."""
         missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
-        if not missing:
+        if not missing or course.lost:
             return True
         still_s = time.monotonic() - course.moved_s
         if course.unable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.execution import heartbeat
 from runner.execution.orders import Stop, Watch
 from runner.forms import Constant, PerRank
 from runner.scenario import RaiseSpec, steps_of
@@ -45,6 +46,8 @@ def watch_for(plan: Plan, predicted: Trace, *, confirm: str, backend: str | None
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
         anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
+        stopped_s=heartbeat.STOPPED_S,
+        silent_s=heartbeat.SILENT_S,
         stops=_stops(plan, readings) if breaks else {},
     )
 

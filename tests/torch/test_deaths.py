@@ -19,6 +19,7 @@ from runner.problems import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from runner.trace import Trace
     from tests.torch.conftest import Analysed
@@ -131,6 +132,52 @@ def test_a_host_killed_from_outside_ends_one_scenario(
             analysed(SLOW).run_on(launcher)
         thread.join()
         assert analysed(FINE).run_on(launcher).outcome == "completes"
+
+
+@pytest.mark.parametrize("victim", ["host", "worker"])
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_stopped_process_ends_one_scenario(
+    victim: str,
+    moment: str,
+    analysed: Callable[[str], Analysed],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("runner.execution.heartbeat.STOPPED_S", 2.0)
+    with Launcher(LaunchOptions()) as launcher:
+        analysed(FINE).run_on(launcher)
+        host, *workers = launcher.processes()
+        pid = host if victim == "host" else workers[1]
+        slow = analysed("world_size: 3\nsteps:\n  - sleep: 1s\n  - barrier: {}\n")
+        thread = later(lambda: os.kill(pid, signal.SIGSTOP))
+        if moment == "before":
+            thread.join()
+        who = "process that holds the workers" if victim == "host" else "rank [012]"
+        with pytest.raises(LaunchError, match=f"{who} was given up: process {pid} is stopped"):
+            slow.run_on(launcher)
+        thread.join()
+        assert analysed(FINE).run_on(launcher).outcome == "completes"
+        assert pid not in launcher.processes()
+
+
+def test_a_worker_that_runs_no_python_ends_one_scenario(
+    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "holds_the_lock.py").write_text(HOLDING, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("runner.execution.heartbeat.SILENT_S", 3.0)
+    given_up = pytest.raises(LaunchError, match=r"rank 0 was given up: .* shows no sign of life")
+    with Launcher(LaunchOptions(plugins=("holds_the_lock",))) as launcher, given_up:
+        analysed(FINE).run_on(launcher)
+
+
+#: a call in C that keeps the interpreter's lock, on rank 0
+HOLDING = """\
+import ctypes
+import os
+
+if os.environ["RANK"] == "0":
+    ctypes.PyDLL(None).sleep(60)
+"""
 
 
 def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
