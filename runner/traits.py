@@ -9,7 +9,11 @@ Gloo's row is measured (tests/torch). NCCL's is read in the sources of NCCL 2.21
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 #: names that torch gives to backends: its own, and those of well-known extensions
 KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
@@ -27,7 +31,9 @@ class Traits:
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
     the host goes on only once every member has called them. `tags` tell messages apart;
     `any_source`: a receive need not name its sender. `splits_world`: a new group is split off the
-    world's communicator, in a call that every rank of the world makes.
+    world's communicator, in a call that every rank of the world makes. `carriers` are the backend's
+    own calls that carry an operation: what two operations send can meet only in one that they have
+    in common. An operation that is not listed, or any of a backend without them, may meet any.
     """
 
     device: str = "cpu"
@@ -41,9 +47,41 @@ class Traits:
     tags: bool = True
     any_source: bool = True
     splits_world: bool = False
+    carriers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def meet(self, one: str, other: str) -> bool:
+        """Return whether what one operation sends can arrive in the other, by their names."""
+        mine, yours = self.carriers.get(one), self.carriers.get(other)
+        return mine is None or yours is None or not mine.isdisjoint(yours)
 
 
-GLOO = Traits()
+#: what Gloo tells apart by the kind of a collective (`SlotPrefix`, gloo/types.h), and what torch
+#: builds of it (ProcessGroupGloo.cpp, and distributed_c10d.py for objects): an object is its size,
+#: then its bytes. The messages of `monitored_barrier` have small tags, as a scenario's own have
+_CARRIED_BY_GLOO = {
+    "message": "send recv isend irecv batch_isend_irecv monitored_barrier send_object_list "
+    "recv_object_list",
+    "broadcast": "broadcast broadcast_object_list scatter_object_list",
+    "all_gather": "all_gather all_gather_single all_gather_coalesced all_gather_object "
+    "gather_object",
+    "gather": "gather gather_object",
+    "scatter": "scatter scatter_object_list",
+    "all_reduce": "all_reduce all_reduce_coalesced reduce_scatter reduce_scatter_single",
+    "reduce": "reduce",
+    "all_to_all": "all_to_all all_to_all_single",
+    "barrier": "barrier",
+}
+
+
+def _carriers(carried: Mapping[str, str]) -> dict[str, frozenset[str]]:
+    names = {name for text in carried.values() for name in text.split()}
+    return {
+        name: frozenset(call for call, text in carried.items() if name in text.split())
+        for name in names
+    }
+
+
+GLOO = Traits(carriers=_carriers(_CARRIED_BY_GLOO))
 
 #: a message of at most 16 KiB a channel takes the low-latency protocol, whose buffer holds it whole
 #: (`P2P_LL_THRESHOLD`, src/enqueue.cc); 64 channels of 4 MiB are all that can ever be buffered
@@ -68,9 +106,11 @@ NCCL = Traits(
     splits_world=True,
 )
 
+OTHER = replace(GLOO, carriers={})
+
 TRAITS = {"gloo": GLOO, "nccl": NCCL}
 
 
 def traits_of(backend: str) -> Traits:
     """Return what is known of a backend; of one that nobody described, what holds for Gloo."""
-    return TRAITS.get(backend, GLOO)
+    return TRAITS.get(backend, OTHER)

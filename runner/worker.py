@@ -35,6 +35,7 @@ from runner.execution.rank.converting import Converter, FromDevice
 from runner.execution.rank.failing import Broken
 from runner.execution.rank.last_words import LastWords, StandardError, die_with_parent
 from runner.execution.rank.line import Line
+from runner.execution.rank.objects import plain_only
 from runner.execution.rank.program import Program
 from runner.execution.rank.running import Running
 from runner.execution.rank.watch import Watcher
@@ -94,6 +95,7 @@ class Worker:
     def serve(self) -> None:
         """Take orders until told to stop."""
         warnings.simplefilter("ignore")
+        plain_only(dist)
         self._watcher.listen()
         hello = Hello(
             rank=self.rank, pid=os.getpid(), host=socket.gethostname(), torch=str(torch.__version__)

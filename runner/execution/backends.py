@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.execution import nccl
 from runner.execution.gpus import count as gpu_count
+from runner.forms import Constant
+from runner.plan import WORLD
 from runner.problems import LaunchError, UnsupportedError, nearest
+from runner.scenario import steps_of
 from runner.traits import KNOWN_BACKENDS, traits_of
 
 if TYPE_CHECKING:
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from runner.execution.nccl import Sharing
-    from runner.scenario import Scenario
+    from runner.operations.base import Operation
+    from runner.plan import Plan
+    from runner.scenario import Scenario, Step
+    from runner.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,3 +223,76 @@ def require_known(torch: ModuleType, backend: str) -> None:
         if name in {"gloo", "nccl", "mpi", "ucc", "xccl"} and not dist.is_backend_available(name):
             message = f"the installed torch {torch.__version__} is built without {name}."
             raise LaunchError(message)
+
+
+# ---------------------------------------------------------------------------- a stranger's bytes
+
+
+def require_no_foreign_object(plan: Plan, predicted: Trace, names: tuple[str, ...]) -> None:
+    """Raise UnsupportedError where an object operation may unpickle what a tensor operation sent.
+
+    torch's object collectives are a size and some bytes, sent as tensors; where ranks disagree, the
+    bytes of any tensor may arrive in their place. A program that the analysis finds right has no
+    such meeting. In any other, how far each rank gets is not known for certain, and so it is
+    asked whether the program has two such operations, on one group, that `names` (the backends
+    that may run it) carry alike. One whose operations can only wait for each other is run.
+    """
+    if not any(step.operation and step.operation.takes_objects for step in _steps(plan)):
+        return
+    if all(_is_right(trace) for trace in (predicted, *map(predicted.on, names))):
+        return
+    taking = [step for step in _steps(plan) if _takes_objects(step)]
+    for step in _steps(plan):
+        operation = step.operation
+        if operation is None or operation.takes_objects or not operation.exchanges:
+            continue
+        for other in taking:
+            if _one_group(step, other) and _may_meet(operation, other.operation, names):
+                raise UnsupportedError(_foreign(step, other))
+
+
+def _steps(plan: Plan) -> tuple[Step, ...]:
+    return steps_of(plan.scenario.steps)
+
+
+def _is_right(trace: Trace) -> bool:
+    wrong = trace.diagnoses or trace.open or trace.limits or trace.outcome != "completes"
+    return not wrong
+
+
+def _takes_objects(step: Step) -> bool:
+    operation = step.operation
+    return operation is not None and any(
+        param.kind == "objects" and param.writes for param in operation.params
+    )
+
+
+def _one_group(step: Step, other: Step) -> bool:
+    """Return whether two steps may be on the same group."""
+    groups = {_group(each) for each in (step, other)}
+    return None in groups or len(groups) == 1
+
+
+def _group(step: Step) -> str | None:
+    """Return the name of a step's group; None where only a run can tell."""
+    form = step.arguments.get("group")
+    if form is None:
+        known = step.operation and any(param.name == "group" for param in step.operation.params)
+        return WORLD if known else None
+    return str(form.value or WORLD) if isinstance(form, Constant) else None
+
+
+def _may_meet(operation: Operation, other: Operation | None, backends: tuple[str, ...]) -> bool:
+    assert other is not None  # noqa: S101 -- asked by the caller
+    return any(traits_of(name).meet(operation.name, other.name) for name in backends)
+
+
+def _foreign(step: Step, taking: Step) -> str:
+    assert step.operation is not None  # noqa: S101 -- asked by the caller
+    assert taking.operation is not None  # noqa: S101 -- asked by the caller
+    places = [f" ({each.mark.short})" if each.mark else "" for each in (step, taking)]
+    return (
+        f"`{taking.operation.name}`{places[1]} may take the bytes of `{step.operation.name}`"
+        f"{places[0]} and unpickle them, which can run any code: `check` analyses it, and no "
+        "process runs it"
+    )

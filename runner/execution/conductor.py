@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.execution.backends import carrier, resolve
+from runner.execution.backends import carrier, require_no_foreign_object, resolve
 from runner.execution.observation import observed
 from runner.execution.orders import Order
 from runner.execution.watching import replaced_timeout, watch_for
@@ -71,6 +71,7 @@ class Conductor:
             share_gpu=options.share_gpu,
             here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
         )
+        require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
         self._number += 1
         order = Order(
             number=self._number,

@@ -12,6 +12,8 @@ import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.execution.pickles import plain
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import ModuleType
@@ -104,26 +106,10 @@ def _document(dump: bytes | str) -> Any:  # noqa: ANN401 -- whatever was dumped
     try:
         if isinstance(dump, str) or dump[:1] in {b"{", b"["}:
             return json.loads(dump)
-        return _Plain.read(dump)
+        return plain(dump)
     except (ValueError, EOFError, pickle.UnpicklingError) as error:
         message = f"it is neither JSON nor a pickle: {error}"
         raise FlightError(message) from error
-
-
-class _Plain(pickle.Unpickler):
-    """Reads a pickle of plain values; a dump names no class."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 -- never returns
-        """Refuse every class."""
-        message = f"it names {module}.{name}"
-        raise pickle.UnpicklingError(message)
-
-    @classmethod
-    def read(cls, dump: bytes) -> Any:  # noqa: ANN401 -- whatever was dumped
-        """Return what a pickle holds."""
-        import io  # noqa: PLC0415 -- for the oldest torch only
-
-        return cls(io.BytesIO(dump)).load()
 
 
 def _flight(entry: Mapping[str, Any]) -> Flight:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.execution import gpus, heartbeat, nccl
-from runner.execution.backends import carrier
+from runner.execution.backends import carrier, require_no_foreign_object
 from runner.execution.channel import Channel
 from runner.execution.heartbeat import Beats, Listener
 from runner.execution.observation import observed
@@ -185,6 +185,7 @@ class Launcher:
                 "started; --max-ranks raises the limit"
             )
             raise LaunchError(message)
+        require_no_foreign_object(plan, predicted, eventual(options.backend) or ("gloo",))
         self.reserve(plan.world_size)
         self._number += 1
         if options.timeout_s is not None:

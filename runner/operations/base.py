@@ -51,11 +51,18 @@ class Operation(ABC):
     source: ClassVar[str] = ""
     #: the operation returns a work handle without being told to (`isend`)
     asynchronous: ClassVar[bool] = False
+    #: it carries what ranks hold from one to another
+    exchanges: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Say where torch documents the operation, unless it is documented elsewhere."""
         if not cls.source and hasattr(cls, "name"):
             cls.source = f"torch.distributed.{cls.name}"
+
+    @property
+    def takes_objects(self) -> bool:
+        """Whether what it moves are objects, which torch pickles and unpickles."""
+        return any(param.kind in {"object", "objects"} for param in self.params)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by name: a plan refers to operations, it does not carry them."""
@@ -151,6 +158,7 @@ class Collective(Operation):
     `tensor.shape`, `tensor.numel`, or `root`. `rooted` is the role of the root (`src`, `dst`).
     """
 
+    exchanges = True
     agree: ClassVar[tuple[str, ...]] = ()
     rooted: ClassVar[str | None] = None
     #: the root when neither spelling is given, as a world rank; None: torch demands one
@@ -259,6 +267,8 @@ class Collective(Operation):
 
 class PointToPoint(Operation):
     """Messages between two ranks."""
+
+    exchanges = True
 
     def looks_up(self, entry: Entry) -> bool:
         """A peer counted in the world must be found among the group's ranks.

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.execution.rank import arguments
+from runner.execution.rank.objects import bounded
 from runner.operations.base import GroupCreation, Local, Operation, Waiting
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ class Acts:
             made: Callable[..., Any] = operation.bound(dist, given | dict.fromkeys(late))
         else:
             made = _executing(operation, dist, given)
+        if operation.takes_objects:
+            made = bounded(self._world.torch, made)
         if not late:
             return made
         if len(late) > 1:

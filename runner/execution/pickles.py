@@ -1,0 +1,67 @@
+"""Pickles of plain values, read so that they can do nothing but hold them.
+
+A pickle is a program: it can name any class or function and call it, and it can ask for memory that
+it has no bytes for. Bytes that another rank's tensors, or another program's file, may have made are
+therefore read by an unpickler that knows no class. Knows no torch.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: what a pickle of None, booleans, numbers, text, bytes, lists, tuples and mappings is made of.
+#: What names a class is here to be refused by its name; absent are what calls one, and what makes
+#: room before it has the bytes
+PLAIN = (
+    *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK),
+    *(pickle.DUP, pickle.MEMOIZE, pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT),
+    *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET),
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE),
+    *(pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2),
+    *(pickle.LONG, pickle.LONG1, pickle.LONG4),
+    *(pickle.FLOAT, pickle.BINFLOAT),
+    *(pickle.UNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE, pickle.BINUNICODE8),
+    *(pickle.SHORT_BINBYTES, pickle.BINBYTES, pickle.BINBYTES8),
+    *(pickle.EMPTY_LIST, pickle.LIST, pickle.APPEND, pickle.APPENDS),
+    *(pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+    *(pickle.GLOBAL, pickle.STACK_GLOBAL),
+    *(pickle.EMPTY_DICT, pickle.DICT, pickle.SETITEM, pickle.SETITEMS),
+)
+
+
+# The unpickler written in C makes room for a memo of 2**32 places, or for bytes of any length, when
+# it is told to; the one written in Python, which behaves alike otherwise, keeps its memo in a
+# dictionary and reads no more than there is.
+class PlainUnpickler(pickle._Unpickler):  # noqa: SLF001 -- see above
+    """Reads plain values; raises UnpicklingError for anything else, before it is done."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        code[0]: pickle._Unpickler.dispatch[code[0]]  # noqa: SLF001
+        for code in PLAIN
+    }
+
+    def load(self) -> Any:  # noqa: ANN401 -- whatever was pickled
+        """Return the value. Raises UnpicklingError, also where the bytes are no pickle at all."""
+        try:
+            return super().load()
+        except KeyError as error:
+            message = "it holds what is no plain value: an unknown operation or a missing part"
+            raise pickle.UnpicklingError(message) from error
+        except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            message = f"it is no pickle: {error}"
+            raise pickle.UnpicklingError(message) from error
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 -- never returns
+        """Refuse every class."""
+        message = f"it names {module}.{name}"
+        raise pickle.UnpicklingError(message)
+
+
+def plain(content: bytes) -> Any:  # noqa: ANN401 -- whatever was pickled
+    """Return the plain value that a pickle holds; raises UnpicklingError for anything else."""
+    return PlainUnpickler(io.BytesIO(content)).load()
