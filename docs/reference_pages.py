@@ -45,6 +45,7 @@ SORTS = {
         "What is wrong with a program. Each example states it and passes, and is put right below.",
     ),
     "finding": ("Findings", "Why a scenario is FAILED."),
+    "warning": ("Warnings", "What passes and should be looked at; with `--strict` it fails."),
     "kind of error": ("Kinds of error", "What `raises:` states, whatever words a backend uses."),
     "problem": ("Problems", "Why a file is INVALID."),
     "refusal to bless": ("Refusals to bless", "Why `scenario bless` leaves a file as it is."),

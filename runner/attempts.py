@@ -20,8 +20,17 @@ if TYPE_CHECKING:
     from runner.verdict import Status
 
 
-def analyse(scenario: Scenario, limits: Limits = DEFAULT, backend: str | None = None) -> Analysis:
-    """Plan, simulate and judge one case without a run; on one backend, if it is meant for that."""
+def analyse(
+    scenario: Scenario,
+    limits: Limits = DEFAULT,
+    backend: str | None = None,
+    *,
+    strict: bool = False,
+) -> Analysis:
+    """Plan, simulate and judge one case without a run; on one backend, if it is meant for that.
+
+    With `strict` a warning is a failure.
+    """
     from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
     from runner.reference import simulate  # noqa: PLC0415 -- the same
 
@@ -45,8 +54,9 @@ def analyse(scenario: Scenario, limits: Limits = DEFAULT, backend: str | None = 
         scenario=scenario,
         plan=resolved,
         predicted=predicted,
-        verdict=verdict,
+        verdict=verdict.strict() if strict else verdict,
         duration_s=time.perf_counter() - began,
+        strict=strict,
     )
 
 
@@ -98,6 +108,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
             verdict = judge(analysis.scenario, analysis.predicted, observed, backend)
         except Exception as error:  # noqa: BLE001 -- as in the analysis
             verdict = our_fault("verdict", error)
+    verdict = verdict.strict() if analysis.strict else verdict
     duration_s = time.perf_counter() - began
     return replace(result_of(analysis), verdict=verdict, duration_s=duration_s)
 

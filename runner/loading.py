@@ -37,6 +37,7 @@ def load_all(
     sure = ahead if selection.shard is None and not selection.only_failed else None
     invalid: list[Result] = []
     problems: list[Problem] = []
+    warnings: list[Problem] = []  # of files that are passed over
     kept: list[Scenario] = []
     for path, places in _files(selection, invalid).items():
         try:
@@ -58,7 +59,11 @@ def load_all(
         raise ScenarioError(problems)
     ordered, notes = arranged(kept, selection)
     return Loaded(
-        scenarios=tuple(ordered), invalid=tuple(invalid), selected=len(kept), notes=tuple(notes)
+        scenarios=tuple(ordered),
+        invalid=tuple(invalid),
+        selected=len(kept),
+        notes=tuple(notes),
+        warnings=tuple(warnings),
     )
 
 

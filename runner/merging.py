@@ -37,6 +37,8 @@ def merged(outcomes: Mapping[str, Outcome]) -> Outcome:
         seed=seeds.pop() if len(seeds) == 1 else None,
         repeat=max(outcome.repeat for outcome in every),
         notes=tuple(dict.fromkeys(note for outcome in every for note in outcome.notes)),
+        warnings=tuple(dict.fromkeys(each for outcome in every for each in outcome.warnings)),
+        strict=any(outcome.strict for outcome in every),
         release=every[0].release,
     )
 

@@ -91,7 +91,7 @@ def check(
     interrupted = False
 
     def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
-        analysis = analyse(scenario, selection.limits, backend)
+        analysis = analyse(scenario, selection.limits, backend, strict=selection.strict)
         verdict = analysis.verdict if traces else slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 
@@ -163,7 +163,8 @@ def run(
 
 
 def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
-    return [analyse(scenario, selection.limits) for scenario in loaded.scenarios]
+    limits, strict = selection.limits, selection.strict
+    return [analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios]
 
 
 def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
@@ -236,4 +237,6 @@ def _outcome(
         shard=selection.shard,
         seed=selection.seed,
         notes=loaded.notes,
+        warnings=loaded.warnings,
+        strict=selection.strict,
     )

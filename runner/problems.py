@@ -82,6 +82,33 @@ class Problem:
         return "\n".join(parts)
 
 
+#: the stable codes of warnings; `scenario explain` has a page for each
+WARNING_CODES = (
+    "step_without_ranks",
+    "group_before_creation",
+)
+
+
+def warning(code: str, message: str, mark: Mark | None = None, hint: str | None = None) -> Problem:
+    """Return a warning: what passes and should be looked at.
+
+    A warning has the shape of a problem and refuses nothing. To add one: put its code into
+    :data:`WARNING_CODES`, explain it with an example (`WARNINGS` in
+    runner/explanations/findings.py), and hand it over at the stage that notices it:
+
+    - reading a file: `context.faults.warn(code, message, mark, hint)`, kept in
+      :attr:`Scenario.warnings`;
+    - a file of a folder that is passed over, so that there is no case: in
+      :attr:`Loaded.warnings`, kept in :attr:`Outcome.warnings`;
+    - the analysis: in :attr:`Trace.warnings` of the predicted trace;
+    - the verdict: `case.warn(code, message, mark, hint)`.
+
+    All of a case end in :attr:`Verdict.warnings`; reports, counts and `--strict` follow from that.
+    """
+    assert code in WARNING_CODES  # noqa: S101 -- a word of ours, not of a user
+    return Problem(code=code, message=message, mark=mark, hint=hint)
+
+
 class ScenarioError(Exception):
     """A scenario, or the command line, is invalid. Carries every problem that was found."""
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BACKEND = "gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank"
 PLUGIN = "import this module in every worker first; it may register a backend"
 TIMEOUT = "the process-group timeout in seconds, in place of each scenario's own"
+STRICT = "fail a scenario that has a warning"
 ISOLATE = "give each scenario fresh processes of its own"
 
 
@@ -32,6 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--scenario-timeout", metavar="SECONDS", help=TIMEOUT)
     group.addoption("--scenario-isolate", action="store_true", help=ISOLATE)
+    group.addoption("--scenario-strict", action="store_true", help=STRICT)
     parser.addini(
         "scenario_paths", "scenarios, and folders in which every YAML file is one", "paths", []
     )
@@ -39,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("scenario_plugins", PLUGIN, "args", [])
     parser.addini("scenario_timeout", TIMEOUT, default="")
     parser.addini("scenario_isolate", ISOLATE, "bool", default=False)
+    parser.addini("scenario_strict", STRICT, "bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

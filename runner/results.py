@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runner.plan import Plan
+    from runner.problems import Problem
     from runner.scenario import Scenario
     from runner.trace import Trace
     from runner.verdict.finding import Status, Verdict
@@ -51,7 +52,8 @@ class Selection:
     A path may name a case or a line (:mod:`runner.places`). `failed` are the cases that did not
     pass when they last ran: none but they are meant with `only_failed`, they come first with
     `failed_first`. `seed` shuffles; `shard` takes a part, before either. `timeout_s`
-    is the process-group timeout, in seconds, in place of each scenario's own.
+    is the process-group timeout, in seconds, in place of each scenario's own. `strict` makes a
+    case with a warning FAILED.
     """
 
     paths: tuple[str, ...]
@@ -65,6 +67,7 @@ class Selection:
     failed: frozenset[Key] = frozenset()
     only_failed: bool = False
     failed_first: bool = False
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,26 +99,32 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
-    """A case before it runs: its plan, what the reference predicts, and the static verdict."""
+    """A case before it runs: its plan, what the reference predicts, and the static verdict.
+
+    With `strict` the verdict, of the run as well, is FAILED where there is a warning.
+    """
 
     scenario: Scenario
     plan: Plan | None
     predicted: Trace | None
     verdict: Verdict
     duration_s: float = 0.0
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
-    `selected` counts the cases before a shard of them was taken.
+    `selected` counts the cases before a shard of them was taken. `warnings` are of files that were
+    passed over.
     """
 
     scenarios: tuple[Scenario, ...]
     invalid: tuple[Result, ...]
     selected: int = 0
     notes: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +133,7 @@ class Outcome:
 
     `cases` is how many were to be judged: with fewer results it was interrupted, or stopped at the
     first failure. `selected` counts the cases of all shards together; `notes` are for a person.
+    `warnings` are of no case (a file that was passed over); with `strict` they fail as a case's do.
     `release` is the version of this program where the outcome was read back from a file.
     """
 
@@ -136,6 +146,8 @@ class Outcome:
     seed: int | None = None
     repeat: int = 1
     notes: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    strict: bool = False
     release: str = ""
 
     @property
@@ -149,6 +161,8 @@ class Outcome:
         if not self.results:
             return PASSED if self.shard is not None and self.selected else NOTHING_SELECTED
         found = {result.verdict.status for result in self.results}
+        if self.strict and self.warnings:
+            found.add("FAILED")
         return next((code for status, code in _CODES.items() if status in found), PASSED)
 
     @property
@@ -156,6 +170,12 @@ class Outcome:
         """How many cases were selected and not judged: an interrupt, a failure, an invalid file."""
         judged = sum(result.case != result.file for result in self.results)
         return max(0, self.cases - judged)
+
+    @property
+    def all_warnings(self) -> tuple[Problem, ...]:
+        """Every warning once: the same of several cases of a file is one."""
+        of_cases = (each for result in self.results for each in result.verdict.warnings)
+        return tuple(dict.fromkeys((*self.warnings, *of_cases)))
 
     @property
     def counts(self) -> dict[Status, int]:

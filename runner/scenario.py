@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from runner.forms import Expression, Form, PerRank, Selector
     from runner.operations.base import Operation
-    from runner.problems import Mark, Source
+    from runner.problems import Mark, Problem, Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One case: a file, one combination of its matrix, its parameters bound."""
+    """One case: a file, one combination of its matrix, its parameters bound.
+
+    `warnings` is what the reader of the file noticed, and refuses nothing.
+    """
 
     source: Source
     name: str
@@ -150,6 +153,7 @@ class Scenario:
     objects: Mapping[str, Form] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     expect: FinalExpectation = FinalExpectation()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from runner.problems import Problem
+
 #: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
 Value: TypeAlias = Any
 
@@ -172,7 +174,8 @@ class Trace:
 
     `outcome` is one of :data:`runner.vocabulary.OUTCOMES`. In a predicted trace `open` lists the
     outcomes that a correct backend may show instead, because the program is wrong in a way whose
-    effect the semantics leave open; and `limits` what the analysis could not explore.
+    effect the semantics leave open; and `limits` what the analysis could not explore; and
+    `warnings` what passes and should be looked at.
 
     `forecasts` (predicted only) has, by the name of a backend, the trace of what it is known to
     make of the program, where that differs; `because` then says in phrases what of the backend
@@ -187,6 +190,7 @@ class Trace:
     diagnoses: tuple[Diagnosis, ...] = ()
     waits: tuple[Wait, ...] = ()
     limits: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -8,11 +8,18 @@ import click
 
 from runner.commands.bounds import known_backend
 from runner.commands.grouping import HOW, GroupedCommand, option
-from runner.commands.options import reported, reporting, selecting, selection_of
+from runner.commands.options import (
+    judging_strictly,
+    reported,
+    reporting,
+    selecting,
+    selection_of,
+)
 
 
 @click.command("check", cls=GroupedCommand)
 @selecting
+@judging_strictly
 @reporting
 @option(
     HOW,

@@ -14,7 +14,9 @@ SORTS = ("diagnosis", "finding", "problem", "kind of error")
 @click.command("explain")
 @click.argument("code", required=False)
 def command(*, code: str | None) -> None:
-    """Explain CODE: any problem code, diagnosis, finding or kind of error; all of them without it.
+    """Explain CODE: any problem code, diagnosis, finding, warning or kind of error.
+
+    Without CODE it lists them all.
 
     Codes stand in brackets at the end of a message.
     """
@@ -27,7 +29,8 @@ def command(*, code: str | None) -> None:
         for sort in (
             "diagnosis",
             "finding",
-            *(s for s in sorts if s not in {"diagnosis", "finding"}),
+            "warning",
+            *(s for s in sorts if s not in {"diagnosis", "finding", "warning"}),
         ):
             click.echo(f"{sort}:")
             for each in EXPLANATIONS.values():

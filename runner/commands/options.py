@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from runner.commands.bounds import bounding
-from runner.commands.grouping import REPORTS, WHICH, option
+from runner.commands.grouping import HOW, REPORTS, WHICH, option
 from runner.language.limits import Limits
 from runner.problems import LaunchError, ScenarioError
 from runner.report.formats import FORMATS
@@ -86,6 +86,11 @@ def selecting(command: F) -> F:
     return click.argument("paths", nargs=-1, required=True, type=click.Path())(command)
 
 
+def judging_strictly(command: F) -> F:
+    """Add the option that turns warnings into failures."""
+    return option(HOW, "--strict", is_flag=True, help="Fail what has a warning.")(command)
+
+
 def reporting(command: F) -> F:
     """Add the options that choose reports."""
     return reporting_as(FORMATS)(command)
@@ -152,6 +157,7 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
         failed=options.get("failed", frozenset()),
         only_failed=options.get("last_failed", False),
         failed_first=options.get("failed_first", False),
+        strict=options.get("strict", False),
     )
 
 

@@ -11,7 +11,13 @@ from runner.commands.arranging import arranging, remembered, remembering
 from runner.commands.bounds import executing
 from runner.commands.bounds import launch_options as executed_on
 from runner.commands.grouping import HOW, GroupedCommand, option
-from runner.commands.options import reported, reporting, selecting, selection_of
+from runner.commands.options import (
+    judging_strictly,
+    reported,
+    reporting,
+    selecting,
+    selection_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +70,7 @@ def launching(command: Any) -> Any:  # noqa: ANN401 -- click's decorators are un
         option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
     ):
         command = add(command)
-    return executing(command)
+    return judging_strictly(executing(command))
 
 
 @click.command("run", cls=GroupedCommand)

@@ -1,7 +1,8 @@
 """What `scenario explain` says: every problem code, diagnosis and finding, with an example.
 
 Examples are whole scenarios, checked by a test: that of a problem shows just this problem, that of
-a diagnosis states it and passes, and what `fixed` holds passes without it.
+a diagnosis states it and passes, that of a warning passes with it, and what `fixed` holds passes
+without it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from runner.explanations.commands import COMMANDS
 from runner.explanations.diagnoses import DIAGNOSES
 from runner.explanations.entry import Explanation
 from runner.explanations.expressions import EXPRESSIONS
-from runner.explanations.findings import FINDINGS
+from runner.explanations.findings import FINDINGS, WARNINGS
 from runner.explanations.hazards import HAZARDS
 from runner.explanations.kinds import KINDS
 from runner.explanations.limits import LIMITS
@@ -36,6 +37,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         *COMMANDS,
         *LIMITS,
         *FINDINGS,
+        *WARNINGS,
         *DIAGNOSES,
         *HAZARDS,
         *CALLS,

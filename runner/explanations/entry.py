@@ -10,7 +10,8 @@ class Explanation:
     """What a code means. `example` and `fixed` are whole scenario files, or empty.
 
     `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a
-    scenario is FAILED), `kind of error` (what `raises:` states) or `refusal to bless`.
+    scenario is FAILED), `warning` (it passes and should be looked at), `kind of error` (what
+    `raises:` states) or `refusal to bless`.
     """
 
     code: str

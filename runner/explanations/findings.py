@@ -1,4 +1,4 @@
-"""The findings of a FAILED scenario: what disagrees."""
+"""The findings of a FAILED scenario (what disagrees), and the warnings of one that passes."""
 
 from __future__ import annotations
 
@@ -249,5 +249,57 @@ steps:
         "explains. The backend deviates, or the reference does.",
         "if it is a known fact about the backend, state it in the backend's own section of "
         "`expect`; otherwise it is a fault worth reporting.",
+    ),
+)
+
+
+def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
+    """Return the explanation of a warning; the example passes and has it."""
+    return Explanation(
+        code=code, sort="warning", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )
+
+
+WARNINGS: tuple[Explanation, ...] = (
+    _warning(
+        "step_without_ranks",
+        "No rank takes the step.",
+        "Its `ranks:` selects no rank of this world, or its group has no member. The step then "
+        "asserts nothing, and a mistake in it is never seen.",
+        "change its `ranks:` or its group, or remove the step.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+  - ranks: rank > 5
+    barrier: {}
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+""",
+    ),
+    _warning(
+        "group_before_creation",
+        "A step uses a group that only a later step creates.",
+        "No rank is in the group at that point, so that no rank takes the step.",
+        "move the `new_group` before the step.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: pair}
+  - new_group: {name: pair}
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - new_group: {name: pair}
+  - all_reduce: {tensor: x, group: pair}
+""",
     ),
 )

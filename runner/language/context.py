@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language.foreign import likely
-from runner.problems import Problem, ScenarioError
+from runner.problems import Problem, ScenarioError, warning
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -29,10 +29,21 @@ class Faults:
     def __init__(self) -> None:
         """Start with none."""
         self._found: dict[tuple[str, str, str], Problem] = {}
+        self._warnings: dict[tuple[str, str, str], Problem] = {}
 
     def add(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
         """Add one problem."""
         self.keep([Problem(code=code, message=message, mark=mark, hint=hint)])
+
+    def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
+        """Add a warning: the file is a scenario, and this should be looked at."""
+        found = warning(code, message, mark, hint)
+        self._warnings.setdefault((code, str(mark), message), found)
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """The warnings so far, in order of their places."""
+        return tuple(sorted(self._warnings.values(), key=_place))
 
     def keep(self, problems: Iterable[Problem]) -> None:
         """Add problems that another stage found."""

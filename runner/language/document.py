@@ -55,7 +55,7 @@ def scenarios(
         for constants, suffix in cases(tree, context, sets, found)
     ]
     faults.raise_any()
-    return tuple(made)
+    return tuple(replace(each, warnings=faults.warnings) for each in made)
 
 
 def police_top(tree: Node, path: Path, limits: Limits) -> None:

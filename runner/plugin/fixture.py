@@ -12,7 +12,7 @@ from runner.language.loading import load_content
 from runner.loading import with_timeout
 from runner.pipeline import analyse
 from runner.plugin.items import item_names, shown
-from runner.plugin.options import timeout_s
+from runner.plugin.options import is_strict, timeout_s
 from runner.plugin.warm import warm_of
 from runner.plugin.wording import report_of
 from runner.problems import Problem, ScenarioError, nearest
@@ -74,7 +74,7 @@ class RunScenario:
             return self._told(Result(file=name, case=name, verdict=verdict))
         warm = warm_of(self._config)
         warm.begin(())
-        return self._told(warm.run(analyse(scenario)))
+        return self._told(warm.run(analyse(scenario, strict=is_strict(self._config))))
 
     def _load(
         self, source: str | Path | Mapping[str, Any], sets: Mapping[str, str]

@@ -15,9 +15,9 @@ import pytest
 from runner.language import load
 from runner.loading import with_timeout
 from runner.pipeline import analyse
-from runner.plugin.options import named_on_the_command_line, timeout_s
+from runner.plugin.options import is_strict, named_on_the_command_line, timeout_s
 from runner.plugin.warm import warm_of
-from runner.plugin.wording import ScenarioFailure, properties_of, raise_unless_passed
+from runner.plugin.wording import ScenarioFailure, properties_of, raise_unless_passed, warn_of
 from runner.problems import ScenarioError
 from runner.results import Result
 from runner.verdict import Verdict
@@ -90,6 +90,7 @@ class _Item(pytest.Item):
     def judge(self, result: Result) -> None:
         """Keep what a JUnit report wants to know; fail, skip or pass."""
         self.user_properties += properties_of(result)
+        warn_of(result)
         raise_unless_passed(result)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ANN401 -- pytest's own types
@@ -133,7 +134,7 @@ class ScenarioItem(_Item):
     def analyse(self) -> Analysis:
         """Return its analysis, made once."""
         if self._analysis is None:
-            self._analysis = analyse(self.scenario)
+            self._analysis = analyse(self.scenario, strict=is_strict(self.config))
         return self._analysis
 
     def setup(self) -> None:

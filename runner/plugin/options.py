@@ -30,6 +30,11 @@ def launch_options(config: pytest.Config) -> LaunchOptions:
     )
 
 
+def is_strict(config: pytest.Config) -> bool:
+    """Return whether a warning is a failure."""
+    return bool(config.getoption("scenario_strict") or config.getini("scenario_strict"))
+
+
 def timeout_s(config: pytest.Config) -> float | None:
     """Return the timeout in place of each scenario's own, in seconds. Raises UsageError."""
     option, text = "--scenario-timeout", config.getoption("scenario_timeout")

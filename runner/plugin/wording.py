@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.report.prose import details
+from runner.report.prose import details, warning_lines
 
 if TYPE_CHECKING:
     from runner.problems import Mark
@@ -26,6 +27,23 @@ class ScenarioFailure(Exception):  # noqa: N818 -- a verdict, not a fault of the
         super().__init__(report)
         self.summary = summary
         self.mark = mark
+
+
+class ScenarioWarning(UserWarning):
+    """What passes in a scenario and should be looked at; pytest lists and counts it."""
+
+
+def warn_of(result: Result) -> None:
+    """Give each warning of a case to pytest; where it makes errors of them, the case fails."""
+    for each in result.verdict.warnings:
+        line = each.mark.line if each.mark else 1
+        file = each.mark.source.path if each.mark else result.file
+        said = ScenarioWarning(f"{each.message} [{each.code}]")
+        try:
+            warnings.warn_explicit(said, ScenarioWarning, file, line)
+        except ScenarioWarning as error:
+            lines = [line.printable for line in warning_lines(each)]
+            raise ScenarioFailure("\n".join(lines), str(error), each.mark) from None
 
 
 def raise_unless_passed(result: Result) -> None:

@@ -1,6 +1,7 @@
 """Annotations for GitHub Actions: an error on the YAML line, and the rest in the job's summary.
 
-GitHub shows at most ten errors of a step, so no more are written; the summary has all. Source lines
+GitHub shows at most ten errors and ten warnings of a step, so no more are written; the summary has
+all. Source lines
 that the report for people shows could look like workflow commands themselves: GitHub is told to
 read none while a run goes on, and to go on reading at its end.
 """
@@ -14,16 +15,18 @@ from typing import TYPE_CHECKING
 
 from runner.report import markdown
 from runner.report.json_report import place_of
-from runner.report.prose import details
+from runner.report.prose import details, warning_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import IO
 
+    from runner.problems import Problem
     from runner.results import Outcome, Result
     from runner.scenario import Scenario
 
 MOST_ERRORS = 10
+MOST_WARNINGS = 10
 MOST_CHARACTERS = 4000
 
 
@@ -48,11 +51,13 @@ class GithubReport:
         """Write nothing: what is shown meanwhile is no command."""
 
     def end(self, outcome: Outcome) -> None:
-        """Write the errors and the summary."""
+        """Write the errors, the warnings and the summary."""
         self._write(f"::{self._token}::")
         wrong = [r for r in outcome.results if r.verdict.status not in {"PASSED", "UNSUPPORTED"}]
         for result in wrong[:MOST_ERRORS]:
             self._write(annotation(result, self._environ.get("GITHUB_WORKSPACE")))
+        for each in outcome.all_warnings[:MOST_WARNINGS]:
+            self._write(warning_annotation(each, self._environ.get("GITHUB_WORKSPACE")))
         path = self._environ.get("GITHUB_STEP_SUMMARY")
         if path:
             with Path(path).open("a", encoding="utf-8") as summary:
@@ -74,6 +79,18 @@ def annotation(result: Result, workspace: str | None = None) -> str:
     properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
     lines = "\n".join(line.printable for line in details(result))
     return f"::error {properties}::{_message(lines[:MOST_CHARACTERS] or result.verdict.status)}"
+
+
+def warning_annotation(warning: Problem, workspace: str | None = None) -> str:
+    """Return the workflow command that puts a warning on its line of the file."""
+    fields: dict[str, str] = {}
+    if warning.mark is not None:
+        fields["file"] = _inside(warning.mark.source.path, workspace)
+        fields |= {"line": str(warning.mark.line), "col": str(warning.mark.column)}
+    fields["title"] = warning.code
+    properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+    lines = "\n".join(line.printable for line in warning_lines(warning))
+    return f"::warning {properties}::{_message(lines[:MOST_CHARACTERS])}"
 
 
 def _inside(file: str, workspace: str | None) -> str:

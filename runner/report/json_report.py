@@ -123,14 +123,17 @@ def _summary(outcome: Outcome) -> dict[str, Any]:
         "interrupted": outcome.interrupted,
         "duration_s": round(outcome.duration_s, 6),
         "counts": outcome.counts,
+        "warning_count": len(outcome.all_warnings),
         "selection": {
             "cases": outcome.cases,
             "selected": outcome.selected,
             "shard": None if outcome.shard is None else str(outcome.shard),
             "seed": outcome.seed,
             "repeat": outcome.repeat,
+            "strict": outcome.strict,
         },
         "notes": list(outcome.notes),
+        "warnings": [_problem(each) for each in outcome.warnings],
     }
 
 
@@ -152,6 +155,7 @@ def entry(result: Result) -> dict[str, Any]:
             *(_problem(problem) for problem in verdict.problems),
             *(_finding(finding) for finding in verdict.findings),
         ],
+        "warnings": [_problem(each) for each in verdict.warnings],
         "reason": verdict.reason,
         "notes": list(verdict.notes),
         "silently_wrong": verdict.silently_wrong,

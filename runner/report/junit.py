@@ -3,7 +3,8 @@
 A suite is a file (at one world size), a test case a case. Backend, torch's version and world size
 are properties of the suite: a test case may have none in the schema that Jenkins validates with,
 and no attribute but its name, class and time. FAILED, FLAKY and INVALID are failures, INCONCLUSIVE
-is an error, UNSUPPORTED is skipped.
+is an error, UNSUPPORTED is skipped. Warnings are the output of their case, and
+counted in a property of the suite.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 from runner.report.at_end import AtEnd
 from runner.report.json_report import environment
-from runner.report.prose import details
+from runner.report.prose import details, warning_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,6 +88,8 @@ def _suite(name: str, results: Sequence[Result], known: Mapping[str, str]) -> ET
     ran = next((r.verdict.observed for r in results if r.verdict.observed is not None), None)
     own = {} if ran is None else {"backend": ran.backend}
     facts = {**known, **own, **({} if size is None else {"world_size": str(size)})}
+    warned = {warning for result in results for warning in result.verdict.warnings}
+    facts |= {"warnings": str(len(warned))} if warned else {}
     if facts:
         properties = ET.SubElement(suite, "properties")
         for key, value in facts.items():
@@ -118,6 +121,9 @@ def _case(result: Result) -> ET.Element:
         message = lines[0].strip() if lines else result.verdict.status
         child = ET.SubElement(case, kind, message=_clean(message), type=result.verdict.status)
         child.text = _clean("\n".join(lines))
+    warned = [line.printable for each in result.verdict.warnings for line in warning_lines(each)]
+    if warned:
+        ET.SubElement(case, "system-out").text = _clean("\n".join(warned))
     return case
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from runner.report.at_end import AtEnd
 from runner.report.json_report import environment
-from runner.report.prose import details, milliseconds
+from runner.report.prose import counted, details, milliseconds, warning_lines
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: cases that are shown unfolded
 OPEN = 10
+#: warnings, and unsupported cases, that are listed
+MOST_ITEMS = 100
 #: how long all cases may be together; GitHub takes 1 MiB of a step
 MOST_BYTES = 900_000
 
@@ -48,6 +50,7 @@ def text(outcome: Outcome) -> str:
         parts.append(f"| verdict | cases |\n|---|---:|\n{counts}")
     wrong = [r for r in outcome.results if r.verdict.status not in {"PASSED", "UNSUPPORTED"}]
     parts += _sections(wrong)
+    parts += _warnings(outcome)
     parts += _unsupported(outcome)
     return "\n\n".join(parts) + "\n"
 
@@ -64,7 +67,8 @@ def _came_to(outcome: Outcome) -> str:
     ]
     if outcome.not_run:
         wrong.append(f"{outcome.not_run} not run")
-    return ", ".join(wrong) or "all passed"
+    warned = outcome.all_warnings
+    return ", ".join([*(wrong or ["all passed"]), *([counted(len(warned))] if warned else [])])
 
 
 def _sections(results: list[Result]) -> list[str]:
@@ -94,14 +98,27 @@ def _section(result: Result, *, opened: bool) -> str:
     return "\n\n".join(parts)
 
 
+def _warnings(outcome: Outcome) -> list[str]:
+    found = outcome.all_warnings
+    if not found:
+        return []
+    lines = "\n".join(
+        f"<li>{escape(warning_lines(e)[0].printable.strip())}</li>" for e in found[:MOST_ITEMS]
+    )
+    return [_folded(counted(len(found)), lines, len(found))]
+
+
+def _folded(title: str, lines: str, number: int) -> str:
+    more = f"<li>... and {number - MOST_ITEMS} more</li>" if number > MOST_ITEMS else ""
+    return f"<details><summary>{title}</summary>\n<ul>\n{lines}{more}\n</ul>\n</details>"
+
+
 def _unsupported(outcome: Outcome) -> list[str]:
     found = [result for result in outcome.results if result.verdict.status == "UNSUPPORTED"]
     if not found:
         return []
     lines = "\n".join(
         f"<li><code>{escape(result.name)}</code>: {escape(result.verdict.reason or '')}</li>"
-        for result in found[:100]
+        for result in found[:MOST_ITEMS]
     )
-    more = f"<li>... and {len(found) - 100} more</li>" if len(found) > 100 else ""  # noqa: PLR2004
-    title = f"<summary>{len(found)} not run, because they are unsupported here</summary>"
-    return [f"<details>{title}\n<ul>\n{lines}{more}\n</ul>\n</details>"]
+    return [_folded(f"{len(found)} not run, because they are unsupported here", lines, len(found))]

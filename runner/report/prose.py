@@ -6,7 +6,7 @@ pytest say the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from runner.problems import Problem
@@ -101,6 +101,20 @@ def problem_lines(problem: Problem) -> list[Line]:
     if problem.hint:
         lines.append(Line(f"  hint: {problem.hint}"))
     return lines
+
+
+def warning_lines(warning: Problem) -> list[Line]:
+    """Return a warning as a problem is told, below the case that has it."""
+    first, *rest = problem_lines(warning)
+    return [
+        Line(f"  warning: {first.text}", "INCONCLUSIVE"),
+        *(replace(e, text=f"  {e.text}") for e in rest),
+    ]
+
+
+def counted(number: int) -> str:
+    """Return how many warnings there are, in words."""
+    return f"{number} warning{'' if number == 1 else 's'}"
 
 
 def finding_lines(finding: Finding) -> list[Line]:

@@ -114,6 +114,8 @@ def _outcome(document: Json) -> Outcome:
         seed=selection["seed"],
         repeat=selection["repeat"],
         notes=tuple(document["notes"]),
+        warnings=tuple(_problem(each) for each in document["warnings"]),
+        strict=selection["strict"],
         release=document["tool"]["version"],
     )
 
@@ -125,6 +127,7 @@ def _result(entry: Json, environment: Mapping[str, str]) -> Result:
         predicted=None if entry["predicted"] is None else _predicted(entry["predicted"]),
         observed=None if entry["observed"] is None else _observed(entry["observed"], environment),
         problems=tuple(_problem(each) for each in entry["problems"] if "alone" not in each),
+        warnings=tuple(_problem(each) for each in entry["warnings"]),
         reason=entry["reason"],
         notes=tuple(entry["notes"]),
         compared=entry["compared"],

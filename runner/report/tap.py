@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from runner.report.json_report import place_of
-from runner.report.prose import details
+from runner.report.prose import counted, details, warning_lines
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -44,7 +44,11 @@ class TapReport:
         self._write(f"{said} {self._number} - {_line(result.name)}{skip}", *_block(_facts(result)))
 
     def end(self, outcome: Outcome) -> None:
-        """Say why tests of the plan are missing."""
+        """Count the warnings; say why tests of the plan are missing."""
+        for each in outcome.warnings:
+            self._write(f"# {_line(warning_lines(each)[0].printable)}")
+        if outcome.all_warnings:
+            self._write(f"# {counted(len(outcome.all_warnings))}")
         if outcome.interrupted:
             self._write("Bail out! interrupted")
         elif outcome.not_run and outcome.counts["INVALID"]:
@@ -59,6 +63,11 @@ class TapReport:
 
 def _facts(result: Result) -> dict[str, Any]:
     facts: dict[str, Any] = {"duration_ms": round(result.duration_s * 1000, 3)}
+    warned = [
+        line.printable.strip() for w in result.verdict.warnings for line in warning_lines(w)[:1]
+    ]
+    if warned:
+        facts["warnings"] = warned
     if result.verdict.status in {"PASSED", "UNSUPPORTED"}:
         return facts
     mark = place_of(result)

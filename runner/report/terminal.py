@@ -10,7 +10,16 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from runner.report.prose import Line, Style, details, headline, milliseconds, more
+from runner.report.prose import (
+    Line,
+    Style,
+    counted,
+    details,
+    headline,
+    milliseconds,
+    more,
+    warning_lines,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from runner.problems import Problem
     from runner.report.progress import Bar
     from runner.results import Outcome, Result
     from runner.scenario import Scenario
@@ -65,6 +75,7 @@ class TerminalReport:
         self.durations = durations
         self.quiet = quiet
         self._bar: Bar | None = None
+        self._warned: set[Problem] = set()
         self._plain = not file.isatty() and not any(os.environ.get(name) for name in _FORCING)
 
     @cached_property
@@ -95,12 +106,19 @@ class TerminalReport:
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
         quiet = (self.quiet or self._bar is not None) and not self.verbose
-        if not (quiet and result.verdict.status == "PASSED"):
-            self.print([headline(result), *details(result)])
+        warnings = self._new(result.verdict.warnings)
+        if warnings or not (quiet and result.verdict.status == "PASSED"):
+            self.print([headline(result), *warnings, *details(result)])
         if self.verbose:
             self.print(more(result.verdict))
         if self._bar is not None:
             self._bar.advance()
+
+    def _new(self, warnings: tuple[Problem, ...]) -> list[Line]:
+        """Return the lines of the warnings that no case before had: cases of a file share them."""
+        new = [each for each in warnings if each not in self._warned]
+        self._warned.update(new)
+        return [line for each in new for line in warning_lines(each)]
 
     def close(self) -> None:
         """End the progress bar, whatever happened."""
@@ -124,6 +142,7 @@ class TerminalReport:
     def end(self, outcome: Outcome) -> None:
         """Print what the whole command came to."""
         self.close()
+        self.print(self._new(outcome.warnings))
         self._silent(outcome)
         self._slowest(outcome)
         self.print(Line(f"note: {note}", "dim") for note in outcome.notes)
@@ -158,6 +177,8 @@ def summary_lines(outcome: Outcome) -> list[Line]:
     parts = [f"{count} {WORDS[status]}" for status, count in outcome.counts.items() if count]
     if outcome.not_run:
         parts.append(f"{outcome.not_run} not run")
+    if outcome.all_warnings:
+        parts.append(counted(len(outcome.all_warnings)))
     text = ", ".join(parts) or "no result"
     if outcome.interrupted:
         text = f"interrupted: {text}"

@@ -35,10 +35,13 @@ from runner.verdict.finding import (
 from runner.verdict.forecasts import note_of
 from runner.verdict.guess import guess
 from runner.verdict.sections import sections
-from runner.verdict.unreached import steps_of_nobody
+from runner.verdict.unreached import warn_of_steps
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runner.language.limits import Limits
+    from runner.problems import Problem
     from runner.scenario import Scenario
     from runner.trace import Trace
     from runner.verdict.case import Case
@@ -113,7 +116,7 @@ def _judge_on(case: Case) -> Verdict:
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
         for finding in (*diagnoses, *ending, *stated, *agreement)
     ]
-    case.notes += steps_of_nobody(case)
+    warn_of_steps(case)
     forecast = note_of(case)
     case.notes += [] if forecast is None else [forecast]
     notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]
@@ -125,6 +128,7 @@ def _judge_on(case: Case) -> Verdict:
         observed=observed,
         reason=_reason(case.general, observed, found),
         notes=tuple(dict.fromkeys(notes)),
+        warnings=_distinct([*case.scenario.warnings, *predicted.warnings, *case.warnings]),
         compared=case.compared,
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
@@ -222,6 +226,10 @@ def _what_ran_out(observed: Trace | None) -> str:
     return "a lack of memory" if out else "a timeout"
 
 
+def _distinct(warnings: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(dict.fromkeys(warnings))
+
+
 def _merged(parts: list[Verdict]) -> Verdict:
     """Join the verdicts on several sections: what they have in common is said once."""
     if len(parts) == 1:
@@ -241,4 +249,5 @@ def _merged(parts: list[Verdict]) -> Verdict:
         findings=tuple(found.values()),
         reason=next((part.reason for part in parts if part.reason), None),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        warnings=_distinct(each for part in parts for each in part.warnings),
     )

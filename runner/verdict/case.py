@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language.functions import numpy_arrays
+from runner.problems import warning
 from runner.scenario import RaiseSpec
 from runner.verdict.memory import Memories
 from runner.verdict.order import Moment, ProgramOrder
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.operations.entries import Undefined
     from runner.plan import Plan
+    from runner.problems import Mark, Problem
     from runner.scenario import FinalExpectation, Scenario, Step, ValueExpectation
     from runner.trace import Event, Trace, Value
 
@@ -86,6 +88,11 @@ class Case:
     relied: set[str] = field(default_factory=set)
     compared: int = 0
     notes: list[str] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
+        """Add a warning: it changes no verdict, and a person should look at it."""
+        self.warnings.append(warning(code, message, mark, hint))
 
     @property
     def prediction(self) -> Trace:

@@ -7,7 +7,7 @@ Nothing here judges; nothing here prints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ ALONE: dict[Witness, str] = {
     "backend": "the backend deviates",
     "reference": "the reference deviates",
 }
+
+#: why a case is FAILED that has a warning and no finding
+STRICT = "with --strict a warning is a failure"
 
 #: the stable codes of findings; `scenario explain` knows each
 FINDING_CODES = (
@@ -113,8 +116,9 @@ class Verdict:
     """What came of one case.
 
     `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says
-    why it is UNSUPPORTED or INCONCLUSIVE. `notes` are facts that change no verdict (an
-    expectation that no rank ever reaches). `compared` counts values and statements.
+    why it is UNSUPPORTED or INCONCLUSIVE, or that a warning made it FAILED. `notes` are facts that
+    change no verdict and need no care; `warnings` pass and should be looked at (a step that no rank
+    takes), and fail with `--strict`. `compared` counts values and statements.
     `silently_wrong`: the program has a diagnosis, and the backend let it finish as if nothing
     were the matter.
     """
@@ -126,5 +130,12 @@ class Verdict:
     problems: tuple[Problem, ...] = ()
     reason: str | None = None
     notes: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     compared: int = 0
     silently_wrong: bool = False
+
+    def strict(self) -> Verdict:
+        """Return what it is under `--strict`: FAILED where it has a warning and no worse fault."""
+        if not self.warnings or self.status not in {"PASSED", "UNSUPPORTED"}:
+            return self
+        return replace(self, status="FAILED", reason=STRICT)

@@ -1,4 +1,4 @@
-"""Steps that say nothing about the program: no rank takes them, although every rank finishes."""
+"""Steps that say nothing about the program: a warning for each."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from runner.verdict.case import Case
 
 
-def steps_of_nobody(case: Case) -> list[str]:
-    """Return a note for each step that no rank takes, or whose group no step before it creates.
+def warn_of_steps(case: Case) -> None:
+    """Warn of each step that no rank takes, or whose group no step before it creates.
 
     A loop without rounds is no step of nobody: in another world it may have some. Nor is a step for
     which a tensor decides who takes it, nor what comes after the point at which ranks end or stand.
     What is expected beside a step has its own note.
     """
     if case.prediction.outcome != "completes":
-        return []
+        return
     steps = case.order.steps
     acting = {index for index, step in steps.items() if step.operation is not None}
     taken = _taken(case.prediction, acting)
@@ -32,17 +32,25 @@ def steps_of_nobody(case: Case) -> list[str]:
         taken |= _taken(case.run, acting - taken)
     rounds = {loop.index for index in taken for loop in case.order.loops[index]}
     created = _created(case)
-    notes = []
     for index in sorted(acting):
         step = steps[index]
         missing = _missing_group(case, step, created)
         if missing is not None:
-            notes.append(f"{_named(step)} uses the group {missing}, which no step before creates")
+            case.warn(
+                "group_before_creation",
+                f"{_named(step)} uses the group {missing}, which no step before it creates",
+                step.mark,
+                "move the `new_group` before the step",
+            )
         elif index in taken or _has_note(step) or _asks_data(case, step):
             continue
         elif all(loop.index in rounds for loop in case.order.loops[index]):
-            notes.append(f"{_named(step)} is taken by no rank")
-    return notes
+            case.warn(
+                "step_without_ranks",
+                f"no rank takes {_named(step)}",
+                step.mark,
+                "change its `ranks:` or its group, or remove the step",
+            )
 
 
 def _taken(trace: Trace, wanted: set[int]) -> set[int]:
@@ -106,5 +114,4 @@ def _has_note(step: Step) -> bool:
 
 def _named(step: Step) -> str:
     assert step.operation is not None  # noqa: S101 -- only steps that do something come here
-    place = f" ({step.mark.short})" if step.mark else ""
-    return f"`{step.name or step.operation.name}`{place}"
+    return f"`{step.name or step.operation.name}`"

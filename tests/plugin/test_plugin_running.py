@@ -129,6 +129,24 @@ def test_the_summary_says_what_is_wrong(mixed: Path) -> None:
     assert "FAILED bad.yaml::bad - INVALID: bad.yaml:1:" in said
 
 
+def test_a_warning_is_in_pytests_own_summary_and_fails_where_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, odd=GOOD + "  - {name: lost, ranks: rank > 5, barrier: {}}\n")
+    says = "ScenarioWarning: no rank takes `lost` [step_without_ranks]"
+    warned = session(tmp_path, "-W", "default", "--scenarios", "odd.yaml")
+    assert warned.returncode == 0, warned.stdout + warned.stderr
+    assert says in warned.stdout
+    assert "1 passed, 1 warning" in warned.stdout
+    strict = session(tmp_path, "-W", "default", "--scenarios", "--scenario-strict", "odd.yaml")
+    assert strict.returncode == 1
+    assert "with --strict a warning is a failure" in strict.stdout
+    raised = session(tmp_path, "--scenarios", "odd.yaml")
+    assert raised.returncode == 1
+    assert "warning: odd.yaml:7:5: no rank takes `lost` [step_without_ranks]" in raised.stdout
+    assert "Traceback" not in raised.stdout
+
+
 def test_junit_knows_what_a_case_ran_on(mixed: Path) -> None:
     root = ET.parse(mixed / "junit.xml").getroot()  # noqa: S314 -- pytest wrote it just now
     (case,) = root.findall(".//testcase[@name='int64']")

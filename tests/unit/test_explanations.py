@@ -12,7 +12,7 @@ import runner
 from runner.explanations import EXPLANATIONS, Explanation, page
 from runner.language import load
 from runner.pipeline import analyse
-from runner.problems import ScenarioError
+from runner.problems import WARNING_CODES, ScenarioError
 from runner.verdict import FINDING_CODES
 from runner.vocabulary import DIAGNOSES, RAISE_KINDS
 
@@ -33,13 +33,20 @@ MAKERS = {
     "refuse": None,
     "_problem": 0,
     "_stop": 0,
+    "warn": 0,
+    "warning": 0,
 }
 CODE = re.compile(r"[a-z0-9]+(_[a-z0-9]+)+")
 
 #: words that stand in such calls and are no codes: functions of torch, names of bounds, keys
 NO_CODES = re.compile(r"max_.*|new_group|new_subgroups.*|init_device_mesh|world_size|.*_mismatch")
 
-EXPECTED = {"diagnosis": "PASSED", "finding": "FAILED", "problem": "INVALID"}
+EXPECTED = {
+    "diagnosis": "PASSED",
+    "finding": "FAILED",
+    "problem": "INVALID",
+    "warning": "PASSED",
+}
 
 
 def codes_in(file: Path) -> set[str]:
@@ -80,6 +87,12 @@ def test_every_diagnosis_finding_and_kind_is_explained() -> None:
     assert {*DIAGNOSES, *FINDING_CODES, *RAISE_KINDS} <= EXPLANATIONS.keys()
 
 
+def test_every_warning_is_explained_as_one() -> None:
+    assert {each.code for each in EXPLANATIONS.values() if each.sort == "warning"} == {
+        *WARNING_CODES
+    }
+
+
 def judged(text: str, folder: Path) -> tuple[str, set[str]]:
     """Return the static verdict on a scenario, with every code that it names."""
     file = folder / "shown.yaml"
@@ -91,6 +104,7 @@ def judged(text: str, folder: Path) -> tuple[str, set[str]]:
     analysis = analyse(cases[0])
     codes = {problem.code for problem in analysis.verdict.problems}
     codes |= {finding.code for finding in analysis.verdict.findings}
+    codes |= {warning.code for warning in analysis.verdict.warnings}
     diagnoses = analysis.predicted.diagnoses if analysis.predicted else ()
     return analysis.verdict.status, codes.union(*({d.name, *d.also} for d in diagnoses))
 

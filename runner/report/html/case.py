@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from runner.report.pictures import timeline
-from runner.report.prose import MOST_FINDINGS, details
+from runner.report.prose import MOST_FINDINGS, details, warning_lines
 from runner.timeline import packed
 
 if TYPE_CHECKING:
     from runner.problems import Mark, Problem
+    from runner.report.prose import Line
     from runner.results import Result
     from runner.verdict.finding import Finding, Verdict
 
@@ -36,7 +37,7 @@ def body(result: Result) -> dict[str, Any]:
     verdict = result.verdict
     return {
         "description": result.description,
-        "lines": [[line.printable, line.style] for line in details(result)],
+        "lines": [[line.printable, line.style] for line in _lines(result)],
         "places": _places(result),
         "text": _text(result),
         "diagnoses": _diagnoses(verdict),
@@ -44,6 +45,11 @@ def body(result: Result) -> dict[str, Any]:
         "silent": verdict.silently_wrong,
         **_timelines(result),
     }
+
+
+def _lines(result: Result) -> list[Line]:
+    warned = [line for each in result.verdict.warnings for line in warning_lines(each)]
+    return [*warned, *details(result)]
 
 
 def text(part: dict[str, Any]) -> str:
@@ -57,7 +63,9 @@ def _cause(verdict: Verdict) -> str:
         return verdict.problems[0].message + (f" (and {more} more)" if more else "")
     if verdict.reason:
         return verdict.reason
-    return verdict.findings[0].prose if verdict.findings else ""
+    if verdict.findings:
+        return verdict.findings[0].prose
+    return f"warning: {verdict.warnings[0].message}" if verdict.warnings else ""
 
 
 def _places(result: Result) -> list[dict[str, Any]]:

@@ -1,0 +1,172 @@
+"""Warnings: what passes and should be looked at is shown, counted, and fails with `--strict`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import jsonschema
+import pytest
+from click.testing import CliRunner, Result
+
+from runner.cli import cli
+from runner.language.context import Faults
+from runner.problems import Mark, Source, warning
+from runner.report.json_report import document
+from runner.report.reading import results_of
+from runner.results import Outcome
+from runner.verdict import Verdict
+
+SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
+
+WARNED = """\
+world_size: 2
+matrix: {n: [1, 2]}
+tensors: {x: "full(n, 1)"}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: "full(n, 2)"}
+  - name: lost
+    ranks: rank > 5
+    barrier: {}
+"""
+SAYS = "warned.yaml:7:5: no rank takes `lost` [step_without_ranks]"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a scenario that has a warning, in both of its cases."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
+    (tmp_path / "warned.yaml").write_text(WARNED, encoding="utf-8")
+    return tmp_path
+
+
+def called(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def of_a_file() -> Outcome:
+    mark = Mark(source=Source(path="link.yaml", text=""), line=1, column=1)
+    said = warning("step_without_ranks", "the file is passed over", mark, "name it")
+    return Outcome(results=(), warnings=(said,))
+
+
+def test_a_warning_is_shown_once_for_a_file_and_counted() -> None:
+    result = called("check", "warned.yaml")
+    assert result.exit_code == 0
+    assert result.output.count(f"  warning: {SAYS}") == 1
+    assert "      - name: lost" in result.output
+    assert "  hint: change its `ranks:`" in result.output
+    assert "2 passed, 1 warning in" in result.output
+
+
+@pytest.mark.parametrize("command", [["check"], ["run", "--dry-run"]])
+def test_a_strict_check_fails_with_a_warning(command: list[str]) -> None:
+    result = called(*command, "warned.yaml", "--strict")
+    assert result.exit_code == 1
+    assert result.output.count("FAILED       warned.yaml::") == 2
+    assert "  with --strict a warning is a failure" in result.output
+    assert "2 failed, 1 warning in" in result.output
+
+
+def test_a_strict_check_passes_without_a_warning(folder: Path) -> None:
+    (folder / "warned.yaml").write_text(WARNED.replace("rank > 5", "rank >= 0"), encoding="utf-8")
+    assert called("check", "warned.yaml", "--strict").exit_code == 0
+
+
+def test_the_status_of_a_worse_verdict_stays_under_strict() -> None:
+    said = of_a_file().warnings
+    for status in ("FAILED", "INCONCLUSIVE"):
+        verdict = Verdict(status=status, warnings=said, reason="its own")  # type: ignore[arg-type]
+        assert verdict.strict() == verdict
+    assert Verdict(status="UNSUPPORTED", warnings=said).strict().status == "FAILED"
+    assert Verdict(status="PASSED").strict().status == "PASSED"
+
+
+def test_a_warning_of_no_case_fails_a_strict_run_alone() -> None:
+    passed = called("check", "warned.yaml", "--json", "found.json")
+    assert passed.exit_code == 0
+    outcome = results_of("found.json")
+    assert Outcome(results=outcome.results, warnings=of_a_file().warnings).exit_code == 0
+    strict = Outcome(results=outcome.results, warnings=of_a_file().warnings, strict=True)
+    assert strict.exit_code == 1
+
+
+def test_json_has_each_warning_and_their_number() -> None:
+    called("check", "warned.yaml", "--json", "found.json")
+    found = json.loads(Path("found.json").read_text(encoding="utf-8"))
+    jsonschema.validate(found, json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert found["warning_count"] == 1
+    assert found["selection"]["strict"] is False
+    for result in found["results"]:
+        (said,) = result["warnings"]
+        assert said == {
+            "code": "step_without_ranks",
+            "file": "warned.yaml",
+            "line": 7,
+            "column": 5,
+            "message": "no rank takes `lost`",
+            "hint": "change its `ranks:` or its group, or remove the step",
+        }
+
+
+def test_json_of_a_strict_check_says_why_it_failed() -> None:
+    called("check", "warned.yaml", "--strict", "--json", "found.json")
+    found = json.loads(Path("found.json").read_text(encoding="utf-8"))
+    assert {result["reason"] for result in found["results"]} == {
+        "with --strict a warning is a failure"
+    }
+    assert found["selection"]["strict"] is True
+
+
+def test_warnings_come_back_from_a_file_of_results() -> None:
+    called("check", "warned.yaml", "--strict", "--json", "found.json")
+    read = results_of("found.json")
+    assert json.loads(Path("found.json").read_text(encoding="utf-8")) == document(read)
+    merged = called("merge", "found.json")
+    assert merged.exit_code == 1
+    assert merged.output.count(f"  warning: {SAYS}") == 1
+    assert "2 failed, 1 warning in" in merged.output
+
+
+def test_junit_has_them_as_output_and_counts_them_for_the_suite() -> None:
+    called("check", "warned.yaml", "--junit", "found.xml")
+    root = ET.parse("found.xml").getroot()  # noqa: S314 -- our own
+    assert [SAYS in (each.text or "") for each in root.iter("system-out")] == [True, True]
+    facts = {each.get("name"): each.get("value") for each in root.iter("property")}
+    assert facts["warnings"] == "1"
+    assert not list(root.iter("failure"))
+
+
+def test_tap_has_them_in_the_block_and_counts_them() -> None:
+    called("check", "warned.yaml", "--tap", "found.tap")
+    text = Path("found.tap").read_text(encoding="utf-8")
+    assert text.count(f'    - "warning: {SAYS}"') == 2
+    assert text.endswith("# 1 warning\n")
+
+
+def test_markdown_lists_and_counts_them() -> None:
+    called("check", "warned.yaml", "--markdown", "found.md")
+    text = Path("found.md").read_text(encoding="utf-8")
+    assert text.startswith("## Scenarios: all passed, 1 warning\n")
+    assert "<summary>1 warning</summary>" in text
+    assert text.count(f"<li>warning: {SAYS}</li>") == 1
+
+
+def test_github_annotates_the_line_once() -> None:
+    output = called("check", "warned.yaml", "--github").output
+    start = "::warning file=warned.yaml,line=7,col=5,title=step_without_ranks::"
+    assert output.count(start) == 1
+    assert "::error" not in output
+
+
+def test_the_language_stage_hands_its_warnings_over_in_order_of_place() -> None:
+    faults = Faults()
+    source = Source(path="a.yaml", text="")
+    for line in (9, 2, 9):
+        mark = Mark(source=source, line=line, column=1)
+        faults.warn("step_without_ranks", "no rank takes it", mark)
+    assert [each.mark.line for each in faults.warnings if each.mark] == [2, 9]
+    faults.raise_any()
