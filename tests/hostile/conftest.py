@@ -1,0 +1,40 @@
+"""What the hostile files share: the process that hands them to the command, one after another."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hostile_batch import Ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+@pytest.fixture(scope="session")
+def ended() -> Iterator[Callable[[Path, Sequence[str]], Ended]]:
+    """Return what runs `scenario ARGUMENTS` in a folder, within bounds."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "NO_COLOR": "1"}
+    with subprocess.Popen(
+        [sys.executable, str(Path(__file__).with_name("hostile_batch.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as server:
+        asked, answered = server.stdin, server.stdout
+        assert asked is not None
+        assert answered is not None
+
+        def run(folder: Path, arguments: Sequence[str]) -> Ended:
+            print(json.dumps([str(folder), list(arguments)]), file=asked, flush=True)
+            answer: dict[str, Any] = json.loads(answered.readline())
+            return Ended(**answer)
+
+        yield run
+        asked.close()

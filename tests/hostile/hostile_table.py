@@ -1,0 +1,166 @@
+"""Hostile files: what a stranger may send, and the exit code that it must end with.
+
+To add one is to add a row. A row is the text of `x.yaml`, or what makes the project (a function of
+its folder, beside which `../secret.txt` lies), the exit code, and a word that must be said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+#: the exit codes: passed, failed, invalid, inconclusive
+PASSED, FAILED, INVALID, INCONCLUSIVE = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One hostile file: how it is made, how it is given to `scenario`, how that must end."""
+
+    name: str
+    make: str | bytes | Callable[[Path], None]
+    code: int
+    says: str = ""
+    command: tuple[str, ...] = ("check", "x.yaml")
+
+
+HEAD = "world_size: 2\n"
+ONE_STEP = "steps: [barrier: {}]\n"
+SMALL = HEAD + ONE_STEP
+
+
+def value(text: str) -> str:
+    """Return a scenario with one tensor of that value."""
+    return f'{HEAD}tensors: {{x: "{text}"}}\n{ONE_STEP}'
+
+
+def expanding(levels: int, width: int) -> str:
+    """Return aliases that expand to width ** levels nodes: a billion laughs."""
+    lines = [f"a0: &a0 [{', '.join(['1'] * width)}]"]
+    lines += [
+        f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * width)}]"
+        for level in range(1, levels)
+    ]
+    return "parameters:\n" + "".join(f"  {line}\n" for line in lines) + SMALL
+
+
+#: what YAML itself can be made to do
+YAML = (
+    Row(name="empty", make="", code=INVALID),
+    Row(name="bytes_of_no_encoding", make=b"\xc3\x28\xa0\xa1", code=INVALID, says="not_utf8"),
+    Row(name="utf_16", make=SMALL.encode("utf-16"), code=INVALID, says="not_utf8"),
+    Row(name="zero_bytes", make=b"\0" * 4096, code=INVALID),
+    Row(name="escape_as_a_byte", make=b"name: \x1b[2J\n", code=INVALID, says="control_character"),
+    Row(name="python_object", make="!!python/object/apply:os.system [touch MARKER]", code=INVALID),
+    Row(name="python_name", make=HEAD + "steps: !!python/name:os.system\n", code=INVALID),
+    Row(name="python_module", make="!!python/module:os", code=INVALID),
+    Row(
+        name="python_new",
+        make=HEAD + "steps: !!python/object/new:os.mkdir [MARKER]\n",
+        code=INVALID,
+    ),
+    Row(name="binary_tag", make=HEAD + "steps: !!binary aGVsbG8=\n", code=INVALID),
+    Row(name="own_tag", make=HEAD + "steps: !include ../secret.txt\n", code=INVALID),
+    Row(name="tag_directive", make="%TAG ! tag:yaml.org,2002:python/\n---\n!name:os", code=INVALID),
+    Row(name="billion_laughs", make=expanding(9, 9), code=INVALID),
+    Row(name="alias_of_itself", make="a: &a [*a]\n" + SMALL, code=INVALID),
+    Row(name="merge_key", make="a: &a {world_size: 2}\n<<: *a\n" + ONE_STEP, code=INVALID),
+    Row(
+        name="indented_for_ever", make="".join(" " * i + "a:\n" for i in range(1000)), code=INVALID
+    ),
+    Row(name="a_huge_exponent", make="world_size: 1e999999999\n" + ONE_STEP, code=INVALID),
+    Row(name="infinitely_many_ranks", make="world_size: .inf\n" + ONE_STEP, code=INVALID),
+    Row(name="many_documents", make="---\n1\n" * 50_000, code=INVALID),
+    Row(name="many_comments", make="#\n" * 400_000, code=INVALID),
+    Row(name="a_long_file", make="#" * (1 << 21), code=INVALID, says="file_too_large"),
+)
+
+#: expressions that want out, or want much
+EXPRESSIONS = (
+    Row(name="import", make=value("__import__('os').mkdir('MARKER')"), code=INVALID),
+    Row(name="subclasses", make=value("().__class__.__bases__[0].__subclasses__()"), code=INVALID),
+    Row(name="builtins", make=value("__builtins__"), code=INVALID),
+    Row(name="globals_of_a_function", make=value("sum.__globals__"), code=INVALID),
+    Row(name="open_a_file", make=value("open('../secret.txt')"), code=INVALID),
+    Row(name="evaluate", make=value("eval('1')"), code=INVALID),
+    Row(name="lambda", make=value("(lambda: 1)()"), code=INVALID),
+    Row(name="walrus", make=value("[y := 1, y]"), code=INVALID),
+    Row(name="formatted", make=value("f'{rank.__class__}'"), code=INVALID),
+    Row(name="a_power_of_powers", make=value("9 ** 9 ** 9 ** 9"), code=INVALID),
+    Row(name="a_wide_shift", make=value("1 << 10 ** 12"), code=INVALID),
+    Row(name="a_list_repeated", make=value("[1] * 10 ** 12"), code=INVALID),
+    Row(name="a_text_repeated", make=value("'a' * 10 ** 12"), code=INVALID),
+    Row(name="a_long_range", make=value("[i for i in range(10 ** 12)]"), code=INVALID),
+    Row(
+        name="comprehensions_in_comprehensions",
+        make=value("[[[k for k in range(9999)] for j in range(9999)] for i in range(9999)]"),
+        code=INVALID,
+    ),
+    Row(name="a_large_tensor", make=value("zeros(10 ** 12)"), code=INVALID),
+    Row(name="a_large_shape", make=value("zeros([10 ** 5, 10 ** 5, 10 ** 5])"), code=INVALID),
+    Row(name="a_negative_shape", make=value("zeros(-1)"), code=INVALID),
+    Row(name="a_large_eye", make=value("eye(10 ** 7)"), code=INVALID),
+    Row(name="a_large_arange", make=value("arange(10 ** 13)"), code=INVALID),
+    Row(name="a_large_linspace", make=value("linspace(0, 1, 10 ** 12)"), code=INVALID),
+    Row(name="parentheses", make=value("(" * 1000 + "1" + ")" * 1000), code=INVALID),
+    Row(name="minus_minus", make=value("-" * 3000 + "1"), code=INVALID),
+    Row(name="not_not", make=value("not " * 900 + "1"), code=INVALID),
+    Row(name="a_long_sum", make=value("+".join(["1"] * 1900)), code=INVALID),
+    Row(name="a_chain_of_comparisons", make=value("<".join(["1"] * 1500)), code=INVALID),
+    Row(name="a_zero_byte", make=value("1\\0"), code=INVALID),
+    Row(name="a_lone_surrogate", make=value("\\ud800"), code=INVALID),
+)
+
+#: programs that want many ranks, steps, groups, cases
+PROGRAMS = (
+    Row(name="many_ranks", make="world_size: 1000000000\n" + ONE_STEP, code=INVALID),
+    Row(name="ranks_by_an_expression", make='world_size: "10 ** 9"\n' + ONE_STEP, code=INVALID),
+    Row(
+        name="a_long_loop",
+        make=HEAD + 'steps: [{for: {i: "range(10 ** 9)"}, steps: [barrier: {}]}]\n',
+        code=INVALID,
+    ),
+    Row(
+        name="many_cases",
+        make="matrix:\n" + "".join(f"  {name}: {list(range(100))}\n" for name in "abcdef") + SMALL,
+        code=INVALID,
+    ),
+)
+
+#: what names another file
+FILES = (
+    Row(
+        name="use_of_an_absolute_path",
+        make=HEAD + "steps: [use: {file: /etc/passwd}]\n",
+        code=INVALID,
+        says="use_outside_project",
+    ),
+    Row(
+        name="use_of_a_file_outside",
+        make=HEAD + "steps: [use: {file: ../secret.txt}]\n",
+        code=INVALID,
+        says="use_outside_project",
+    ),
+    Row(
+        name="use_of_itself",
+        make="inputs: {}\nsteps: [use: {file: x.yaml}]\n",
+        code=INVALID,
+        says="use_cycle",
+    ),
+    Row(
+        name="use_of_an_address",
+        make=HEAD + "steps: [use: {file: 'http://localhost/x.yaml'}]\n",
+        code=INVALID,
+    ),
+    Row(
+        name="use_of_a_zero_byte",
+        make=HEAD + 'steps: [use: {file: "a\\0b"}]\n',
+        code=INVALID,
+    ),
+)
+
+TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES)

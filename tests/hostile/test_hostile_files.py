@@ -1,0 +1,62 @@
+"""A stranger's file does nothing but end with its exit code: no row reads, makes or takes more."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hostile_batch import CPU_S, MEMORY_BYTES, Ended
+from hostile_table import TABLE, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: the text of a file that lies beside every project, and that no row may read
+SECRET = "the-secret-that-no-file-may-show"  # noqa: S105 -- of this test alone
+#: bytes that a person is told of one file at most
+MOST_SAID = 20_000
+#: what may change how a terminal, or an editor, shows what comes after it
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
+def test_a_hostile_file_ends_with_its_code(
+    row: Row, tmp_path: Path, ended: Callable[[Path, Sequence[str]], Ended]
+) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text(f"world_size: {SECRET}\n", encoding="utf-8")
+    project, marker = tmp_path / "project", tmp_path / "marker"
+    project.mkdir()
+    (project / "pyproject.toml").write_text("", encoding="utf-8")
+    if callable(row.make):
+        row.make(project)
+    else:
+        text = row.make if isinstance(row.make, bytes) else row.make.encode()
+        (project / "x.yaml").write_bytes(text.replace(b"MARKER", bytes(marker)))
+    end = ended(project, row.command)
+    assert end.code == row.code, end.said[:2000]
+    assert end.cpu_s < CPU_S
+    assert end.memory < MEMORY_BYTES
+    assert row.says in end.said
+    assert SECRET not in end.said
+    assert "Traceback" not in end.said
+    assert end.size < MOST_SAID
+    assert not UNSAFE.search(end.said)
+    assert not marker.exists()
+    outside = (tmp_path, Path("/etc"))
+    opened = [Path(what.removeprefix("open ")) for what in end.did if what.startswith("open ")]
+    strange = [
+        path
+        for path in (Path(project, path) for path in opened)
+        if any(path.is_relative_to(folder) for folder in outside)
+        and not path.is_relative_to(project)
+    ]
+    assert not strange
+    assert [what for what in end.did if not what.startswith("open ")] == []
+
+
+def test_the_table_has_each_file_once() -> None:
+    names = [row.name for row in TABLE]
+    assert sorted(set(names)) == sorted(names)
