@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runner.attempts import our_fault
@@ -16,7 +18,6 @@ from runner.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from runner.places import Place
     from runner.scenario import Scenario
@@ -39,7 +40,7 @@ def load_all(
     problems: list[Problem] = []
     warnings: list[Problem] = []  # of files that are passed over
     kept: list[Scenario] = []
-    for path, places in _files(selection, invalid).items():
+    for path, places in _files(selection, invalid, warnings).items():
         try:
             read = load(path, sets=selection.sets, limits=selection.limits)
             cases = with_timeout(read, selection.timeout_s)
@@ -86,7 +87,9 @@ def with_timeout(scenarios: tuple[Scenario, ...], timeout_s: float | None) -> tu
     return tuple(replace(scenario, timeout_s=timeout_s) for scenario in scenarios)
 
 
-def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place]]:
+def _files(
+    selection: Selection, invalid: list[Result], warnings: list[Problem]
+) -> dict[Path, list[Place]]:
     """Return every file that is named or below what is named, once, and the places that name it."""
     paths: dict[Path, Path] = {}
     places: dict[Path, list[Place]] = {}
@@ -94,12 +97,12 @@ def _files(selection: Selection, invalid: list[Result]) -> dict[Path, list[Place
     for named in selection.paths:
         place = place_of(named)
         try:
-            found = discover([place.path])
+            found = discover([place.path], selection.limits, warnings)
         except ScenarioError as error:
             invalid.append(_invalid(named, error.problems))
             continue
         for path in found:
-            key = path if once else paths.setdefault(path.resolve(), path)
+            key = path if once else paths.setdefault(Path(os.path.realpath(path)), path)
             places.setdefault(key, []).append(place)
     return places
 

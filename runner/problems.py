@@ -86,6 +86,7 @@ class Problem:
 WARNING_CODES = (
     "step_without_ranks",
     "group_before_creation",
+    "file_passed_over",
 )
 
 

@@ -134,13 +134,13 @@ class _Blessing:
     def proposals(self, files: Iterable[Path]) -> list[Proposal]:
         """Return what is to be changed; leave where a file is invalid."""
         from runner.bless import RefusedError, propose  # noqa: PLC0415 -- NumPy only now
-        from runner.language.loading import content  # noqa: PLC0415 -- the same
+        from runner.language.discovery import read_file  # noqa: PLC0415 -- the same
 
         limits = limits_of(self.options)
         found, invalid = [], False
         for path in files:
             try:
-                text = content(path, limits)
+                text = read_file(path, limits)
                 made = propose(path, text, every=self.options["every_step"], limits=limits)
             except RefusedError as error:
                 self.refused(path, error.refusals)

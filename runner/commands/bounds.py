@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from runner.commands.grouping import BOUNDS, HOW, option
-from runner.language.limits import Limits
+from runner.commands.grouping import BOUNDS, HOW, WHICH, option
+from runner.language import limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ F = TypeVar("F", bound="Callable[..., Any]")
 
 def bounding(command: F) -> F:
     """Add the options that bound what a file may ask for."""
-    for bound in reversed(fields(Limits)):
+    for bound in reversed(limits.BOUNDS):
         counts = str(bound.metadata["counts"])
         command = option(
             BOUNDS,
@@ -31,7 +30,12 @@ def bounding(command: F) -> F:
             metavar="N",
             help=f"{counts[:1].upper()}{counts[1:]}.",
         )(command)
-    return command
+    return option(
+        WHICH,
+        "--follow-links",
+        is_flag=True,
+        help="Read files that a link leads to outside of the project: for mounted configuration.",
+    )(command)
 
 
 def known_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:

@@ -95,8 +95,10 @@ def _formatted(path: Path | str, content: bytes) -> bytes:
 
 def _file(file: Path, *, check: bool, diff: bool) -> bool:
     """Format one file; return whether it changed, or would."""
+    from runner.language.discovery import read_file  # noqa: PLC0415 -- imports the language
+
     try:
-        content = file.read_bytes()
+        content = read_file(file)
         made = _formatted(file, content)
         if made != content and not check and not diff:
             replace_file(file, made)

@@ -262,6 +262,15 @@ def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str)
 
 WARNINGS: tuple[Explanation, ...] = (
     _warning(
+        "file_passed_over",
+        "A file of a folder is named like a scenario and is not read.",
+        "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "
+        "folder named like a file). Where it is named itself, it is INVALID.",
+        "remove it, copy the file into the project, or pass --follow-links.",
+        "",
+        "",
+    ),
+    _warning(
         "step_without_ranks",
         "No rank takes the step.",
         "Its `ranks:` selects no rank of this world, or its group has no member. The step then "

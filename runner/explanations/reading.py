@@ -39,6 +39,15 @@ READING: tuple[Explanation, ...] = (
         "give it read permission, or name another.",
     ),
     _problem(
+        "link_outside_project",
+        "The file is a link to a file outside of its project.",
+        "A scenario may come from a stranger, and a link in its place could show any file that you "
+        "can read. The project is the nearest folder above with a pyproject.toml or .git, else the "
+        "file's own folder.",
+        "copy the file into the project, or pass --follow-links where you trust it, as for mounted "
+        "configuration.",
+    ),
+    _problem(
         "file_too_large",
         "The file is larger than a scenario may be.",
         "A file may come from a stranger; its size is bounded before it is parsed.",

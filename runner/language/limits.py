@@ -42,15 +42,20 @@ class Limits:
     max_use_depth: int = _bound(16, "--max-use-depth", "files that `use` each other")
     max_file_steps: int = _bound(10_000, "--max-file-steps", "steps written, after `use`")
     max_matrix_cases: int = _bound(1_000, "--max-matrix-cases", "cases of one matrix")
+    #: whether a link may lead out of the project: no bound, and chosen in the same place
+    follow_links: bool = False
 
 
 DEFAULT = Limits()
 
+#: the bounds themselves
+BOUNDS = tuple(each for each in fields(Limits) if each.metadata)
+
 #: name of a bound -> the flag that raises it
-FLAGS = {each.name: str(each.metadata["flag"]) for each in fields(Limits)}
+FLAGS = {each.name: str(each.metadata["flag"]) for each in BOUNDS}
 
 #: name of a bound -> what it counts
-COUNTS = {each.name: str(each.metadata["counts"]) for each in fields(Limits)}
+COUNTS = {each.name: str(each.metadata["counts"]) for each in BOUNDS}
 
 
 def beyond(name: str, limits: Limits = DEFAULT) -> str:

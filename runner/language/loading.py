@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.language.discovery import not_found
+from runner.language.discovery import read_file
 from runner.language.document import scenarios
 from runner.language.hints import hinted
 from runner.language.limits import DEFAULT, Limits
 from runner.language.reader import read_tree
-from runner.problems import Mark, Problem, ScenarioError, Source
+from runner.problems import ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,7 +28,7 @@ def load(
     all problems of the file and of the files that it uses, sorted by place.
     """
     path = Path(path)
-    return load_content(path, content(path, limits), sets=sets, limits=limits)
+    return load_content(path, read_file(path, limits), sets=sets, limits=limits)
 
 
 def load_content(
@@ -40,19 +40,3 @@ def load_content(
         return scenarios(tree, path, sets or {}, limits)
     except ScenarioError as error:
         raise ScenarioError(hinted(error.problems)) from None
-
-
-def content(path: Path, limits: Limits = DEFAULT) -> bytes:
-    """Return the bytes of a file, one more than is allowed at most; raises ScenarioError."""
-    try:
-        with path.open("rb") as file:
-            return file.read(limits.max_file_bytes + 1)
-    except FileNotFoundError:
-        raise ScenarioError([not_found(path)]) from None
-    except OSError as error:
-        problem = Problem(
-            code="unreadable_file",
-            message=f"the file cannot be read: {error.strerror or error}",
-            mark=Mark(source=Source(path=str(path), text=""), line=1, column=1),
-        )
-        raise ScenarioError([problem]) from None

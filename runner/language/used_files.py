@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from runner.language.discovery import SUFFIXES, project_root, read_file
 from runner.language.inputs import police_library
 from runner.language.limits import beyond
 from runner.language.reader import read_tree
@@ -14,8 +16,6 @@ from runner.problems import ScenarioError, nearest
 
 if TYPE_CHECKING:
     from runner.language.context import Context
-
-_ROOT_SIGNS = ("pyproject.toml", ".git")
 
 
 @dataclass(slots=True)
@@ -34,15 +34,6 @@ class Library:
         return self._root
 
 
-def project_root(path: Path) -> Path:
-    """Return the nearest folder above with a pyproject.toml or .git, else the file's own."""
-    folder = path.resolve().parent
-    for candidate in (folder, *folder.parents):
-        if any((candidate / sign).exists() for sign in _ROOT_SIGNS):
-            return candidate
-    return folder
-
-
 def permitted(file: Scalar, context: Context) -> Path | None:
     """Return the file's path, if it may be read from here."""
     text = str(file.value)
@@ -54,9 +45,9 @@ def permitted(file: Scalar, context: Context) -> Path | None:
             "a used file is named relative to the file that uses it",
         )
         return None
-    path = (context.path.parent / text).resolve()
+    path = Path(os.path.realpath(context.path.parent / text))
     root = context.library.root
-    if not path.is_relative_to(root):
+    if not context.limits.follow_links and not path.is_relative_to(root):
         context.faults.add(
             "use_outside_project",
             f"`{text}` lies outside the project",
@@ -85,10 +76,13 @@ def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
     if path not in library.read:
         library.read[path] = None
         try:
-            if path.suffix not in {".yaml", ".yml"} or not path.is_file():
+            if path.suffix not in SUFFIXES or not path.exists():
                 _note_missing(path, file, context)
                 return None
-            tree = read_tree(str(_shown(path)), path.read_bytes(), limits=context.limits)
+            text = _text_of(path, file, context)
+            if text is None:
+                return None
+            tree = read_tree(str(_shown(path)), text, limits=context.limits)
         except ScenarioError as error:
             context.faults.keep(error.problems)
         except OSError as error:
@@ -97,6 +91,18 @@ def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
         else:
             library.read[path] = _library(tree, file, context)
     return library.read[path]
+
+
+def _text_of(path: Path, file: Scalar, context: Context) -> bytes | None:
+    """Return the bytes of a used file; None, told where it is used, for what may not be read."""
+    try:
+        return read_file(path, context.limits, context.library.root)
+    except ScenarioError as error:
+        for problem in error.problems:
+            context.faults.add(
+                problem.code, f"`{file.text}`: {problem.message}", file.mark, problem.hint
+            )
+        return None
 
 
 def _note_missing(path: Path, file: Scalar, context: Context) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language.discovery import SUFFIXES
+from runner.language.discovery import SUFFIXES, read_file
 from runner.plugin.items import ScenarioFile
 from runner.plugin.options import named_on_the_command_line, scenario_paths, timeout_s
 from runner.plugin.wording import INCONCLUSIVE
+from runner.problems import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,9 +34,8 @@ _NAMED = 3
 def looks_like_a_scenario(path: Path) -> bool:
     """Return whether a file's text has what only scenarios have; it may be broken otherwise."""
     try:
-        with path.open("rb") as file:
-            text = file.read(_LOOKED_AT)
-    except OSError:
+        text = read_file(path)[:_LOOKED_AT]
+    except ScenarioError:
         return False
     return bool(_OURS.search(text) or _LIBRARY.search(text))
 

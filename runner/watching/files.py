@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language import discover
-from runner.language.discovery import SUFFIXES
-from runner.language.loading import content
+from runner.language.discovery import SUFFIXES, project_root, read_file
 from runner.language.reader import read_tree
 from runner.language.tree import Mapping, Scalar, Sequence, key_text
-from runner.language.used_files import project_root
 from runner.places import place_of
 from runner.problems import ScenarioError
 
@@ -100,7 +98,7 @@ class Files:
         for text in self._paths:
             place = place_of(text)
             try:
-                found = discover([place.path])
+                found = discover([place.path], self._limits)
             except ScenarioError:
                 continue
             for path in found:
@@ -138,7 +136,7 @@ class Files:
         if known is not None and known[0] == stamp:
             return known[1]
         try:
-            tree = read_tree(str(path), content(path, self._limits), limits=self._limits)
+            tree = read_tree(str(path), read_file(path, self._limits), limits=self._limits)
         except ScenarioError:
             found = known[1] if known is not None else frozenset()
         else:
@@ -185,6 +183,6 @@ def _permitted(named: Iterable[str], path: Path) -> Iterator[Path]:
     for text in named:
         if "\0" in text or os.path.isabs(text):  # noqa: PTH117 -- no path yet
             continue
-        used = (path.parent / text).resolve()
+        used = Path(os.path.realpath(path.parent / text))
         if used.suffix in SUFFIXES and used.is_relative_to(root):
             yield used

@@ -6,6 +6,7 @@ its folder, beside which `../secret.txt` lies), the exit code, and a word that m
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -163,4 +164,114 @@ FILES = (
     ),
 )
 
-TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES)
+
+def linked(to: str, *, used: bool = False) -> Callable[[Path], None]:
+    """Return what puts a link into the project, and a right file beside it."""
+
+    def make(project: Path) -> None:
+        (project / "x.yaml").symlink_to(to)
+        text = SMALL if not used else HEAD + "steps: [use: {file: x.yaml}]\n"
+        (project / "right.yaml").write_text(text, encoding="utf-8")
+
+    return make
+
+
+def a_fifo(project: Path) -> None:
+    """Put a FIFO into the project, and a right file beside it."""
+    os.mkfifo(project / "x.yaml")
+    (project / "right.yaml").write_text(SMALL, encoding="utf-8")
+
+
+def a_folder(project: Path) -> None:
+    """Put a folder that is named like a file into the project, and a right file beside it."""
+    (project / "x.yaml").mkdir()
+    (project / "x.yaml" / "y.yaml").write_text(SMALL, encoding="utf-8")
+    (project / "right.yaml").write_text(SMALL, encoding="utf-8")
+
+
+ALL = ("check", ".")
+USER = ("check", "right.yaml")
+
+#: what is no file of the project
+PLACES = (
+    Row(name="a_link", make=linked("../secret.txt"), code=INVALID, says="link_outside_project"),
+    Row(
+        name="a_link_that_is_met",
+        make=linked("../secret.txt"),
+        code=PASSED,
+        says="file_passed_over",
+        command=ALL,
+    ),
+    Row(
+        name="a_link_in_strict",
+        make=linked("../secret.txt"),
+        code=FAILED,
+        says="file_passed_over",
+        command=("check", "--strict", "."),
+    ),
+    Row(
+        name="a_link_formatted",
+        make=linked("../secret.txt"),
+        code=INVALID,
+        says="link_outside_project",
+        command=("fmt", "--diff", "x.yaml"),
+    ),
+    Row(
+        name="a_link_listed",
+        make=linked("../secret.txt"),
+        code=INVALID,
+        says="link_outside_project",
+        command=("list", "x.yaml"),
+    ),
+    Row(
+        name="a_link_shown",
+        make=linked("../secret.txt"),
+        code=INVALID,
+        says="link_outside_project",
+        command=("show", "x.yaml"),
+    ),
+    Row(
+        name="a_link_blessed",
+        make=linked("../secret.txt"),
+        code=INVALID,
+        says="link_outside_project",
+        command=("bless", "x.yaml"),
+    ),
+    Row(
+        name="a_link_minimized",
+        make=linked("../secret.txt"),
+        code=INVALID,
+        says="link_outside_project",
+        command=("minimize", "x.yaml"),
+    ),
+    Row(name="a_link_to_passwords", make=linked("/etc/passwd"), code=INVALID),
+    Row(name="a_link_to_zeros", make=linked("/dev/zero"), code=INVALID, says="a device"),
+    Row(name="a_link_to_itself", make=linked("x.yaml"), code=PASSED, command=ALL),
+    Row(name="a_link_to_memory", make=linked("/proc/self/mem"), code=INVALID),
+    Row(
+        name="a_link_that_is_used",
+        make=linked("../secret.txt", used=True),
+        code=INVALID,
+        says="use_outside_project",
+        command=USER,
+    ),
+    Row(
+        name="a_device_that_is_used",
+        make=linked("/dev/zero", used=True),
+        code=INVALID,
+        says="use_outside_project",
+        command=USER,
+    ),
+    Row(
+        name="a_circle_that_is_used",
+        make=linked("x.yaml", used=True),
+        code=INVALID,
+        command=USER,
+    ),
+    Row(name="a_fifo", make=a_fifo, code=INVALID, says="a FIFO"),
+    Row(name="a_fifo_that_is_met", make=a_fifo, code=PASSED, says="a FIFO", command=ALL),
+    Row(name="a_folder", make=a_folder, code=INVALID, says="a folder"),
+    Row(name="a_folder_that_is_met", make=a_folder, code=PASSED, says="a folder", command=ALL),
+)
+
+TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES)
