@@ -20,9 +20,17 @@ if TYPE_CHECKING:
     from runner.results import Analysis
     from runner.verdict import Finding
 
-#: findings about values: where those are stated anew it is seen what is undefined
+#: findings about values: where those are stated anew it is seen what is undefined, and what no rank
+#: reaches (until then what is open has a key that selects no rank)
 VALUES = frozenset(
-    {"value_differs", "shape_differs", "dtype_differs", "value_missing", "undefined_read"}
+    {
+        "value_differs",
+        "shape_differs",
+        "dtype_differs",
+        "value_missing",
+        "undefined_read",
+        "expectation_unreached",
+    }
 )
 #: how a program ends otherwise than stated -> why that is never blessed
 _ENDINGS = {

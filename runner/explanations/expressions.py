@@ -79,4 +79,13 @@ EXPRESSIONS: tuple[Explanation, ...] = (
         'write 0, [0, 3], even, "rank % 2 == 0" or "range(4)".',
         step('ranks: "rank + 0.5"\n    compute: {x: "x + 1"}'),
     ),
+    problem(
+        "rank_out_of_range",
+        "A selector, or the key of a mapping by rank, is a number beyond the world.",
+        "Ranks count from 0: a world of two has the ranks 0 and 1. It is passed over where the "
+        "world size depends on a parameter or matrix key, and in a used part. A rank beyond the "
+        "world in an argument of torch's (`src: 5`) is the diagnosis `invalid_argument`.",
+        "name a rank of the world, or enlarge `world_size`.",
+        step('ranks: 5\n    compute: {x: "x + 1"}'),
+    ),
 )

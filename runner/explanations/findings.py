@@ -243,6 +243,32 @@ steps:
 """,
     ),
     _finding(
+        "expectation_unreached",
+        "No rank is ever selected for what is expected: it is never compared.",
+        "No case of the file has a rank that takes the step, or that matches the key of a mapping "
+        "by rank before another key does. A used part is judged over all its uses, `else` may "
+        "match no rank, and where the program ends does not matter.",
+        "name a rank that takes the step, or remove the expectation.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+    expect:
+      x: {rank > 5: [9, 9], else: [2, 4]}
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+    expect:
+      x: {rank > 0: [2, 4], else: [2, 4]}
+""",
+    ),
+    _finding(
         "conduct_differs",
         "On the backend a step did what the semantics do not allow.",
         "It hung where nothing blocks it, finished what cannot finish, or raised what nothing "

@@ -47,13 +47,27 @@ def selector(node: Node, context: Context) -> Selector:
 
 
 def _police_rank(node: Node, context: Context) -> None:
-    """Note a negative number: it selects nobody, in any world."""
-    if isinstance(node, Scalar) and isinstance(node.value, int) and node.value < 0:
+    """Note a number that is no rank of the world: a negative one is none of any world.
+
+    A number beyond the world is passed over where the file has cases of several sizes, and in a
+    used part, which is written for any world.
+    """
+    if not isinstance(node, Scalar) or node.value.__class__ is not int:
+        return
+    if node.value < 0:
         context.faults.add(
             "bad_selector",
-            f"{node.value} is no rank, so it selects nobody",
+            f"{node.value} is no rank, so it selects no rank",
             node.mark,
             "ranks count from 0; the last one is `world_size - 1`",
+        )
+    elif context.ranks is not None and context.inlined is None and node.value >= context.ranks:
+        number = f"{context.ranks} rank{'' if context.ranks == 1 else 's'}"
+        context.faults.add(
+            "rank_out_of_range",
+            f"{node.value} is no rank of this world of {number}",
+            node.mark,
+            f"ranks count from 0; the last one is {context.ranks - 1}",
         )
 
 

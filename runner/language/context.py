@@ -166,6 +166,8 @@ class Context:
     chain: tuple[Path, ...]
     #: `world_size`, where it is known
     world: dict[str, Any] = field(default_factory=dict)
+    #: how many ranks there are, where every case of the file has as many
+    ranks: int | None = None
     loops: Mapping[str, str] = field(default_factory=dict)
     inlined: Inlined | None = None
     expecting: bool = False

@@ -118,7 +118,11 @@ def _scenario(
     context.taken.update(each.name for each in found)
     name = heading.text_of(tree, "name", context) or context.library.path.stem
     world_size = heading.world_size_of(tree, context)
-    context = replace(context, world={"world_size": world_size})
+    context = replace(
+        context,
+        world={"world_size": world_size},
+        ranks=None if heading.world_varies(tree, context) else world_size,
+    )
     backends = heading.backends_of(tree.get("backends"), context)
     return Scenario(
         source=tree.mark.source,

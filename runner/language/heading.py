@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.forms import Expression
 from runner.language import choosing, durations, words
-from runner.language.expressing import constant_value
+from runner.language.expressing import constant_value, expression
 from runner.language.groups import backend_name
 from runner.language.limits import beyond
 from runner.language.tree import Mapping, Node, Scalar, Sequence, kind_of
@@ -36,6 +37,15 @@ def world_size_of(tree: Mapping, context: Context) -> int:
             node.mark,
         )
     return size
+
+
+def world_varies(tree: Mapping, context: Context) -> bool:
+    """Return whether the number of ranks depends on a parameter or a matrix key."""
+    node = tree.get("world_size")
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return not isinstance(node, Scalar)
+    form = expression(node, context)
+    return not isinstance(form, Expression) or bool(form.names & context.names.constants.keys())
 
 
 def text_of(tree: Mapping, key: str, context: Context) -> str:

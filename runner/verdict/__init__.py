@@ -35,7 +35,7 @@ from runner.verdict.finding import (
 from runner.verdict.forecasts import note_of
 from runner.verdict.guess import guess
 from runner.verdict.sections import sections
-from runner.verdict.unreached import warn_of_steps
+from runner.verdict.unreached import judge_reach
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,11 +112,11 @@ def _judge_on(case: Case) -> Verdict:
     ending = judge_ending(case)
     diagnoses = judge_diagnoses(case)
     agreement = judge_agreement(case, values.blamed)
+    unreached = judge_reach(case)
     found = [
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
-        for finding in (*diagnoses, *ending, *stated, *agreement)
+        for finding in (*diagnoses, *ending, *stated, *agreement, *unreached)
     ]
-    warn_of_steps(case)
     forecast = note_of(case)
     case.notes += [] if forecast is None else [forecast]
     notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]

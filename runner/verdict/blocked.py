@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.evaluation import CANNOT_COMPUTE
-from runner.forms import Constant
 from runner.problems import ScenarioError
 from runner.verdict.conduct import GAVE_UP
 from runner.verdict.finding import Finding, Witness
@@ -26,10 +25,7 @@ def judge_blocked(case: Case) -> list[Finding]:
     final = case.final
     if final.blocked is None:
         return []
-    found = [
-        _blocked_finding(final, "expectation", rank, f"the world has no rank {rank} to be blocked")
-        for rank in _beyond(final.blocked, case.scenario.world_size)
-    ]
+    found: list[Finding] = []
     static = case.reference and final.outcome == case.prediction.outcome
     for rank in range(case.scenario.world_size):
         stated = chosen_text(case.predicted, rank, final.blocked)
@@ -46,14 +42,6 @@ def judge_blocked(case: Case) -> list[Finding]:
             place = chosen_place(case.predicted, rank, final.blocked)
             found.append(_blocked_finding(final, witness, rank, prose, place))
     return found
-
-
-def _beyond(stated: PerRank[str], world_size: int) -> list[int]:
-    """Return the ranks that a mapping names by their number and the world has not."""
-    forms = [selector.form for selector, _ in stated.branches]
-    values = [form.value for form in forms if isinstance(form, Constant)]
-    listed = [each for value in values for each in (value if isinstance(value, list) else [value])]
-    return [each for each in listed if each.__class__ is int and each >= world_size]
 
 
 def _blocked_finding(

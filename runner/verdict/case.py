@@ -85,6 +85,7 @@ class Case:
     observed: Memories | None
     general: Trace
     reference: bool = True
+    limits: Limits | None = None
     relied: set[str] = field(default_factory=set)
     compared: int = 0
     notes: list[str] = field(default_factory=list)
@@ -228,4 +229,5 @@ def start(
         observed=None if observed is None else Memories(plan, observed, order, arrays, expected),
         general=predicted if general is None else general,
         reference=reference,
+        limits=limits,
     )

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from runner.verdict.case import Case, Side
     from runner.verdict.memory import Memories
 
-UNREACHED = "reached by no rank"
-NOBODY = "no rank that gets there"
-
 
 @dataclass(slots=True, kw_only=True)
 class _Group:
@@ -47,12 +44,9 @@ class Values:
         self.groups: dict[tuple[int, int, Witness], _Group] = {}
         #: (rank, step index, iteration, name) that a finding blames on the backend already
         self.blamed: set[tuple[int, int, tuple[int, ...], str]] = set()
-        #: the expectations that were looked at, and whether one of their keys ever chose a rank
-        self.chosen: dict[int, tuple[ValueExpectation, bool]] = {}
 
     def judge(self) -> list[Finding]:
         """Return the findings on all values that the author states."""
-        asked: set[int] = set()
         for instance in self.case.instances():
             expect = instance.step.expect
             if expect is None or not expect.values:
@@ -64,25 +58,10 @@ class Values:
             )
             if views == (None, None):
                 continue
-            asked.add(instance.step.index)
             for expectation in expect.values:
                 self._ask(instance.rank, expectation, *views)
-        self._note_unreached(asked)
         self._judge_end()
-        self.case.notes += [
-            f"the expectation of `{expectation.key.text}`"
-            f"{f' ({expectation.mark.short})' if expectation.mark else ''} names {NOBODY}"
-            for expectation, chosen in self.chosen.values()
-            if not chosen
-        ]
         return [_finding(group) for group in self.groups.values()]
-
-    def _note_unreached(self, asked: set[int]) -> None:
-        for step in self.case.order.steps.values():
-            if step.expect is not None and step.expect.values and step.index not in asked:
-                place = f" ({step.mark.short})" if step.mark else ""
-                name = step.name or (step.operation.name if step.operation else "expect")
-                self.case.notes.append(f"the expectation of `{name}`{place} is {UNREACHED}")
 
     def _judge_end(self) -> None:
         """Ask for the values at the end, of each witness who ended as the author states.
@@ -132,8 +111,6 @@ class Values:
             return None
         try:
             wanted = view.wanted(expectation) if shared is None else shared
-            before = self.chosen.get(id(expectation), (expectation, False))[1]
-            self.chosen[id(expectation)] = expectation, before or wanted is not None
             if wanted is None:
                 return None
             got = view.value(expectation.key, measured=not wanted.has_value)

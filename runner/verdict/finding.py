@@ -55,6 +55,7 @@ FINDING_CODES = (
     "dies_differs",
     "diagnosis_undeclared",
     "diagnosis_absent",
+    "expectation_unreached",
     "conduct_differs",
 )
 

@@ -87,6 +87,8 @@ class Memories:
         self.order = order
         self.arrays = arrays
         self._fallback = fallback
+        #: identities of the branches of mappings by rank that some rank chose in an expectation
+        self.chosen: set[int] = set()
         self._ranks = {rank.rank: rank for rank in trace.ranks}
         self._histories: dict[tuple[int, str], tuple[list[Moment], list[Value]]] = {}
         self._processes: dict[int, Process] = {}

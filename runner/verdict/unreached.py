@@ -1,66 +1,193 @@
-"""Steps that say nothing about the program: a warning for each."""
+"""What no rank reaches: an expectation that is never compared, a step that no rank takes.
+
+Both are judged over all cases of the file, and a used part over all its uses: a loop may have no
+turn in one case, and a key may select a rank that only a larger world has. What counts is which
+ranks are *selected*; the end of the program does not: a step behind a hang is selected all the
+same. Where a tensor decides (`"x[0] > 3"`), a trace that completes tells; without one it is taken
+for reached.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from runner.forms import Constant, Expression
+from runner.evaluation import CANNOT_COMPUTE
+from runner.forms import Constant, Expression, Form, ListForm, PerRank
+from runner.language.functions import numpy_arrays
+from runner.language.limits import DEFAULT, Limits
+from runner.language.loading import load_content
 from runner.operations.base import GroupCreation
+from runner.plan import plan
+from runner.problems import ScenarioError
+from runner.program import Process
+from runner.scenario import steps_of
 from runner.trace import Recorded
+from runner.verdict.finding import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from runner.scenario import Step
+    from runner.forms import Selector
+    from runner.plan import Plan
+    from runner.problems import Mark
+    from runner.scenario import Expectation, FinalExpectation, Scenario, Step
     from runner.trace import Trace
     from runner.verdict.case import Case
 
+#: where a unit is written: path, line and column of its expectation, name, number of the key
+Place: TypeAlias = tuple[str, int, int, str, int]
 
-def warn_of_steps(case: Case) -> None:
-    """Warn of each step that no rank takes, or whose group no step before it creates.
+#: selectors and loops that are evaluated for one case; beyond, all is taken for reached
+MOST_LOOKS = 100_000
+#: index of what is stated for the end
+AT_END = -1
 
-    A loop without rounds is no step of nobody: in another world it may have some. Nor is a step for
-    which a tensor decides who takes it, nor what comes after the point at which ranks end or stand.
-    What is expected beside a step has its own note.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Unit:
+    """What some rank must reach: a step, or a key of a mapping by rank (`form`, its `branch`).
+
+    `index` is that of the step. `name` is what the key belongs to, and `compared` whether it is a
+    value, whose chosen keys are known once values were compared. `expects` is False where the unit
+    is an action without any expectation: it is a warning only. `whole` is the place of the
+    expectation as its file has it, which all uses of a part share.
     """
-    if case.prediction.outcome != "completes":
-        return
-    steps = case.order.steps
-    acting = {index for index, step in steps.items() if step.operation is not None}
-    taken = _taken(case.prediction, acting)
-    if case.run is not None:
-        taken |= _taken(case.run, acting - taken)
-    rounds = {loop.index for index in taken for loop in case.order.loops[index]}
-    created = _created(case)
-    for index in sorted(acting):
-        step = steps[index]
-        missing = _missing_group(case, step, created)
-        if missing is not None:
-            case.warn(
-                "group_before_creation",
-                f"{_named(step)} uses the group {missing}, which no step before it creates",
-                step.mark,
-                "move the `new_group` before the step",
-            )
-        elif index in taken or _has_note(step) or _asks_data(case, step):
-            continue
-        elif all(loop.index in rounds for loop in case.order.loops[index]):
+
+    mark: Mark
+    whole: Mark
+    index: int
+    label: str
+    name: str = ""
+    form: PerRank[Any] | None = None
+    branch: int = -1
+    compared: bool = False
+    expects: bool = True
+
+    @property
+    def place(self) -> Place:
+        """What names the unit in every case of the file."""
+        whole = self.whole
+        name = "" if self.compared else self.name  # a part's names depend on its use
+        return whole.source.path, whole.line, whole.column, name, self.branch
+
+
+def judge_reach(case: Case) -> list[Finding]:
+    """Return a finding for each expectation that no rank reaches; warn of steps without ranks.
+
+    The values of the case were compared before.
+    """
+    memories = (case.predicted, case.observed)
+    chosen = {each for known in memories if known is not None for each in known.chosen}
+    units = _units(case.scenario, case.final)
+    taken = _taken(case, {unit.index for unit in units})
+    seen = {unit.place for unit in units if _seen(unit, taken, chosen)}
+    left = [unit for unit in units if unit.place not in seen]
+    if left:
+        reach = _Reach(case.predicted.plan, left, certain=_is_certain(case), taken=taken)
+        reached = reach.places()
+        left = [unit for unit in left if unit.place not in reached]
+    left = _nowhere(case, left)
+    early = _before_creation(case)
+    for unit in left:
+        if not unit.expects and unit.index not in early:
             case.warn(
                 "step_without_ranks",
-                f"no rank takes {_named(step)}",
-                step.mark,
+                f"no rank takes {unit.label}",
+                unit.mark,
                 "change its `ranks:` or its group, or remove the step",
             )
+    return [_finding(unit) for unit in left if unit.expects]
 
 
-def _taken(trace: Trace, wanted: set[int]) -> set[int]:
+def _finding(unit: _Unit) -> Finding:
+    if unit.form is None:
+        prose = f"no rank takes {unit.label}, so that its expectation is never compared"
+    else:
+        selector, _ = unit.form.branches[unit.branch]
+        who = "no rank" if unit.index == AT_END else f"no rank that takes {unit.label}"
+        prose = f"{who} reaches the key `{selector.text.strip()}` of `{unit.name}`"
+    return Finding(
+        witness="expectation",
+        code="expectation_unreached",
+        prose=prose,
+        mark=unit.mark,
+        index=unit.index,
+        name=unit.name or None,
+    )
+
+
+# ---------------------------------------------------------------------------- what is to be reached
+
+
+def _units(scenario: Scenario, final: FinalExpectation) -> list[_Unit]:
+    found: list[_Unit] = []
+    for step in steps_of(scenario.steps):
+        expect, label, mark = step.expect, f"`{_name(step)}`", step.mark
+        if expect is not None and (expect.values or expect.raises or expect.elapsed):
+            whole = expect.mark or mark
+            if whole is not None:
+                found.append(_Unit(mark=whole, whole=whole, index=step.index, label=label))
+                found += _keys_of(expect, step.index, label, whole)
+        elif step.operation is not None and mark and _is_own(scenario, mark):
+            index = step.index
+            found.append(_Unit(mark=mark, whole=mark, index=index, label=label, expects=False))
+    whole = final.mark or scenario.mark
+    if whole is not None:
+        found += _keys_of(final.at_end, AT_END, "", whole)
+        for name, stated in (("blocked", final.blocked), ("dies", final.dies)):
+            found += _keys(stated, AT_END, "", name, whole)
+    return found
+
+
+def _is_own(scenario: Scenario, mark: Mark) -> bool:
+    """Return whether a place is in the scenario's own file: a used part fits other worlds too."""
+    return mark.source.path == scenario.source.path
+
+
+def _keys_of(expect: Expectation, index: int, label: str, whole: Mark) -> Iterator[_Unit]:
+    for value in expect.values:
+        name, place = value.key.text.strip(), value.mark or whole
+        for unit in _keys(value.wanted, index, label, name, place):
+            yield replace(unit, compared=True)
+    yield from _keys(expect.raises, index, label, "raises", whole)
+    yield from _keys(expect.elapsed, index, label, "elapsed", whole)
+
+
+def _keys(stated: object, index: int, label: str, name: str, whole: Mark) -> Iterator[_Unit]:
+    if not isinstance(stated, PerRank):
+        return
+    for branch, (selector, _) in enumerate(stated.branches):
+        yield _Unit(
+            mark=selector.mark or whole,
+            whole=whole,
+            index=index,
+            label=label,
+            name=name,
+            form=stated,
+            branch=branch,
+        )
+
+
+def _name(step: Step) -> str:
+    return step.name or (step.operation.name if step.operation else "expect")
+
+
+# ---------------------------------------------------------------------------- what traces show
+
+
+def _taken(case: Case, wanted: set[int]) -> set[int]:
     """Return which of the wanted steps some rank took; looks no further than needed."""
     taken: set[int] = set()
-    for index in _indexes(trace):
-        if index in wanted and index not in taken:
-            taken.add(index)
-            if len(taken) == len(wanted):
-                break
+    for trace in (case.prediction, case.run):
+        for index in _indexes(trace) if trace is not None else ():
+            if index in wanted and index not in taken:
+                taken.add(index)
+                if len(taken) == len(wanted):
+                    return taken
     return taken
 
 
@@ -72,46 +199,263 @@ def _indexes(trace: Trace) -> Iterator[int]:
         yield from (event.index for event in rank.events)
 
 
-def _created(case: Case) -> dict[str, list[Step]]:
-    """Return the steps that create groups, by the name that they give."""
-    found: dict[str, list[Step]] = {}
-    for step in case.order.steps.values():
-        if isinstance(step.operation, GroupCreation):
-            for param in step.operation.params:
-                name = step.arguments.get(param.name)
-                if param.kind == "name" and isinstance(name, Constant):
-                    found.setdefault(str(name.value), []).append(step)
+def _seen(unit: _Unit, taken: set[int], chosen: set[int]) -> bool:
+    if unit.form is None:
+        return unit.index in taken
+    return id(unit.form.branches[unit.branch][1]) in chosen
+
+
+def _is_certain(case: Case) -> bool:
+    """Return whether the predicted trace has every step that a rank takes in any schedule."""
+    predicted = case.prediction
+    races = any(diagnosis.name == "message_race" for diagnosis in predicted.diagnoses)
+    ended = predicted.outcome == "completes" == case.final.outcome
+    return ended and not predicted.open and not predicted.limits and not races
+
+
+# ---------------------------------------------------------------------------- who is selected
+
+
+def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
+    """Return the units that no other case of the file reaches either."""
+    scenario = case.scenario
+    if not left or not scenario.constants:
+        return left
+    cases = _cases(scenario.source.path, scenario.source.text, case.limits or DEFAULT)
+    for other in cases:
+        if not left:
+            break
+        places = {unit.place for unit in left}
+        units = [each for each in _all_units(other) if each.place in places]
+        try:
+            reached = _Reach(plan(other), units, certain=False).places()
+        except ScenarioError:
+            return []
+        left = [unit for unit in left if unit.place not in reached]
+    return left
+
+
+def _all_units(scenario: Scenario) -> list[_Unit]:
+    finals = (scenario.expect, *scenario.expect.backends.values())
+    return [unit for final in finals for unit in _units(scenario, final)]
+
+
+@lru_cache(maxsize=2)
+def _cases(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
+    """Return every case of a file as it is written, without what the command line sets."""
+    try:
+        return load_content(Path(path), text.encode(errors="replace"), limits=limits)
+    except ScenarioError:
+        return ()
+
+
+class _BeyondLooksError(Exception):
+    """There is more to evaluate than is worth it."""
+
+
+class _Reach:
+    """Finds which of some units a rank is selected for, without running anything.
+
+    A selector that reads what a rank holds is `None`: unknown. With `certain`, `taken` are all the
+    steps that any rank takes, and what a tensor decides was seen already; without, it counts as
+    reached.
+    """
+
+    def __init__(
+        self,
+        plan_: Plan,
+        units: Iterable[_Unit],
+        *,
+        certain: bool,
+        taken: set[int] | None = None,
+    ) -> None:
+        self._plan = plan_
+        self._certain = certain
+        self._taken = taken if certain else None
+        self._left: dict[int, list[_Unit]] = {}
+        for unit in units:
+            self._left.setdefault(unit.index, []).append(unit)
+        self._found: set[Place] = set()
+        scenario = plan_.scenario
+        self._lines = dict(_lines(scenario.steps, ()))
+        self._needed = self._on_the_way()
+        dynamic = {name for step in steps_of(scenario.steps) for name in _created(step)}
+        self._created = dynamic - plan_.names.keys()
+        self._unknown = {*scenario.tensors, *scenario.objects, *plan_.introduced, *self._created}
+        self._looks = 0
+
+    def places(self) -> set[Place]:
+        """Return the places that some rank reaches."""
+        try:
+            for rank in range(self._plan.world_size):
+                if not self._left:
+                    break
+                self._of(Process(self._plan, rank, numpy_arrays(), initialise=False))
+        except _BeyondLooksError:
+            self._found |= {unit.place for units in self._left.values() for unit in units}
+        return self._found
+
+    def _of(self, process: Process) -> None:
+        if AT_END in self._left:
+            self._reach(process, AT_END, selected=True)
+        self._walk(process, self._plan.scenario.steps, sure=True)
+
+    def _walk(self, process: Process, steps: tuple[Step, ...], *, sure: bool) -> None:
+        """Go through steps; not `sure` where a tensor decided whether the rank comes here."""
+        for step in steps:
+            if step.index not in self._needed:
+                continue
+            self._looks += 1
+            if self._looks > MOST_LOOKS:
+                raise _BeyondLooksError
+            if step.variable is not None:
+                self._loop(process, step, sure=sure)
+            else:
+                selected = self._takes(process, step)
+                self._reach(
+                    process, step.index, selected=selected if sure or not selected else None
+                )
+
+    def _on_the_way(self) -> set[int]:
+        """Return the indexes of the steps that are left, and of the loops around them."""
+        return {each for index in self._left for each in self._lines.get(index, ())}
+
+    def _loop(self, process: Process, step: Step, *, sure: bool) -> None:
+        selected = True if step.ranks is None else self._selects(process, step.ranks)
+        if selected is False:
+            return
+        variable = step.variable or ""
+        if self._is_unknown(step.over):
+            known = variable not in self._unknown
+            self._unknown.add(variable)
+            self._walk(process, step.body, sure=False)
+            if known:
+                self._unknown.discard(variable)
+            return
+        try:
+            values = process.counted(step.over, variable, step.mark)
+        except (ScenarioError, *CANNOT_COMPUTE):
+            values = []
+        for value in values:
+            if step.index not in self._needed:
+                return
+            process.scope[variable] = value
+            self._walk(process, step.body, sure=sure and selected is True)
+
+    def _takes(self, process: Process, step: Step) -> bool | None:
+        """Return whether the rank is selected for a step; None where a tensor decides."""
+        if step.ranks is not None:
+            return self._selects(process, step.ranks)
+        if step.operation is None:
+            return True
+        group = step.arguments.get("group")
+        if isinstance(group, Constant) and group.value in self._created:
+            return None
+        try:
+            named = process.group(step.operation.group_of(process, step))
+        except (ScenarioError, *CANNOT_COMPUTE):
+            return None
+        return named.group_rank(process.rank) >= 0
+
+    def _reach(self, process: Process, index: int, *, selected: bool | None) -> None:
+        if selected is False:
+            return
+        units = self._left[index]
+        left = [unit for unit in units if not self._is_reached(process, unit, selected=selected)]
+        self._found |= {unit.place for unit in units if unit not in left}
+        if left:
+            self._left[index] = left
+        else:
+            del self._left[index]
+            self._needed = self._on_the_way()
+
+    def _is_reached(self, process: Process, unit: _Unit, *, selected: bool | None) -> bool:
+        """Return whether a rank that may take a unit's step reaches the unit."""
+        if self._taken is not None and unit.index not in {AT_END, *self._taken}:
+            # the trace says that no rank does: a branch that data do not take needs no warning
+            return selected is None and not unit.expects
+        if unit.form is None:
+            return True
+        answer = self._chooses(process, unit.form, unit.branch)
+        return (not (self._certain and unit.compared)) if answer is None else answer
+
+    def _chooses(self, process: Process, form: PerRank[Any], branch: int) -> bool | None:
+        """Return whether a key is the first that selects this rank."""
+        for at, (selector, _) in enumerate(form.branches):
+            selected = self._selects(process, selector)
+            if selected is None or at == branch:
+                return selected
+            if selected:
+                return False
+        return False
+
+    def _selects(self, process: Process, selector: Selector) -> bool | None:
+        if self._is_unknown(selector.form):
+            return None
+        try:
+            return process.selects(selector)
+        except (ScenarioError, *CANNOT_COMPUTE):
+            return None
+
+    def _is_unknown(self, form: Form | None) -> bool:
+        match form:
+            case Expression():
+                words = form.names | form.calls | form.before
+                asked = {*re.findall(r"\w+", form.text)} & self._created
+                return bool(asked or words & self._unknown)
+            case ListForm():
+                return any(self._is_unknown(item) for item in form.items)
+            case _:
+                return False
+
+
+def _lines(
+    steps: tuple[Step, ...], loops: tuple[int, ...]
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Yield each step's index, with it and those of the loops around it."""
+    for step in steps:
+        yield step.index, (*loops, step.index)
+        yield from _lines(step.body, (*loops, step.index))
+
+
+def _created(step: Step) -> Iterator[str]:
+    """Yield the names that a step gives to groups."""
+    if isinstance(step.operation, GroupCreation):
+        for param in step.operation.params:
+            name = step.arguments.get(param.name)
+            if param.kind == "name" and isinstance(name, Constant):
+                yield str(name.value)
+
+
+# ---------------------------------------------------------------------------- groups made too late
+
+
+def _before_creation(case: Case) -> set[int]:
+    """Warn of each step whose group only a later step creates; return their indexes."""
+    steps, loops = case.order.steps, case.order.loops
+    created: dict[str, list[Step]] = {}
+    for step in steps.values():
+        for name in _created(step):
+            created.setdefault(name, []).append(step)
+    found: set[int] = set()
+    for index, step in sorted(steps.items()):
+        group = step.arguments.get("group")
+        if not isinstance(group, Constant) or group.value is None:
+            continue
+        name = str(group.value)
+        if name in case.predicted.plan.names or name not in created:
+            continue
+        around = {loop.index for loop in loops[index]}
+        if any(
+            creation.index < index or any(loop.index in around for loop in loops[creation.index])
+            for creation in created[name]
+        ):
+            continue
+        found.add(index)
+        case.warn(
+            "group_before_creation",
+            f"`{_name(step)}` uses the group {name}, which no step before it creates",
+            step.mark,
+            "move the `new_group` before the step",
+        )
     return found
-
-
-def _missing_group(case: Case, step: Step, created: dict[str, list[Step]]) -> str | None:
-    """Return the name of a step's group where only later steps create it, and no loop goes back."""
-    group = step.arguments.get("group")
-    if not isinstance(group, Constant) or group.value is None:
-        return None
-    name, loops = str(group.value), case.order.loops
-    if name in case.predicted.plan.names or name not in created:
-        return None
-    around = {loop.index for loop in loops[step.index]}
-    before = any(
-        creation.index < step.index or any(loop.index in around for loop in loops[creation.index])
-        for creation in created[name]
-    )
-    return None if before else name
-
-
-def _asks_data(case: Case, step: Step) -> bool:
-    """Return whether what the ranks hold decides which of them take the step."""
-    loops = case.order.loops[step.index]
-    chosen = [each.ranks.form for each in (*loops, step) if each.ranks is not None]
-    held = {*case.scenario.tensors, *case.scenario.objects, *case.predicted.plan.introduced}
-    return any(isinstance(form, Expression) and form.names & held for form in chosen)
-
-
-def _has_note(step: Step) -> bool:
-    return step.expect is not None and bool(step.expect.values)
-
-
-def _named(step: Step) -> str:
-    assert step.operation is not None  # noqa: S101 -- only steps that do something come here
-    return f"`{step.name or step.operation.name}`"

@@ -60,6 +60,7 @@ class View:
         process = self.process()
         while isinstance(form, PerRank):
             form = self._chosen(process, form)
+            self.memories.chosen.add(id(form))
         if form is None:
             return None
         if isinstance(form, Unchanged):
