@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Collective
 from runner.operations.entries import Entry, Refusal
 from runner.operations.params import ASYNC_OP, GROUP, Param, tensors
-from runner.operations.refusals import absent, arrays_in, invalid, misfit, mixed_dtypes
+from runner.operations.refusals import absent, arrays_in, invalid, misfit, mixed_elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ steps:
         """Refuse None, several dtypes, and output lists that do not fit the inputs."""
         return (
             absent(entry, "input_tensor_list", "output_tensor_lists")
-            or mixed_dtypes(entry, "input_tensor_list")
+            or mixed_elements(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
 
@@ -72,8 +72,9 @@ def _ill_fitting(entry: Entry) -> Refusal | None:
         return invalid("input_tensor_list is empty")
     if len(outputs) != entry.size:
         return invalid(f"output_tensor_lists needs {entry.size} lists, one for each member")
-    dtypes = {str(item.dtype) for item in (*inputs, *arrays_in(outputs))}
-    if len(dtypes) > 1:
+    pairs = [pair for row in outputs for pair in zip(row, inputs, strict=False)]
+    if any(place.dtype != item.dtype for place, item in pairs):
+        dtypes = {str(item.dtype) for item in (*inputs, *arrays_in(outputs))}
         message = f"the outputs are of another dtype than the inputs: {', '.join(sorted(dtypes))}"
         return Refusal(kind="dtype_mismatch", message=message)
     shapes = [tuple(item.shape) for item in inputs]

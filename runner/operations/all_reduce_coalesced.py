@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from runner.operations.base import Collective
 from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, invalid, mixed_dtypes, senseless_op
+from runner.operations.refusals import absent, invalid, mixed_elements, senseless_op
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ steps:
         return (
             absent(entry, "tensors")
             or (None if entry["tensors"] else invalid("tensors is empty"))
-            or mixed_dtypes(entry, "tensors")
+            or mixed_elements(entry, "tensors")
             or senseless_op(entry, "tensors")
         )
 

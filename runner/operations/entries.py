@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 class Refusal:
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
-    `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`.
+    `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`. A
+    `late` one is raised by the wait where the call is asynchronous.
     """
 
     kind: str
     message: str
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.entries import Refusal
-from runner.operations.reduction import BITWISE, ORDERED
+import numpy as np
+
+from runner.operations.entries import Refusal, dtype_name
+from runner.operations.reduction import BITWISE, ORDERED, is_inexact
 
 if TYPE_CHECKING:
     from runner.operations.base import Collective
@@ -44,10 +46,35 @@ def holds_none(value: Any) -> bool:  # noqa: ANN401 -- an argument has any type
 
 def mixed_dtypes(entry: Entry, *names: str) -> Refusal | None:
     """Refuse tensors of several dtypes in one call (ValueError in torch)."""
-    found = sorted({str(array.dtype) for name in names for array in arrays_in(entry[name])})
-    if len(found) > 1:
-        return invalid(f"tensors of different dtypes in one call: {', '.join(found)}")
-    return None
+    return _mixed({array.dtype: array.dtype for array in _arrays(entry, names)})
+
+
+def mixed_elements(entry: Entry, *names: str) -> Refusal | None:
+    """Refuse tensors of several element types in one coalesced call (ValueError in torch).
+
+    A complex64 counts as its element, float32; a complex128 counts as itself, so that it cannot
+    stand beside a float64 (`_ensure_all_tensors_same_dtype`, torch 2.6 to 2.13). Calls that are not
+    coalesced refuse float32 beside complex64 later, in the backend.
+    """
+    element = np.dtype(np.float32)
+    return _mixed(
+        {
+            array.dtype: element if array.dtype == np.complex64 else array.dtype
+            for array in _arrays(entry, names)
+        }
+    )
+
+
+def _arrays(entry: Entry, names: tuple[str, ...]) -> list[Any]:
+    return [array for name in names for array in arrays_in(entry[name])]
+
+
+def _mixed(counted: dict[np.dtype[Any], np.dtype[Any]]) -> Refusal | None:
+    """Refuse dtypes that count as more than one."""
+    if len(set(counted.values())) < 2:  # noqa: PLR2004 -- one agrees
+        return None
+    found = ", ".join(sorted(map(str, counted)))
+    return invalid(f"tensors of different dtypes in one call: {found}")
 
 
 def arrays_in(value: Any) -> list[Any]:  # noqa: ANN401 -- an argument has any type
@@ -80,11 +107,22 @@ def wrong_shapes(entry: Entry, name: str, like: str) -> Refusal | None:
 
 
 def senseless_op(entry: Entry, name: str) -> Refusal | None:
-    """Refuse the order, the product and the bits of complex numbers (`supports_complex`)."""
+    """Refuse the order, the product and the bits of complex numbers, and the bits of floats.
+
+    The former torch refuses itself (`supports_complex`), the latter Gloo ("Cannot use ReduceOp.BAND
+    with non-integral dtype"); what it refuses of the float8s is any reduction.
+    """
     op = entry["op"]
-    denied = isinstance(op, str) and (op in ORDERED or op in BITWISE or op == "product")
-    if denied and any(array.dtype.kind == "c" for array in arrays_in(entry[name])):
+    if not isinstance(op, str):
+        return None
+    arrays = arrays_in(entry[name])
+    denied = op in ORDERED or op in BITWISE or op == "product"
+    if denied and any(array.dtype.kind == "c" for array in arrays):
         return invalid(f"{op} is not for complex tensors")
+    floats = [array for array in arrays if is_inexact(array) and array.dtype.itemsize > 1]
+    if op in BITWISE and floats:
+        message = f"{op} is not for tensors of {dtype_name(floats[0].dtype)}"
+        return Refusal(kind="invalid_argument", message=message, late=True)
     return None
 
 

@@ -28,7 +28,7 @@ def complete(simulation: Simulation, state: RankState) -> bool:
     late = raising.too_late(works)
     state.clock_s = max([state.clock_s, *(work.done_s for work in works)])
     if late is not None:
-        state.clock_s = late.at_s
+        state.clock_s = max(start_s, late.at_s)
         raising.fail(state, call, late.failure, start_s)
         return state.state == "ready"
     slack: dict[str, Any] = {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from runner.call import Call
-    from runner.operations.entries import Entry, Message, Undefined
+    from runner.operations.entries import Entry, Message, Refusal, Undefined
     from runner.plan import Group
     from runner.reference.creations import Series
     from runner.reference.meetings import Meeting
@@ -126,6 +126,8 @@ class Work:
     waited: bool = False
     #: where it is waited for: the step and its iteration
     waited_at: tuple[int, tuple[int, ...]] | None = None
+    #: what its wait raises, because the call was refused after it had returned
+    refusal: Refusal | None = None
 
     @property
     def done(self) -> bool:

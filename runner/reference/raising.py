@@ -37,7 +37,7 @@ STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_misma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """A call that raises because somebody waited longer than the timeout: when, and what."""
+    """A call that raises as it ends: somebody waited too long, or its work was refused."""
 
     at_s: float
     failure: Failure
@@ -74,8 +74,8 @@ def fail(
     state.state = "ready" if agreed else "raised"
 
 
-def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
-    """Let a call raise that torch does not even start."""
+def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> bool:
+    """Note a call that torch refuses; False where only its wait raises."""
     place = f" ({call.step.mark.short})" if call.step.mark else ""
     simulation.findings.append(
         Finding(
@@ -87,8 +87,11 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
             kind=f"invalid_argument:{call.step.index}",
         )
     )
+    if refusal.late and call.asynchronous:
+        return False
     failure = Failure(kinds=(refusal.kind,), message=refusal.message)
     fail(state, call, failure, state.clock_s)
+    return True
 
 
 def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
@@ -138,8 +141,14 @@ def unsupported(state: RankState, call: Call) -> bool:
 
 
 def too_late(works: tuple[Work, ...]) -> Late | None:
-    """Return what a rank raises that waited longer than its timeout, or whose peer had."""
+    """Return what a rank raises that waited longer than its timeout, or whose peer had.
+
+    Or that waits for work which was refused after its call had returned.
+    """
     for work in works:
+        if work.refusal is not None:
+            failure = Failure(kinds=(work.refusal.kind,), message=work.refusal.message)
+            return Late(at_s=work.start_s, failure=failure)
         timeout_s = timeout_of(work.call)
         for post in work.posts:
             if (post.done_s or 0.0) - post.time_s > timeout_s:

@@ -131,7 +131,8 @@ class Simulation:
             return
         refusal = operation.refuse(call.entry)
         if refusal is not None:
-            raising.refused(self, state, call, refusal)
+            if not raising.refused(self, state, call, refusal):
+                starting.start_refused(self, state, call, refusal)
             return
         if raising.unsupported(state, call):
             return

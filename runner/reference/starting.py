@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from runner.call import Call
     from runner.operations.base import Operation
-    from runner.operations.entries import Undefined
+    from runner.operations.entries import Refusal, Undefined
     from runner.reference.simulation import Simulation
     from runner.reference.state import RankState
 
@@ -31,6 +31,15 @@ def start(simulation: Simulation, state: RankState, call: Call, operation: Opera
         if isinstance(operation, shape):
             begin(simulation, state, call, operation)
             break
+
+
+def start_refused(
+    simulation: Simulation, state: RankState, call: Call, refusal: Refusal
+) -> None:
+    """Let an asynchronous call return whose wait raises: it meets nobody."""
+    work = _work(state, call)
+    work.begun, work.refusal = True, refusal
+    _return(simulation, state, work)
 
 
 def _taint(state: RankState, call: Call) -> Undefined | None:

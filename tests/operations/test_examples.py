@@ -54,7 +54,6 @@ def test_the_examples_pass_on_gloo(tmp_path: Path, launcher: Launcher) -> None:
 UNABLE = {
     "a_dtype": "{dtype: int16, value: [1]}|{tensor: x}",
     "a_reduce_op": "[1]|{tensor: x, op: {premul_sum: 0.5}}",
-    "bits_of_floats": "[1]|{tensor: x, op: band}",
     "the_mean_of_integers": "{dtype: int32, value: [2]}|{tensor: x, op: avg}",
 }
 

@@ -80,7 +80,7 @@ steps: [{all_reduce: {tensor: x}, expect: {raises: KIND}}]
 """,
     ),
     "bits_of_floats": (
-        "unsupported",
+        "invalid_argument",
         "Cannot use ReduceOp.BAND",
         "steps: [{all_reduce: {tensor: x, op: band}, expect: {raises: KIND}}]\n",
     ),
