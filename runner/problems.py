@@ -87,6 +87,7 @@ WARNING_CODES = (
     "step_without_ranks",
     "group_before_creation",
     "file_passed_over",
+    "outcome_open",
 )
 
 

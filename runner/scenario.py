@@ -70,12 +70,13 @@ class Expectation:
 class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
-    `blocked` and `dies` map a selector to text (a step's name or label; a signal name or
-    `exit N`). `backends` holds what differs on one backend: each a complete FinalExpectation that
-    was already merged over the general one.
+    Any of `outcomes` will do; where none is stated that is `completes`. `blocked` and `dies` map a
+    selector to text (a step's name or label; a signal name or `exit N`). `backends` holds what
+    differs on one backend: each a complete FinalExpectation that was already merged over the
+    general one.
     """
 
-    outcome: str = "completes"
+    outcomes: tuple[str, ...] = ()
     blocked: PerRank[str] | None = None
     diagnoses: tuple[str, ...] = ()
     dies: PerRank[str] | None = None
@@ -83,6 +84,11 @@ class FinalExpectation:
     at_end: Expectation = Expectation()
     backends: Mapping[str, FinalExpectation] = field(default_factory=dict)
     mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The outcomes of which any will do."""
+        return self.outcomes or ("completes",)
 
     def on(self, backend: str) -> FinalExpectation:
         """Return what is expected on `backend`."""

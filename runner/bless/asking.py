@@ -85,7 +85,7 @@ def _standing(case: Case) -> Iterator[tuple[ValueExpectation, View]]:
             for expectation in expect.values:
                 yield expectation, view_of(side)
     final = case.final
-    if case.prediction.outcome == final.outcome:
+    if case.prediction.outcome in final.ends:
         for rank in range(case.scenario.world_size):
             for expectation in final.at_end.values:
                 yield expectation, view_at_end(case.predicted, rank)

@@ -66,7 +66,7 @@ def _refusal(case: Analysed, finding: Finding) -> Refusal:
     code = "wrong_program"
     if finding.code in {"diagnosis_undeclared", "outcome_differs"}:
         code = _ENDINGS.get(case.predicted.outcome, code)
-        if code == _ENDINGS.get(case.scenario.expect.outcome):
+        if code in {_ENDINGS.get(end) for end in case.scenario.expect.ends}:
             code = "wrong_program"  # it ends as stated, for a reason that is not
     return Refusal(code=code, message=f"{CODES[code]}: {_told(finding)}", line=line)
 

@@ -337,4 +337,33 @@ steps:
   - all_reduce: {tensor: x, group: pair}
 """,
     ),
+    _warning(
+        "outcome_open",
+        "No outcome is stated, and the program may end in more than one way.",
+        "Its fault leaves open how it ends: the source of a broadcast may leave before an absent "
+        "leaf comes, or wait for it. Nothing stated means `completes`, and a run that ends "
+        "otherwise is FAILED.",
+        "state the outcome that must be, or a list of those that will do.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    broadcast: {tensor: x, src: 0}
+expect:
+  diagnosis: missing_participant
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    broadcast: {tensor: x, src: 0}
+expect:
+  outcome: [completes, deadlock]
+  diagnosis: missing_participant
+""",
+    ),
 )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 #: what a backend's own outcome makes meaningless in the general expectation
 _ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
+COMPLETES = ("completes",)
 _EXIT = re.compile(r"exit [0-9]{1,3}")
 
 
@@ -73,13 +74,11 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
     for key, value in node.entries:
         match key_text(key):
             case "outcome":
-                found["outcome"] = words.fixed(
-                    value, context, OUTCOMES, code="unknown_outcome", what="outcome"
-                )
+                found["outcomes"] = _several(value, context, OUTCOMES, "outcome")
             case "blocked":
                 found["blocked"] = _texts(value, context, "blocked")
             case "diagnosis":
-                found["diagnoses"] = _diagnoses(value, context)
+                found["diagnoses"] = _several(value, context, DIAGNOSES, "diagnosis")
             case "dies":
                 found["dies"] = _texts(value, context, "dies")
             case "within":
@@ -98,17 +97,18 @@ def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
 def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Return a backend's section over the general expectation, value by value."""
     merged = {**general, **own}
-    outcome = merged.get("outcome") or "completes"
-    if outcome != (general.get("outcome") or "completes"):
+    ends = set(merged.get("outcomes") or COMPLETES)
+    alike = ends == set(general.get("outcomes") or COMPLETES)
+    if not alike:
         for field, outcomes in _ONLY_WITH.items():
-            if field not in own and outcome not in outcomes:
+            if field not in own and not ends & outcomes:
                 merged.pop(field, None)
     base: Expectation = general["at_end"]
     over: Expectation = own["at_end"]
     stated = {value.key.text for value in over.values}
     kept = tuple(value for value in base.values if value.key.text not in stated)
     raises = over.raises
-    if raises is None and outcome == (general.get("outcome") or "completes"):
+    if raises is None and alike:
         raises = base.raises
     merged["at_end"] = Expectation(
         values=(*kept, *over.values),
@@ -119,12 +119,10 @@ def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _diagnoses(node: Node, context: Context) -> tuple[str, ...]:
+def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:
+    """Return the words of a list, or the one that stands in its place."""
     items = node.items if isinstance(node, Sequence) else [node]
-    found = (
-        words.fixed(item, context, DIAGNOSES, code="unknown_diagnosis", what="diagnosis")
-        for item in items
-    )
+    found = (words.fixed(item, context, known, code=f"unknown_{what}", what=what) for item in items)
     return tuple(name for name in found if name is not None)
 
 

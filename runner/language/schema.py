@@ -183,7 +183,11 @@ def _program() -> dict[str, Schema]:
 def _final() -> Schema:
     texts = per_rank(TEXT)
     own: dict[str, Schema] = {
-        "outcome": {**ref("outcome"), "default": "completes"},
+        "outcome": {
+            "description": "How the whole program ends; of a list, any will do.",
+            "anyOf": [ref("outcome"), {"type": "array", "items": ref("outcome")}],
+            "default": "completes",
+        },
         "blocked": {
             **texts,
             "description": "Which ranks are stuck for sure, each at which step.",

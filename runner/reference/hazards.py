@@ -52,22 +52,27 @@ def early_leavers(strict: Rest) -> list[Finding]:
     """Find rings that only a backend is caught in whose collectives wait for every member.
 
     A program must not rely on a broadcast's source leaving before its leaves have come, nor on
-    the opposite: any collective may synchronise, and need not (MPI 4.1, 6.14).
+    the opposite: any collective may synchronise, and need not (MPI 4.1, 6.14). A ring over several
+    groups is `group_order` before it is a hazard.
     """
-    return [
-        replace(
-            ring,
-            name="buffering_hazard",
-            prose=(
-                "it finishes only where a rank leaves a collective before all members have "
-                f"entered, which none need let it: {ring.prose}"
-            ),
-            kind=f"early:{ring.kind}",
-            also=("circular_wait", *ring.also),
-        )
-        for ring in strict.findings
-        if ring.path
+    rings = [ring for ring in strict.findings if ring.path]
+    crossed = [
+        replace(ring, kind=f"early:{ring.kind}") for ring in rings if ring.name == "group_order"
     ]
+    return [*crossed, *map(_early, rings)]
+
+
+def _early(ring: Finding) -> Finding:
+    return replace(
+        ring,
+        name="buffering_hazard",
+        prose=(
+            "it finishes only where a rank leaves a collective before all members have "
+            f"entered, which none need let it: {ring.prose}"
+        ),
+        kind=f"early:{ring.kind}",
+        also=("circular_wait", *ring.also),
+    )
 
 
 def stands_at(state: RankState) -> Place | None:

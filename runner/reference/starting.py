@@ -33,9 +33,7 @@ def start(simulation: Simulation, state: RankState, call: Call, operation: Opera
             break
 
 
-def start_refused(
-    simulation: Simulation, state: RankState, call: Call, refusal: Refusal
-) -> None:
+def start_refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
     """Let an asynchronous call return whose wait raises: it meets nobody."""
     work = _work(state, call)
     work.begun, work.refusal = True, refusal

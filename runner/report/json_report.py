@@ -167,6 +167,7 @@ def entry(result: Result) -> dict[str, Any]:
 def _predicted(trace: Trace) -> dict[str, Any]:
     return {
         "outcome": trace.outcome,
+        "sure": not trace.open,
         "open": list(trace.open),
         "diagnoses": [diagnosis.name for diagnosis in trace.diagnoses],
         "explanations": [

@@ -124,7 +124,7 @@ def _judge_on(case: Case) -> Verdict:
     return Verdict(
         status=status,
         findings=() if status == "UNSUPPORTED" else tuple(found),
-        predicted=predicted,
+        predicted=replace(predicted, diagnoses=case.diagnoses) if case.relied else predicted,
         observed=observed,
         reason=_reason(case.general, observed, found),
         notes=tuple(dict.fromkeys(notes)),

@@ -131,7 +131,7 @@ def _departs(case: Case, predicted: RankTrace, event: Event, other: Event) -> st
     """Return how an observed event contradicts its prediction; None where it may be so."""
     opened = set(case.open)
     if case.own_outcome:
-        opened = opened | {case.final.outcome}
+        opened = opened | {*case.final.ends}
     if (event.index, event.iteration) in predicted.may_block:
         opened = opened | {"deadlock"}
     if event.state == "possibly_blocked" or other.state == "running":

@@ -26,7 +26,7 @@ def judge_blocked(case: Case) -> list[Finding]:
     if final.blocked is None:
         return []
     found: list[Finding] = []
-    static = case.reference and final.outcome == case.prediction.outcome
+    static = case.reference and case.prediction.outcome in final.ends
     for rank in range(case.scenario.world_size):
         stated = chosen_text(case.predicted, rank, final.blocked)
         case.compared += 1
@@ -101,7 +101,7 @@ def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> 
 def _counts(case: Case, found: RankTrace | None) -> bool:
     """Return whether a rank is blocked: who gave up is, where the end is a deadlock."""
     gave = found is not None and found.ending == "raised"
-    return case.final.outcome == "deadlock" or not gave
+    return "deadlock" in case.final.ends or not gave
 
 
 def _ended(ending: str) -> str:

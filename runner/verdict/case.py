@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from runner.language.functions import numpy_arrays
 from runner.problems import warning
 from runner.scenario import RaiseSpec
+from runner.trace import Diagnosis
 from runner.verdict.memory import Memories
 from runner.verdict.order import Moment, ProgramOrder
 
@@ -75,7 +76,7 @@ class Case:
     backend at hand is known to make something else of it.
 
     `reference` False switches the reference's own opinion off: only author and run are compared.
-    `relied` collects what the judge learns on the way: that an undefined value was relied on.
+    `relied` collects what the judge learns on the way: which undefined values the author relies on.
     """
 
     scenario: Scenario
@@ -86,7 +87,7 @@ class Case:
     general: Trace
     reference: bool = True
     limits: Limits | None = None
-    relied: set[str] = field(default_factory=set)
+    relied: list[Diagnosis] = field(default_factory=list)
     compared: int = 0
     notes: list[str] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
@@ -134,10 +135,11 @@ class Case:
     @property
     def own_outcome(self) -> bool:
         """Whether the stated outcome depends on what the backend can do, not on the semantics."""
-        if self.final.outcome == "error" and "unsupported" in _kinds(self.final.at_end.raises):
+        ends = set(self.final.ends)
+        if "error" in ends and "unsupported" in _kinds(self.final.at_end.raises):
             return True
-        own = self.own_section and self.final.outcome != self.scenario.expect.outcome
-        return own and self.final.outcome in {"error", "crash", "deadlock"}
+        own = self.own_section and ends != {*self.scenario.expect.ends}
+        return own and bool(ends & {"error", "crash", "deadlock"})
 
     def forgives(self, value: Undefined) -> bool:
         """Return whether the author states why a value is undefined, so that only the run is asked.
@@ -145,10 +147,35 @@ class Case:
         A value that is undefined without any mismatch (off a reduce's destination) is relied on
         under the diagnosis `undefined_read`.
         """
-        diagnosis = value.diagnosis or "undefined_read"
+        return (value.diagnosis or "undefined_read") in self.final.diagnoses
+
+    def rely(self, value: Undefined, prose: str, rank: int, event: Event | None) -> None:
+        """Note that an expectation relies on a value that is undefined without any mismatch."""
         if value.diagnosis is None:
-            self.relied.add(diagnosis)
-        return diagnosis in self.final.diagnoses
+            self.relied.append(
+                Diagnosis(
+                    name="undefined_read",
+                    prose=prose,
+                    index=event.index if event else -1,
+                    iteration=event.iteration if event else (),
+                    ranks=(rank,),
+                )
+            )
+
+    @property
+    def diagnoses(self) -> tuple[Diagnosis, ...]:
+        """What is wrong with the program, and with what the author relies on: one for each step."""
+        found = list(self.prediction.diagnoses)
+        number = max((each.finding for each in found), default=-1)
+        together: dict[int, Diagnosis] = {}
+        for each in self.relied:
+            first = together.setdefault(each.index, each)
+            ranks = tuple(sorted({*first.ranks, *each.ranks}))
+            together[each.index] = replace(first, ranks=ranks)
+        known = {each.index for each in found if each.name == "undefined_read"}
+        own = [each for index, each in sorted(together.items()) if index not in known]
+        numbered = (replace(each, finding=number + at) for at, each in enumerate(own, start=1))
+        return (*found, *numbered)
 
     def instances(self) -> Iterator[Instance]:
         """Yield every step beside which something is expected, on each rank that took it."""

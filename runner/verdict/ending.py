@@ -12,6 +12,7 @@ from runner.verdict.conduct import CLOCK_ERROR_S
 from runner.verdict.finding import Finding, Witness
 from runner.verdict.forecasts import explaining
 from runner.verdict.wording import ranks_text
+from runner.vocabulary import OUTCOMES
 
 if TYPE_CHECKING:
     from runner.problems import Mark
@@ -42,7 +43,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
         if not all(diagnosis.optional for diagnosis in names)
         and not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
     ]
-    names = {diagnosis.name for diagnosis in case.prediction.diagnoses} | case.relied
+    names = {diagnosis.name for diagnosis in case.diagnoses}
     also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
     found += [
         Finding(
@@ -82,29 +83,46 @@ def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
 
 
 def _outcome(case: Case) -> list[Finding]:
-    stated, predicted = case.final.outcome, case.prediction.outcome
+    stated, predicted = case.final.ends, case.prediction.outcome
     allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
     observed = observed_outcome(case)
     case.compared += 1
     if observed is None:
-        if not case.reference or stated in allowed or case.own_outcome:
+        if not case.reference or allowed.intersection(stated) or case.own_outcome:
+            _warn_of_open(case, allowed)
             return []
         where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
         told = f"the program's outcome{where} is {predicted}"
         if predicted in {"crash", "error"}:
             told += _because(case.prediction)
         return [_outcome_finding(case, "expectation", told)]
-    if observed == stated:
-        if stated in allowed or not case.reference or case.own_outcome:
+    if observed in stated:
+        if observed in allowed or not case.reference or case.own_outcome:
+            _warn_of_open(case, allowed)
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
     meant = {case.general.outcome, *case.general.open}
     told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
-    if case.reference and observed != predicted and {stated, observed} <= meant:
+    if case.reference and observed != predicted and {*stated, observed} <= meant:
         told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
     alone: Witness = "expectation" if observed in meant else "backend"
     return [_outcome_finding(case, alone, told)]
+
+
+def _warn_of_open(case: Case, allowed: set[str]) -> None:
+    """Warn where the author states no outcome, and another than `completes` stays possible."""
+    others = sorted(allowed - {"completes"}, key=OUTCOMES.index)
+    if case.final.outcomes or not case.reference or not others:
+        return
+    listed = ", ".join(["completes", *others])
+    told = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+    case.warn(
+        "outcome_open",
+        f"no outcome is stated, and {told} stays possible",
+        case.final.mark or case.scenario.mark,
+        f"state `outcome: completes`, or `outcome: [{listed}]` where each of them will do",
+    )
 
 
 def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
@@ -117,7 +135,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
     return Finding(
         witness=witness,
         code="outcome_differs",
-        prose=f"{what}; you expect {case.final.outcome}",
+        prose=f"{what}; you expect {' or '.join(case.final.ends)}",
         because=clauses(explained[0]) if explained else explaining(case),
         mark=case.final.mark or _ended_at(case) or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
@@ -134,7 +152,7 @@ def observed_outcome(case: Case) -> str | None:
     run = case.run
     if run is None:
         return None
-    if run.outcome == "error" and case.final.outcome == "deadlock":
+    if run.outcome == "error" and "deadlock" in case.final.ends and "error" not in case.final.ends:
         raised = [rank for rank in run.ranks if rank.ending == "raised"]
         if raised and all(gave_up(rank) for rank in raised):
             return "deadlock"
@@ -191,7 +209,7 @@ def _end(rank: RankTrace) -> str | None:
 
 def _dies(case: Case) -> list[Finding]:
     final = case.final
-    if final.dies is None and final.outcome != "crash":
+    if final.dies is None and "crash" not in final.ends:
         return []
     found: list[Finding] = []
     for rank in range(case.scenario.world_size) if final.dies is not None else ():

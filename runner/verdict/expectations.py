@@ -68,9 +68,9 @@ class Values:
 
         Where one did not, the outcome is the finding, and values are its consequence.
         """
-        values, stated = self.case.final.at_end.values, self.case.final.outcome
-        predicted = self.case.predicted if self.case.prediction.outcome == stated else None
-        observed = self.case.observed if observed_outcome(self.case) == stated else None
+        values, stated = self.case.final.at_end.values, self.case.final.ends
+        predicted = self.case.predicted if self.case.prediction.outcome in stated else None
+        observed = self.case.observed if observed_outcome(self.case) in stated else None
         for rank in range(self.case.scenario.world_size) if values else ():
             mine = view_at_end(predicted, rank) if predicted else None
             seen = view_at_end(observed, rank) if observed and _lives(observed, rank) else None
@@ -131,11 +131,12 @@ class Values:
     def _undefined(
         self, view: View, value: Undefined, name: str, key: str
     ) -> list[Difference] | None:
-        if self.case.forgives(value):
-            return None
         text = f"is undefined after {value.cause}: no value may be relied on"
         if name != key:
             text = f"relies on {name}, which is undefined after {value.cause}"
+        self.case.rely(value, f"on rank {view.rank} {key} {text}", view.rank, view.event)
+        if self.case.forgives(value):
+            return None
         return [
             Difference(
                 rank=view.rank, code="undefined_read", message=text, expected=None, got=value

@@ -42,17 +42,17 @@ def _stated_on(
 
     `predicted` is what the semantics make of the program, `forecast` what the backend does.
     """
-    wrong = bool(predicted.diagnoses) and general.outcome == predicted.outcome
+    wrong = bool(predicted.diagnoses) and predicted.outcome in general.ends
     ends = forecast.outcome if observed is None else observed.outcome
     if forecast is predicted or not wrong or ends not in {forecast.outcome, *forecast.open}:
         return general
-    if ends == general.outcome:
+    if ends in general.ends:
         unsure = {*forecast.open} - {*predicted.open}
         moved = bool(unsure) or _stands(forecast) != _stands(predicted)
         return replace(general, blocked=None) if moved else general
     return replace(
         general,
-        outcome=ends,
+        outcomes=(ends,),
         blocked=None,
         dies=None,
         within_s=None,

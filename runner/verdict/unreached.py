@@ -209,7 +209,7 @@ def _is_certain(case: Case) -> bool:
     """Return whether the predicted trace has every step that a rank takes in any schedule."""
     predicted = case.prediction
     races = any(diagnosis.name == "message_race" for diagnosis in predicted.diagnoses)
-    ended = predicted.outcome == "completes" == case.final.outcome
+    ended = predicted.outcome == "completes" and "completes" in case.final.ends
     return ended and not predicted.open and not predicted.limits and not races
 
 

@@ -45,12 +45,12 @@ def judged(text: str, launcher: Launcher, folder: Path) -> Verdict:
     prepared = runner.plan(scenario)
     predicted = runner.simulate(prepared)
     names = tuple(dict.fromkeys(diagnosis.name for diagnosis in predicted.diagnoses))
-    stated = FinalExpectation(outcome=predicted.outcome, diagnoses=names)
+    stated = FinalExpectation(outcomes=(predicted.outcome,), diagnoses=names)
     scenario = replace(scenario, expect=stated)
     prepared = runner.plan(scenario)
     observed = launcher.run(prepared, predicted)
     if observed.outcome in predicted.open:
-        scenario = replace(scenario, expect=replace(stated, outcome=observed.outcome))
+        scenario = replace(scenario, expect=replace(stated, outcomes=(observed.outcome,)))
     return runner.judge(scenario, predicted, observed)
 
 

@@ -60,7 +60,7 @@ def test_what_is_left_out_has_its_default(file: Path) -> None:
     assert scenario.timeout_s == 10.0
     assert scenario.debug == "off"
     assert scenario.backends is None
-    assert scenario.expect.outcome == "completes"
+    assert scenario.expect.ends == ("completes",)
     assert scenario.expect.backends == {}
 
 
@@ -403,7 +403,7 @@ def test_the_end_states_outcome_blocked_ranks_diagnoses_and_deaths(file: Path) -
         "  blocked: {0: send to 1, else: my step}\n  diagnosis: [circular_wait]\n"
         "  dies: {1: SIGABRT, 2: exit 1}\n  within: 5s\n  x: unchanged\n",
     ).expect
-    assert expect.outcome == "deadlock"
+    assert expect.outcomes == ("deadlock",)
     assert expect.blocked is not None
     assert expect.blocked.branches[0][1] == "send to 1"
     assert expect.blocked.otherwise == "my step"
@@ -423,11 +423,11 @@ def test_a_backends_section_is_merged_over_the_general_expectation(file: Path) -
     ).expect
     nccl, mine = expect.on("nccl"), expect.on("mine")
     assert expect.on("gloo") == expect
-    assert (nccl.outcome, nccl.blocked, nccl.diagnoses) == ("completes", None, ("op_mismatch",))
+    assert (nccl.ends, nccl.blocked, nccl.diagnoses) == (("completes",), None, ("op_mismatch",))
     assert {value.key.text: data(value.wanted) for value in nccl.at_end.values} == {
         "x": [0, 0], "y": [3, 4]
     }  # fmt: skip
-    assert (mine.outcome, mine.within_s) == ("deadlock", 2.0)
+    assert (mine.ends, mine.within_s) == (("deadlock",), 2.0)
     assert mine.blocked == expect.blocked
 
 

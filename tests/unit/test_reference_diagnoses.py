@@ -37,3 +37,33 @@ def test_a_wrong_program_is_called_by_its_name(program: Program, tmp_path: Path)
     assert trace.outcome == program.outcome
     blocked = tuple(rank.rank for rank in trace.ranks if rank.ending == "blocked")
     assert blocked == program.blocked
+
+
+#: a call of each on a group, by its root; only these collectives have one, but for the last
+ROOTED = {
+    "broadcast": "{broadcast: {tensor: x, src: ROOT, group: GROUP}",
+    "scatter": "{scatter: {tensor: y, scatter_list: {ROOT: [x, z]}, src: ROOT, group: GROUP}",
+    "reduce": "{reduce: {tensor: w, dst: ROOT, group: GROUP}",
+    "gather": "{gather: {tensor: x, gather_list: {ROOT: [y, z]}, dst: ROOT, group: GROUP}",
+    "all_reduce": "{all_reduce: {tensor: x, group: GROUP}",
+}
+
+
+@pytest.mark.parametrize("second", ROOTED)
+@pytest.mark.parametrize("first", ROOTED)
+@pytest.mark.parametrize("roots", ["00", "01", "10", "11"])
+def test_two_groups_entered_in_crossed_order_are_group_order(
+    first: str, second: str, roots: str, tmp_path: Path
+) -> None:
+    one = ROOTED[first].replace("ROOT", roots[0]).replace("GROUP", "a")
+    other = ROOTED[second].replace("ROOT", roots[1]).replace("GROUP", "b").replace("w", "v")
+    text = (
+        "world_size: 2\ngroups: {a: [0, 1], b: [0, 1]}\n"
+        "tensors: {v: [1], w: [1], x: [1], y: [1], z: [1]}\n"
+        f"steps:\n- {one}, ranks: 0}}\n- {other}}}\n- {one}, ranks: 1}}\n"
+    )
+    trace = analysed(Program(name="crossed", text=text), tmp_path)
+    names = [diagnosis.name for diagnosis in trace.diagnoses]
+    early = ["buffering_hazard"] if trace.outcome == "completes" else []
+    assert names == ["group_order", *early]
+    assert {trace.outcome, *trace.open} >= {"deadlock"}

@@ -31,6 +31,66 @@ def test_blocked_takes_a_steps_name_or_its_operation(name: str, tmp_path: Path) 
     assert checked(f"{STUCK}  blocked: {{0: {name}}}\n", tmp_path).findings == ()
 
 
+EITHER = """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - {ranks: 0, broadcast: {tensor: x, src: 0}}
+expect:
+  diagnosis: missing_participant
+"""
+
+
+def test_a_list_of_outcomes_takes_any_of_them(tmp_path: Path) -> None:
+    listed = f"{EITHER}  outcome: [completes, deadlock]\n"
+    assert checked(listed, tmp_path).findings == ()
+    assert ran(listed, tmp_path).findings == ()
+    assert ran(listed, tmp_path, hanging(0, 0)).findings == ()
+    assert codes(ran(listed, tmp_path, raising(0, 0, "other"))) == ["outcome_differs"]
+
+
+def test_a_list_without_a_possible_outcome_is_wrong(tmp_path: Path) -> None:
+    verdict = checked(f"{EITHER}  outcome: [error, crash]\n", tmp_path)
+    assert codes(verdict) == ["outcome_differs"]
+    assert "you expect error or crash" in verdict.findings[0].prose
+
+
+def test_an_open_outcome_that_is_not_stated_is_a_warning(tmp_path: Path) -> None:
+    (said,) = checked(EITHER, tmp_path).warnings
+    assert (said.code, said.message) == (
+        "outcome_open",
+        "no outcome is stated, and deadlock stays possible",
+    )
+    for stated in ("completes", "deadlock", "[completes, deadlock]"):
+        assert checked(f"{EITHER}  outcome: {stated}\n", tmp_path).warnings == ()
+    assert checked("world_size: 2\nsteps: [barrier: {}]\n", tmp_path).warnings == ()
+
+
+def test_a_run_is_held_against_completes_where_nothing_is_stated(tmp_path: Path) -> None:
+    assert codes(ran(EITHER, tmp_path, hanging(0, 0))) == ["outcome_differs"]
+
+
+def test_a_backends_section_states_a_list_of_its_own(tmp_path: Path) -> None:
+    own = f"{EITHER}  outcome: completes\n  gloo: {{outcome: [completes, deadlock]}}\n"
+    assert ran(own, tmp_path, hanging(0, 0)).findings == ()
+
+
+@pytest.mark.parametrize("stated", ["x: [2]", "'x[0]': 2", "x: {0: [2], else: [3]}"])
+@pytest.mark.parametrize("place", ["step", "end"])
+def test_who_relies_on_an_undefined_value_has_the_diagnosis(
+    place: str, stated: str, tmp_path: Path
+) -> None:
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{reduce: {tensor: x, dst: 0}AT}]\nEND"
+    beside, end = (f", expect: {{{stated}}}", "") if place == "step" else ("", f"  {stated}\n")
+    for diagnosis, relied in (("", ["undefined_read"]), ("  diagnosis: undefined_read\n", [])):
+        final = f"expect:\n{diagnosis}{end}" if diagnosis or end else ""
+        verdict = checked(text.replace("AT", beside).replace("END", final), tmp_path)
+        assert verdict.predicted is not None
+        assert [each.name for each in verdict.predicted.diagnoses] == ["undefined_read"]
+        assert [each.ranks for each in verdict.predicted.diagnoses] == [(1,)]
+        assert [code for code in codes(verdict) if code == "undefined_read"] == relied
+
+
 def test_blocked_takes_a_label_with_the_peer(tmp_path: Path) -> None:
     text = """\
 world_size: 2

@@ -53,7 +53,7 @@ def _police(plan: Plan) -> None:
     scenario = plan.scenario
     if scenario.objects or any(creation.refused is not None for creation in plan.creations):
         leave("objects, or a group that is refused")
-    if scenario.expect.outcome != "completes" or scenario.expect.diagnoses:
+    if scenario.expect.ends != ("completes",) or scenario.expect.diagnoses:
         leave("a program that is stated to be wrong")
     steps = steps_of(scenario.steps)
     if any(step.expect is not None and step.expect.raises is not None for step in steps):
