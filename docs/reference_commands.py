@@ -8,7 +8,7 @@ import click
 from writing import escaped, table
 
 from runner.cli import COMMANDS, cli
-from runner.language.limits import DEFAULT, FLAGS, Limits
+from runner.language.limits import BOUNDS, DEFAULT, FLAGS
 from runner.report.formats import FORMATS
 
 
@@ -64,8 +64,7 @@ def bounds() -> str:
     """Return the bounds on a scenario, and the options that raise them."""
     rows = []
     for option, name, counts in (
-        (each.metadata["flag"], each.name, each.metadata["counts"])
-        for each in Limits.__dataclass_fields__.values()
+        (each.metadata["flag"], each.name, each.metadata["counts"]) for each in BOUNDS
     ):
         rows.append(
             (f"`{option}`", f"at most {getattr(DEFAULT, name):,}".replace(",", " "), counts)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from runner import display
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -49,12 +51,21 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right."""
+    """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
+
+    What they quote of a file is cut to what a person reads.
+    """
 
     code: str
     message: str
     mark: Mark | None = None
     hint: str | None = None
+
+    def __post_init__(self) -> None:
+        """Keep of a stranger's words what may be shown."""
+        object.__setattr__(self, "message", display.brief(self.message))
+        if self.hint is not None:
+            object.__setattr__(self, "hint", display.brief(self.hint))
 
     def excerpt(self) -> tuple[str, str] | None:
         """Return the source line and a line of carets under the fault, or None without a place."""
@@ -68,7 +79,7 @@ class Problem:
             width = max(1, self.mark.end_column - self.mark.column)
         else:
             width = max(1, len(line) - start)
-        return line, " " * start + "^" * min(width, max(1, len(line) - start))
+        return display.excerpt(line, start, min(width, max(1, len(line) - start)))
 
     def __str__(self) -> str:
         """Return the whole message as plain text: place, code, line, caret, hint."""
@@ -79,7 +90,7 @@ class Problem:
             parts += [f"    {shown[0]}", f"    {shown[1]}"]
         if self.hint:
             parts.append(f"  hint: {self.hint}")
-        return "\n".join(parts)
+        return display.clean("\n".join(parts))
 
 
 #: the stable codes of warnings; `scenario explain` has a page for each
@@ -88,6 +99,7 @@ WARNING_CODES = (
     "group_before_creation",
     "file_passed_over",
     "outcome_open",
+    "unknown_backend",
 )
 
 

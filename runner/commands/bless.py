@@ -16,6 +16,7 @@ import click
 from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
+from runner.display import clean
 from runner.problems import LaunchError, ScenarioError
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class _Blessing:
     def show(self, proposal: Proposal) -> None:
         """Print what would change."""
         self.would_change = True
-        click.echo(difference(proposal), nl=False)
+        click.echo(clean(difference(proposal)), nl=False)
 
     def write(self, proposals: list[Proposal]) -> None:
         """Run, ask, and write one proposal after the other."""
@@ -189,7 +190,7 @@ class _Blessing:
         try:
             return stack.enter_context(Launcher(launch_options(self.options)))
         except LaunchError as error:
-            click.echo(str(error), err=True)
+            click.echo(clean(str(error)), err=True)
             sys.exit(INCONCLUSIVE)
 
     def _write(self, proposal: Proposal, executor: Executor) -> bool:
@@ -205,11 +206,11 @@ class _Blessing:
         write(proposal)
         self.counts["blessed"] += 1
         values = "1 value" if proposal.filled == 1 else f"{proposal.filled} values"
-        click.echo(f"blessed    {proposal.path}  {values}")
+        click.echo(clean(f"blessed    {proposal.path}  {values}"))
         return True
 
     def _asked(self, proposal: Proposal) -> str:
-        click.echo(difference(proposal), nl=False)
+        click.echo(clean(difference(proposal)), nl=False)
         choices = click.Choice(["y", "n", "a", "q"])
         question = f"Write {proposal.path}? (y)es, (n)o, (a)ll that follow, (q)uit"
         return str(click.prompt(question, type=choices, show_choices=False))
@@ -220,7 +221,7 @@ class _Blessing:
         for refusal in refusals:
             self.codes.add(refusal.code)
             place = f"{path}:{refusal.line}" if refusal.line else str(path)
-            click.echo(f"refused    {place}: {refusal.message} [{refusal.code}]", err=True)
+            click.echo(clean(f"refused    {place}: {refusal.message} [{refusal.code}]"), err=True)
 
 
 def difference(proposal: Proposal) -> str:
@@ -237,5 +238,5 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    click.echo(message, err=True)
+    click.echo(clean(message), err=True)
     sys.exit(INVALID)

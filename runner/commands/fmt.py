@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from runner.commands.options import INVALID_EXIT, refuse
+from runner.display import clean
 from runner.problems import Mark, Problem, ScenarioError, Source
 from runner.replacing import replace_file
 
@@ -77,7 +78,7 @@ def _standard_input(name: str, *, check: bool, diff: bool) -> None:
     except ScenarioError as error:
         refuse(error)
     if diff:
-        click.echo(_difference(name, content, made), nl=False)
+        click.echo(clean(_difference(name, content, made)), nl=False)
     elif not check:
         sys.stdout.buffer.write(made)
         sys.stdout.buffer.flush()
@@ -109,9 +110,9 @@ def _file(file: Path, *, check: bool, diff: bool) -> bool:
     if made == content:
         return False
     if diff:
-        click.echo(_difference(str(file), content, made), nl=False)
+        click.echo(clean(_difference(str(file), content, made)), nl=False)
     else:
-        click.echo(f"{'would change' if check else 'formatted'} {file}")
+        click.echo(clean(f"{'would change' if check else 'formatted'} {file}"))
     return True
 
 

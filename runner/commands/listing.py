@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from runner.commands.options import refuse, selecting, selection_of
+from runner.display import clean
 from runner.problems import ScenarioError
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     else:
         for scenario in loaded.scenarios:
             for line in _lines(scenario, verbose=options["verbose"]):
-                click.echo(line)
+                click.echo(clean(line))
     for result in loaded.invalid:
         for problem in result.verdict.problems:
             for shown in problem_lines(problem):

@@ -15,6 +15,7 @@ import click
 from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
+from runner.display import clean
 from runner.problems import LaunchError, ScenarioError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     with ExitStack() as stack:
         oracle = _oracle(path, limits, options, stack)
         done = _minimized(cases, oracle, options, limits)
-    click.echo(done.text, nl=False)
+    click.echo(clean(done.text), nl=False)
     sys.exit(INTERRUPTED if done.interrupted else 0)
 
 
@@ -112,7 +113,7 @@ def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStac
     try:
         executor = stack.enter_context(Launcher(launch_options(options)))
     except LaunchError as error:
-        click.echo(str(error), err=True)
+        click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE)
     return run_oracle(path, limits, executor)
 
@@ -157,7 +158,7 @@ def _summary(scenario: Scenario, done: Minimized, took_s: float) -> None:
     from runner.minimize.minimizing import size_of  # noqa: PLC0415 -- NumPy only now
 
     before, after = size_of(scenario.source.text), size_of(done.text)
-    click.echo(f"{scenario.case}: {done.signature}", err=True)
+    click.echo(clean(f"{scenario.case}: {done.signature}"), err=True)
     click.echo(f"{before} -> {after}; {done.attempts} attempts in {took_s:.1f} s", err=True)
     if scenario.description and before != after:
         click.echo("the description is the author's: see whether it still fits", err=True)
@@ -192,5 +193,5 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _refuse(message: str) -> NoReturn:
-    click.echo(message, err=True)
+    click.echo(clean(message), err=True)
     sys.exit(INVALID)

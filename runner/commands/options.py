@@ -14,6 +14,7 @@ import click
 
 from runner.commands.bounds import bounding
 from runner.commands.grouping import HOW, REPORTS, WHICH, option
+from runner.display import clean
 from runner.language.limits import Limits
 from runner.problems import LaunchError, ScenarioError
 from runner.report.formats import FORMATS
@@ -193,12 +194,12 @@ def reported(
         refuse(error)
     except LaunchError as error:
         terminal.close()
-        click.echo(str(error), err=True)
+        click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE_EXIT)
     finally:
         terminal.close()
     for failure in failures:
-        click.echo(failure, err=True)
+        click.echo(clean(failure), err=True)
     sys.exit(max(outcome.exit_code, INVALID_EXIT) if lost else outcome.exit_code)
 
 

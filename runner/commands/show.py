@@ -13,6 +13,7 @@ import click
 from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import GroupedCommand, option
 from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
+from runner.display import clean
 from runner.problems import LaunchError, ScenarioError
 from runner.report.spacetime import NoStepsError, Piece, Printer, View, picture
 
@@ -136,7 +137,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     except ScenarioError as error:
         refuse(error)
     except LaunchError as error:
-        click.echo(str(error), err=True)
+        click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE_EXIT)
     printer.print(lines)
 

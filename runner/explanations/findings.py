@@ -288,6 +288,25 @@ def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str)
 
 WARNINGS: tuple[Explanation, ...] = (
     _warning(
+        "unknown_backend",
+        "The scenario names a backend that is not known here.",
+        "It runs only where a plugin registers a backend of that name; anywhere else it is "
+        "UNSUPPORTED. A near miss of a known name (`glo`) is INVALID.",
+        "name a known backend, or run it with the --plugin that registers its own.",
+        """\
+world_size: 2
+backends: [my_own_fabric]
+steps:
+  - barrier: {}
+""",
+        """\
+world_size: 2
+backends: [gloo]
+steps:
+  - barrier: {}
+""",
+    ),
+    _warning(
         "file_passed_over",
         "A file of a folder is named like a scenario and is not read.",
         "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "

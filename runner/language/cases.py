@@ -8,6 +8,7 @@ from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from runner.display import short
 from runner.language import choosing, durations
 from runner.language.context import Context, Names
 from runner.language.expressing import constant_value
@@ -130,7 +131,7 @@ def _is_data(value: object) -> bool:
 def _shown(value: Any) -> str:  # noqa: ANN401
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value).replace(" ", "")
+    return short(str(value).replace(" ", "")).replace(" ", "")
 
 
 def _section(tree: Mapping, name: str, context: Context) -> dict[str, Node]:

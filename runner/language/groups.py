@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations
@@ -10,6 +11,7 @@ from runner.language.expressing import FAILED
 from runner.language.namespace import refusal_of
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.scenario import GroupSpec
+from runner.traits import KNOWN_BACKENDS
 
 if TYPE_CHECKING:
     from runner.forms import Form
@@ -24,6 +26,9 @@ FORMS = {
     "shape": ("shape", "dims", "timeout", "backend"),
 }
 _KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
+
+#: letters of a word, and how alike it is to a known backend, where it is a near miss of that
+MOST_WORD, NEAR = 20, 0.85
 
 
 def group_specs(node: Node, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
@@ -139,4 +144,40 @@ def backend_name(node: Node, context: Context) -> str | None:
         choosing.wrong_type(node, context, "a backend", "a name such as gloo")
         return None
     constant = context.names.constants.get(node.value)
-    return constant if isinstance(constant, str) else node.value
+    name = constant if isinstance(constant, str) else node.value
+    _police_backend(name, node, context)
+    return name
+
+
+def _police_backend(name: str, node: Node, context: Context) -> None:
+    """Refuse a near miss of a known backend; warn of any other that only a plugin can register.
+
+    Such a scenario is UNSUPPORTED wherever no backend has that name, which a misspelling is always.
+    """
+    for part in name.split(","):
+        word = part.strip().rpartition(":")[2].strip()
+        if word in KNOWN_BACKENDS:
+            continue
+        close = next((known for known in sorted(KNOWN_BACKENDS) if _near_miss(word, known)), None)
+        if close is not None:
+            context.faults.add(
+                "unknown_word",
+                f"there is no backend `{word}`",
+                node.mark,
+                f"did you mean `{close}`?",
+            )
+        else:
+            context.faults.warn(
+                "unknown_backend",
+                f"no backend `{word}` is known: unless a plugin registers it, nothing runs",
+                node.mark,
+                f"known are {', '.join(sorted(KNOWN_BACKENDS))}",
+            )
+
+
+def _near_miss(word: str, known: str) -> bool:
+    """Return whether a word is a known one in other letters' case, order, or with one amiss."""
+    folded = word.casefold()
+    if sorted(folded) == sorted(known):
+        return True
+    return SequenceMatcher(None, folded[:MOST_WORD], known).ratio() >= NEAR

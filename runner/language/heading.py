@@ -9,6 +9,7 @@ from runner.language import choosing, durations, words
 from runner.language.expressing import constant_value, expression
 from runner.language.groups import backend_name
 from runner.language.limits import beyond
+from runner.language.namespace import police_length
 from runner.language.tree import Mapping, Node, Scalar, Sequence, kind_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def text_of(tree: Mapping, key: str, context: Context) -> str:
     if node is None:
         return ""
     if isinstance(node, Scalar):
+        if key == "name":
+            police_length(node.text, node.mark, context.faults, what="the `name`")
         return node.text.strip()
     choosing.wrong_type(node, context, f"`{key}`", "text")
     return ""
@@ -72,6 +75,8 @@ def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
                 item.mark,
                 "write `[groups, tutorial]`",
             )
+        else:
+            police_length(item.text, item.mark, context.faults, what="a tag")
     return tuple(item.text for item in items if isinstance(item, Scalar))
 
 

@@ -44,6 +44,9 @@ RESERVED = frozenset(
     }
 )
 
+#: characters of a name: it stands in every report
+MOST_NAME = 200
+
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
 _NAME_HINT = "a name is ASCII letters, digits and underscores, and does not begin with a digit"
@@ -73,6 +76,8 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
 
     `fixed` asks for a name that may stand where a fixed name is wanted: a parameter's.
     """
+    if len(name) > MOST_NAME:
+        return "bad_name", f"`{name}` is longer than {MOST_NAME} characters"
     if name in RESERVED:
         return "reserved_name", f"`{name}` means something in every scenario"
     if name in DTYPES:
@@ -108,6 +113,17 @@ def police_name(faults: Faults, name: str, mark: Mark, *, what: str, fixed: bool
         _NAME_HINT if code == "bad_name" else f"choose another name for {what}, such as `my_{name}`"
     )
     faults.add(code, reason, mark, hint)
+
+
+def police_length(text: str, mark: Mark, faults: Faults, *, what: str) -> None:
+    """Note where words that name a case or a step in every report are too long for that."""
+    if len(text) > MOST_NAME:
+        faults.add(
+            "bad_name",
+            f"{what} is longer than {MOST_NAME} characters",
+            mark,
+            "say more in the `description`",
+        )
 
 
 def definitions(tree: Mapping) -> list[Definition]:

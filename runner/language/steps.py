@@ -12,6 +12,7 @@ from runner.language.expectations import expectation
 from runner.language.expressing import constant_value
 from runner.language.foreign import likely
 from runner.language.limits import beyond
+from runner.language.namespace import police_length
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.language.use import inline, police_number
 from runner.operations import BY_NAME
@@ -68,6 +69,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
         choosing.wrong_type(node, context, "the name of a step", "text")
         return None
     name = node.text.strip()
+    police_length(name, node.mark, context.faults, what="the name of a step")
     if context.inlined is not None:
         name = f"{context.inlined.stem}: {name}"
         count = 2

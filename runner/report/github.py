@@ -13,6 +13,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.display import clean
 from runner.report import markdown
 from runner.report.json_report import place_of
 from runner.report.prose import details, warning_lines
@@ -102,7 +103,7 @@ def _inside(file: str, workspace: str | None) -> str:
 
 
 def _message(words: str) -> str:
-    return words.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return clean(words).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(words: str) -> str:

@@ -10,6 +10,7 @@ import json
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from runner.display import clean_json
 from runner.report.at_end import AtEnd
 from runner.report.prose import blocked_of, details
 
@@ -69,7 +70,7 @@ class JsonLinesReport:
         self._write({"kind": "end", "summary": _summary(outcome)})
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(_encoded(line) + "\n")
+        self._file.write(clean_json(_encoded(line)) + "\n")
         self._file.flush()
 
 
@@ -84,7 +85,8 @@ def document(outcome: Outcome) -> dict[str, Any]:
 
 def text(outcome: Outcome) -> str:
     """Return the document as JSON text that ends in a line break."""
-    return json.dumps(document(outcome), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    written = json.dumps(document(outcome), indent=2, ensure_ascii=False, allow_nan=False)
+    return clean_json(written) + "\n"
 
 
 def environment(outcome: Outcome) -> dict[str, str]:

@@ -9,10 +9,10 @@ counted in a property of the suite.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from runner.display import clean
 from runner.report.at_end import AtEnd
 from runner.report.json_report import environment
 from runner.report.prose import details, warning_lines
@@ -30,9 +30,6 @@ ELEMENTS = {
     "INCONCLUSIVE": "error",
     "UNSUPPORTED": "skipped",
 }
-
-#: what XML 1.0 cannot hold, even escaped
-_FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JunitReport(AtEnd):
@@ -128,4 +125,5 @@ def _case(result: Result) -> ET.Element:
 
 
 def _clean(words: str) -> str:
-    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", words)
+    """Return words without what XML 1.0 cannot hold, even escaped, and what steers a viewer."""
+    return clean(words)

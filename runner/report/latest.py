@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from runner.display import clean_json
 from runner.problems import Problem, ScenarioError
 from runner.report.at_end import AtEnd
 
@@ -93,7 +94,7 @@ def _line(result: Result) -> str:
         for name, trace in named.items()
     }
     row = {"name": f"{result.file}::{result.case}", "status": verdict.status, **timelines}
-    return json.dumps(row, separators=(",", ":"), ensure_ascii=False)
+    return clean_json(json.dumps(row, separators=(",", ":"), ensure_ascii=False))
 
 
 def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]:

@@ -9,6 +9,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
+from runner.display import MOST_LINE, clean, clean_line, short
 from runner.report.at_end import AtEnd
 from runner.report.json_report import environment
 from runner.report.prose import counted, details, milliseconds, warning_lines
@@ -52,7 +53,7 @@ def text(outcome: Outcome) -> str:
     parts += _sections(wrong)
     parts += _warnings(outcome)
     parts += _unsupported(outcome)
-    return "\n\n".join(parts) + "\n"
+    return clean("\n\n".join(parts) + "\n")
 
 
 def _came_to(outcome: Outcome) -> str:
@@ -87,8 +88,12 @@ def _section(result: Result, *, opened: bool) -> str:
     lines = [line.printable for line in details(result)]
     body = "\n".join(lines)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
-    title = f"<b>{result.verdict.status}</b> <code>{escape(result.name)}</code>"
-    about = [escape(" ".join(result.description.split()))] if result.description.strip() else []
+    title = f"<b>{result.verdict.status}</b> <code>{_name(result)}</code>"
+    about = (
+        [escape(short(" ".join(result.description.split()), MOST_LINE))]
+        if result.description.strip()
+        else []
+    )
     parts = [
         f"<details{' open' if opened else ''}><summary>{title}</summary>",
         *about,
@@ -113,12 +118,16 @@ def _folded(title: str, lines: str, number: int) -> str:
     return f"<details><summary>{title}</summary>\n<ul>\n{lines}{more}\n</ul>\n</details>"
 
 
+def _name(result: Result) -> str:
+    return escape(clean_line(result.name))
+
+
 def _unsupported(outcome: Outcome) -> list[str]:
     found = [result for result in outcome.results if result.verdict.status == "UNSUPPORTED"]
     if not found:
         return []
     lines = "\n".join(
-        f"<li><code>{escape(result.name)}</code>: {escape(result.verdict.reason or '')}</li>"
-        for result in found[:MOST_ITEMS]
+        f"<li><code>{_name(each)}</code>: {escape(each.verdict.reason or '')}</li>"
+        for each in found[:MOST_ITEMS]
     )
     return [_folded(f"{len(found)} not run, because they are unsupported here", lines, len(found))]

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from runner.display import clean_line, short
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,7 +30,7 @@ class Bar:
 
     def name(self, case: str) -> None:
         """Say which case runs."""
-        self._progress.update(self._task, description=case)
+        self._progress.update(self._task, description=clean_line(short(case)))
 
     def advance(self) -> None:
         """Count one case more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from runner.display import MOST_LINE, clean_line, short
 from runner.problems import Problem
 
 if TYPE_CHECKING:
@@ -41,10 +42,6 @@ SIDES = {
 MOST_FINDINGS = 10
 
 
-#: control characters, which could make a terminal do something; a tab may stay
-_CONTROL = dict.fromkeys({*range(32), *range(127, 160)} - {ord("\t")}, "\N{REPLACEMENT CHARACTER}")
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line of a report."""
@@ -54,8 +51,8 @@ class Line:
 
     @property
     def printable(self) -> str:
-        """The text without control characters: a file's own words may not steer a terminal."""
-        return self.text.translate(_CONTROL)
+        """The text as one line that is safe to show, and not longer than a person reads."""
+        return clean_line(short(self.text, MOST_LINE))
 
 
 def headline(result: Result) -> Line:

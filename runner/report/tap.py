@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from runner.display import clean_line
 from runner.report.json_report import place_of
 from runner.report.prose import counted, details, warning_lines
 
@@ -57,7 +58,7 @@ class TapReport:
             self._write("Bail out! stopped at the first failure")
 
     def _write(self, *lines: str) -> None:
-        self._file.write("".join(f"{line}\n" for line in lines))
+        self._file.write("".join(f"{clean_line(line)}\n" for line in lines))
         self._file.flush()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from runner.display import clean_json
 from runner.report.pictures import timeline
 from runner.report.trace_events import Numbers, events_of, told
 
@@ -61,7 +62,9 @@ class TraceReport:
         self._file.write('\n],"displayTimeUnit":"ms"}\n' if self._written else _EMPTY)
 
     def _write_all(self, events: Iterable[Event]) -> None:
-        text = _encoded(list(events))[1:-1]  # at once: far faster than one after the other
+        text = clean_json(_encoded(list(events)))[
+            1:-1
+        ]  # at once: far faster than one after the other
         if text:
             self._write(text)
 

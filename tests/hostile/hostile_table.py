@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 #: the exit codes: passed, failed, invalid, inconclusive
 PASSED, FAILED, INVALID, INCONCLUSIVE = 0, 1, 2, 3
@@ -27,6 +27,8 @@ class Row:
     code: int
     says: str = ""
     command: tuple[str, ...] = ("check", "x.yaml")
+    #: bytes that may be said: what a person reads, or a page with its program
+    most_said: int = 20_000
 
 
 HEAD = "world_size: 2\n"
@@ -78,6 +80,13 @@ YAML = (
     Row(name="many_documents", make="---\n1\n" * 50_000, code=INVALID),
     Row(name="many_comments", make="#\n" * 400_000, code=INVALID),
     Row(name="a_long_file", make="#" * (1 << 21), code=INVALID, says="file_too_large"),
+    Row(name="lists_in_lists", make="[" * 100_000, code=INVALID),
+    Row(name="mappings_in_mappings", make="{a: " * 50_000 + "}" * 50_000, code=INVALID),
+    Row(name="a_long_number", make="world_size: " + "9" * 100_000 + "\n" + ONE_STEP, code=INVALID),
+    Row(name="a_long_hex_number", make="world_size: 0x" + "f" * 100_000, code=INVALID),
+    Row(name="a_long_key", make="a" * 900_000 + ": 1\n" + SMALL, code=INVALID),
+    Row(name="quotes_without_end", make='name: "' + "a" * 900_000, code=INVALID),
+    Row(name="nested_flow_quotes", make="a: [" + "'" * 100_001, code=INVALID),
 )
 
 #: expressions that want out, or want much
@@ -111,6 +120,7 @@ EXPRESSIONS = (
     Row(name="minus_minus", make=value("-" * 3000 + "1"), code=INVALID),
     Row(name="not_not", make=value("not " * 900 + "1"), code=INVALID),
     Row(name="a_long_sum", make=value("+".join(["1"] * 1900)), code=INVALID),
+    Row(name="a_long_expression", make=value("1" * 100_000), code=INVALID),
     Row(name="a_chain_of_comparisons", make=value("<".join(["1"] * 1500)), code=INVALID),
     Row(name="a_zero_byte", make=value("1\\0"), code=INVALID),
     Row(name="a_lone_surrogate", make=value("\\ud800"), code=INVALID),
@@ -155,6 +165,11 @@ FILES = (
     Row(
         name="use_of_an_address",
         make=HEAD + "steps: [use: {file: 'http://localhost/x.yaml'}]\n",
+        code=INVALID,
+    ),
+    Row(
+        name="use_of_a_long_name",
+        make=HEAD + f"steps: [use: {{file: {'a' * 100_000}.yaml}}]\n",
         code=INVALID,
     ),
     Row(
@@ -274,4 +289,118 @@ PLACES = (
     Row(name="a_folder_that_is_met", make=a_folder, code=PASSED, says="a folder", command=ALL),
 )
 
-TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES)
+#: a name that clears a screen, turns the direction of what follows, and looks like a command
+STEERING = r"\e[2J\u202e\u2066\a\n::error title=x::y\r\x9b31m\u2028"
+#: each of these words where a report shows it, in a scenario that fails and warns
+WORDS = f"""\
+name: "n{STEERING}"
+description: "d{STEERING}"
+tags: ["t{STEERING}"]
+world_size: 2
+backends: ["b{STEERING}"]
+tensors: {{x: [1, 2]}}
+objects: {{o: ["v{STEERING}", null]}}
+steps:
+  - name: "s{STEERING}"
+    all_reduce: {{tensor: x}}
+    expect: {{x: [3, 3]}}
+  - ranks: "rank > 7"
+    barrier: {{}}
+  - all_gather_object: {{object_list: o, obj: null}}
+    expect:
+      o: ["w{STEERING}", 1]
+  - ranks: 0
+    name: "last{STEERING}"
+    barrier: {{}}
+"""
+#: a faulty file of which every line holds what may not be shown
+FAULTY = "".join(f'"k{number}{STEERING}": 1\n' for number in range(5)) + SMALL
+
+
+def named(name: bytes, text: str = SMALL) -> Callable[[Path], None]:
+    """Return what writes a scenario under a name of any bytes."""
+
+    def make(project: Path) -> None:
+        with Path(os.fsdecode(bytes(project) + b"/" + name)).open("w", encoding="utf-8") as file:
+            file.write(text)
+
+    return make
+
+
+#: how a report is asked for, on standard output
+REPORTS = {
+    "lines": ("-v",),
+    "json": ("--json", "-"),
+    "jsonl": ("--jsonl", "-"),
+    "tap": ("--tap", "-"),
+    "markdown": ("--markdown", "-"),
+    "junit": ("--junit", "-"),
+    "html": ("--html", "-"),
+    "trace": ("--trace", "-"),
+    "github": ("--github",),
+}
+#: bytes of a report: of a text, of a page
+MOST_SAID = (20_000, 200_000)
+#: words, in every report
+SAID = (
+    *(
+        row
+        for name, options in REPORTS.items()
+        for row in (
+            Row(
+                name=f"steering_words_in_{name}",
+                make=WORDS,
+                code=FAILED,
+                command=("check", *options, "x.yaml"),
+                most_said=MOST_SAID[name == "html"],
+            ),
+            Row(
+                name=f"steering_keys_in_{name}",
+                make=FAULTY,
+                code=INVALID,
+                command=("check", *options, "x.yaml"),
+                most_said=MOST_SAID[name == "html"],
+            ),
+            Row(
+                name=f"a_file_name_of_other_bytes_in_{name}",
+                make=named(b"caf\xe9\x1b[2J\n::x.yaml", WORDS),
+                code=FAILED,
+                command=("check", *options, "."),
+                most_said=MOST_SAID[name == "html"],
+            ),
+        )
+    ),
+    Row(name="steering_words_listed", make=WORDS, code=PASSED, command=("list", "-v", "x.yaml")),
+    Row(name="steering_words_drawn", make=WORDS, code=PASSED, command=("show", "x.yaml")),
+    Row(name="a_long_name", make=f"name: {'n' * 900_000}\n" + SMALL, code=INVALID, says="bad_name"),
+    Row(
+        name="a_long_tag", make=f"tags: [{'n' * 900_000}]\n" + SMALL, code=INVALID, says="bad_name"
+    ),
+    Row(
+        name="a_long_tensor",
+        make=HEAD + f"tensors: {{{'n' * 1000}: 1}}\n" + ONE_STEP,
+        code=INVALID,
+        says="bad_name",
+    ),
+    Row(
+        name="a_long_step",
+        make=HEAD + f"steps: [{{name: {'n' * 900_000}, barrier: {{}}}}]\n",
+        code=INVALID,
+        says="bad_name",
+    ),
+    Row(
+        name="a_long_word_of_a_matrix",
+        make=f"matrix: {{n: [{'n' * 900_000}]}}\n" + SMALL,
+        code=PASSED,
+        command=("check", "-v", "x.yaml"),
+    ),
+    Row(name="a_near_miss", make="backends: [glo]\n" + SMALL, code=INVALID, says="unknown_word"),
+    Row(
+        name="an_unknown_backend",
+        make="backends: [elsewhere]\n" + SMALL,
+        code=PASSED,
+        says="unknown_backend",
+    ),
+)
+
+TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES, *SAID)

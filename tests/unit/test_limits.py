@@ -18,7 +18,7 @@ def test_every_bound_has_a_flag_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", sorted(FLAGS))
 def test_a_complaint_names_the_bound_and_its_flag(name: str) -> None:
-    said = beyond(name, replace(Limits(), **{name: 7}))
+    said = beyond(name, replace(Limits(), **{name: 7}))  # type: ignore[arg-type]
     assert said == f"at most 7 {COUNTS[name]} ({FLAGS[name]} raises it)"
 
 

@@ -268,4 +268,6 @@ def test_markdown_stays_within_what_github_takes() -> None:
     result = Result(file="a.yaml", case="a", verdict=Verdict(status="FAILED", reason=reason))
     text = markdown.text(Outcome(results=(result,) * 200))
     assert len(text.encode()) < 1 << 20
+    text = markdown.text(Outcome(results=(result,) * 400))
+    assert len(text.encode()) < 1 << 20
     assert "more, which the log shows" in text

@@ -177,7 +177,7 @@ def test_a_title_is_escaped() -> None:
 
 def test_text_that_utf8_cannot_hold_is_replaced(tmp_path: Path) -> None:
     strange = replace(analysed(SUMS, tmp_path, "x"), case="\udc80")
-    assert lines_of(page_of(strange))[0]["case"] == "?"
+    assert lines_of(page_of(strange))[0]["case"] == "\ufffd"
 
 
 # ---------------------------------------------------------------------------- size and memory

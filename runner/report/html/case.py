@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from runner.display import clean
 from runner.report.pictures import timeline
 from runner.report.prose import MOST_FINDINGS, details, warning_lines
 from runner.timeline import packed
@@ -54,7 +55,7 @@ def _lines(result: Result) -> list[Line]:
 
 def text(part: dict[str, Any]) -> str:
     """Return plain data as one line of JSON."""
-    return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
+    return clean(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
 
 
 def _cause(verdict: Verdict) -> str:

@@ -15,6 +15,8 @@ from functools import cache
 from importlib import resources
 from string import Template
 
+from runner.display import clean_line
+
 #: the program, in the order in which its parts build on each other
 PROGRAM = (
     "model.js",
@@ -44,7 +46,7 @@ def page(title: str, data: bytes) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return Template(_read("report.html")).substitute(
-        title=html.escape(title),
+        title=html.escape(clean_line(title)),
         policy=policy,
         style=style,
         program=program,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from runner.display import clean_line
 from runner.report.spacetime.glyphs import OURS, in_ascii
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ STYLES: dict[Style, str] = {
 }
 
 #: control characters, which could make a terminal do something
-_CONTROL = dict.fromkeys({*range(32), *range(127, 160)}, "\N{REPLACEMENT CHARACTER}")
 
 
 class Printer:
@@ -57,7 +57,7 @@ class Printer:
             text = Text()
             for piece in line:
                 plain = in_ascii(piece.text) if self._ascii else piece.text
-                text.append(plain.translate(_CONTROL), style=STYLES[piece.style])
+                text.append(clean_line(plain).replace("\t", " "), style=STYLES[piece.style])
             text.rstrip()
             self._console.print(text)
 

@@ -1,0 +1,85 @@
+"""What of a stranger's words is shown: nothing that steers what shows it, and not all of it.
+
+A scenario's names, texts and values, and the name of its file, come from whoever wrote it. Wherever
+they are printed or written for another program, they go through here.
+"""
+
+from __future__ import annotations
+
+import re
+
+#: control characters but a tab and a line break, those that turn the direction of a text, line
+#: breaks that not every program takes for one, halves of a character (a file name that is not
+#: UTF-8), and what Unicode keeps for no character
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"
+    "\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
+)
+#: characters of a value that a message quotes, of a word, of a message, of a line of a report
+MOST_QUOTED, MOST_WORD, MOST_MESSAGE, MOST_LINE = 80, 160, 1_000, 4_000
+#: characters of a source line beside the fault that are shown with it
+MOST_BEFORE, MOST_AFTER = 40, 60
+
+_QUOTED = re.compile(
+    rf"`([^`\n]{{{MOST_QUOTED + 1},}})`"
+    rf"|(?<!\w)'([^'\n]{{{MOST_QUOTED + 1},}})'(?!\w)"
+    rf'|"([^"\n]{{{MOST_QUOTED + 1},}})"'
+)
+_WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
+
+
+def clean(text: str) -> str:
+    """Return a text of any number of lines without characters that could steer what shows it.
+
+    Each is shown by one U+FFFD in its place, so that what stands beside it stays where it is.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def clean_line(text: str) -> str:
+    """Return a text as one line: a line break in it is no break of the line that shows it."""
+    return clean(text).replace("\n", "\N{REPLACEMENT CHARACTER}")
+
+
+def clean_json(text: str) -> str:
+    """Return JSON in which unsafe characters are escaped, so that it says the same."""
+    if text.isascii():
+        return text.replace("\x7f", "\\u007f")
+    return UNSAFE.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def short(text: str, most: int = MOST_QUOTED) -> str:
+    """Return a text of at most so many characters whole, a longer one by its beginning and end."""
+    if len(text) <= most:
+        return text
+    end = most // 5
+    return f"{text[: most - end - 5]} ... {text[-end:]}"
+
+
+def brief(message: str) -> str:
+    """Return a message that quotes no more of a value than a person reads."""
+    if len(message) <= MOST_QUOTED:
+        return message
+    message = _QUOTED.sub(_shortened, message)
+    message = _WORD.sub(lambda found: short(found.group(), MOST_WORD), message)
+    return short(message, MOST_MESSAGE)
+
+
+def _shortened(found: re.Match[str]) -> str:
+    whole = found.group()
+    return f"{whole[0]}{short(whole[1:-1])}{whole[-1]}"
+
+
+def excerpt(line: str, start: int, width: int) -> tuple[str, str]:
+    """Return what is shown of a source line around a fault, and the carets under it.
+
+    `start` counts from 0; of a long line only what is near the fault is shown.
+    """
+    begin = max(0, start - MOST_BEFORE) if len(line) > MOST_WORD else 0
+    end = min(len(line), max(start, begin) + MOST_AFTER) if len(line) > MOST_WORD else len(line)
+    before, after = "... " if begin else "", " ..." if end < len(line) else ""
+    shown = f"{before}{clean_line(line[begin:end])}{after}"
+    indent = len(before) + start - begin
+    return shown, " " * indent + "^" * max(1, min(width, end - start))
