@@ -1,5 +1,8 @@
 """What all tests share: where they import from, and one launcher with warm workers on Gloo.
 
+What Hypothesis generates is the same in every ordinary run, so that a test which fails fails again;
+`pytest --hypothesis-profile explore` looks at what no run has looked at before.
+
 The root of the checkout stands last on the path, for `benchmarks`, which is no part of the package:
 last, so that the tests run what is installed and not what lies beside them. And no test may depend
 on whether it runs in GitHub Actions, where a run writes annotations by itself.
@@ -14,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from runner.cli import ONE_THREAD
 from runner.execution import Launcher, LaunchOptions
@@ -26,6 +30,10 @@ os.environ.setdefault(*ONE_THREAD)
 
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
+
+settings.register_profile("ordinary", derandomize=True)
+settings.register_profile("explore", derandomize=False, print_blob=True)
+settings.load_profile("ordinary")
 
 
 @pytest.fixture

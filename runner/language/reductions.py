@@ -91,9 +91,9 @@ class Reductions:
         chosen = axes(axis)
         self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(result))
-        made = self._library.xp.sum(wide, axis=chosen, keepdims=bool(keepdims))
-        count = prod(array.shape) // max(prod(made.shape), 1)
         with self._library.quiet():
+            made = self._library.xp.sum(wide, axis=chosen, keepdims=bool(keepdims))
+            count = prod(array.shape) // max(prod(made.shape), 1)
             return self._operators.finished(self._library.wrapped(made) / count, result)
 
     # ------------------------------------------------------------------ of lists
@@ -160,7 +160,8 @@ class Reductions:
         self._budget.shaped(array.shape)
         wide = self._operators.prepared(array, widest(dtype))
         function = getattr(self._library.xp, name)
-        made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
+        with self._library.quiet():
+            made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
         return self._operators.finished(made, dtype)
 
     # ------------------------------------------------------------------ of one tensor

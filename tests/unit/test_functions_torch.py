@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from runner.language.expressions import compile_expression
 from runner.language.functions import NumpyArrays, TorchArrays
+from runner.language.promotion import kind
 from runner.vocabulary import DTYPES
 
 torch = pytest.importorskip("torch")
@@ -176,6 +178,21 @@ def test_both_libraries_compute_the_same(dtype: str) -> None:
     for text in EXPRESSIONS:
         wanted = outcome(NUMPY, text, x=numbers)
         assert same(outcome(TORCH, text, x=tensors), wanted), (text, dtype)
+
+
+@pytest.mark.parametrize("dtype", [each for each in DTYPES if kind(each) in {"float", "complex"}])
+def test_what_no_number_can_hold_is_computed_without_a_warning(dtype: str) -> None:
+    inf, nan, most = math.inf, math.nan, 3.4e38
+    for data in (
+        [[inf, -inf, 1], [0, inf, inf]],
+        [[nan, 1, -1], [0, nan, 2]],
+        [[most, most, most], [-most, most, 0]],
+        [[-1, -0.0, 0], [1e-45, -2.5, 1]],
+    ):
+        numbers = NUMPY.array(data, dtype)
+        for text in EXPRESSIONS:
+            # a warning is an exception that `outcome` does not take for an answer
+            assert outcome(NUMPY, text, x=numbers) is not None, (text, data)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
