@@ -109,7 +109,9 @@ class RankTrace:
     `ending` is `finished`, `blocked`, `possibly_blocked`, `raised` (an exception that no step
     expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`). In a predicted trace
     `may_block` are further places (index, iteration) where a correct backend may leave the rank
-    stuck because the semantics leave it open: a broadcast's source whose leaf is absent.
+    stuck because the semantics leave it open: a broadcast's source whose leaf is absent. `late_s`
+    (observed only) is how many seconds after the first rank this one began: the ranks start
+    together, but not at the same instant.
 
     `links` (predicted only) names, by the position of an event, the meetings in which its call took
     part, alike on every rank that met there: `world:3` is the collective at position 3 of the group
@@ -122,6 +124,7 @@ class RankTrace:
     events: Sequence[Event] = ()
     ending: str = "finished"
     died: str | None = None
+    late_s: float = 0.0
     may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 

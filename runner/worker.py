@@ -26,9 +26,10 @@ import torch.distributed
 
 from runner.execution import nccl
 from runner.execution.backends import carrier, device_type, require_known
+from runner.execution.errors import lack_of
 from runner.execution.front import BYE, Front
-from runner.execution.mailbox import Outbox, arrives, fetch, opened
-from runner.execution.orders import STOP, Begun, Free, Hello, Order, Unable
+from runner.execution.mailbox import Outbox, awaited, fetch, opened
+from runner.execution.orders import STOP, Begun, Free, Hello, Moved, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
 from runner.execution.rank.converting import Converter, FromDevice
@@ -38,6 +39,7 @@ from runner.execution.rank.line import Line
 from runner.execution.rank.objects import plain_only
 from runner.execution.rank.program import Program
 from runner.execution.rank.running import Running
+from runner.execution.rank.start import ATTEMPTS, Start, is_unconnected
 from runner.execution.rank.watch import Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
@@ -52,8 +54,6 @@ if TYPE_CHECKING:
 
 #: typed as little as torch exports its names
 dist: Any = torch.distributed
-#: seconds between two looks whether the launch is still there, while no order comes
-PATIENCE_S = 60.0
 
 
 class Worker:
@@ -107,10 +107,7 @@ class Worker:
     def _next(self) -> int:
         """Wait for the number of the next scenario that this rank takes part in."""
         self._turn += 1
-        key = f"turn/{self.rank}/{self._turn}"
-        while not arrives(self.store, key, PATIENCE_S):
-            continue
-        return int(self.store.get(key))
+        return int(awaited(self.store, f"turn/{self.rank}/{self._turn}"))
 
     # ------------------------------------------------------------------ one scenario
 
@@ -118,23 +115,31 @@ class Worker:
         self._stderr.clear()
         name = f"scenario/{order.number}"
         mail = Outbox(self.store, f"{name}/mail")
-        try:
-            self._let_go(poison=False)
-            world = self._start(order, name)
-            if order.proof:
-                self._prove(world, mail)
-                return
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
-            mail.post(Unable(rank=self.rank, reason=self._reason(error)))
-            return
-        program, running = self._prepared(order, world, name)
-        if world.on_device:
-            mail.post(Begun(rank=self.rank))
-        try:
-            self._run(program, running, mail)
-        except Exception as error:
-            mail.post(Unable(rank=self.rank, reason=self._reason(error)))
-            raise
+        for attempt in range(1, ATTEMPTS + 1):
+            start = Start(self.store, name, attempt, order.plan.world_size)
+            # what did not come to be between devices may hang, and is not tried again
+            last = attempt == ATTEMPTS or device_type(order.backend) != "cpu"
+            try:
+                self._let_go(poison=False)
+                world = self._start(order, f"{name}/world/{attempt}")
+                if order.proof:
+                    self._prove(world, mail)
+                    return
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
+                if last or order.proof or not is_unconnected(error):
+                    mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                    return
+                start.meet(failed=True)
+                continue
+            program, running = self._prepared(order, world, name)
+            if attempt > 1:
+                mail.post(Moved(rank=self.rank))  # from where it stood in the attempt before
+            try:
+                if self._run(program, running, mail, start, last=last):
+                    return
+            except Exception as error:
+                mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                raise
 
     def _prepared(self, order: Order, world: World, name: str) -> tuple[Program, Running]:
         """Return a rank's program, and the watch over it, which has begun."""
@@ -173,10 +178,21 @@ class Worker:
         else:
             mail.post(Unable(rank=self.rank, reason="a fresh world did not reduce a number"))
 
-    def _run(self, program: Program, running: Running, mail: Outbox) -> None:
+    def _run(
+        self, program: Program, running: Running, mail: Outbox, start: Start, *, last: bool
+    ) -> bool:
+        """Run a program to its end, whatever that is; False where its world is made once more."""
         let_go = partial(self._let_go, poison=True)
         try:
-            ending = program.run()
+            ending = program.prepare()
+            if running.on_device:
+                mail.post(Begun(rank=self.rank))
+            failed = program.unconnected and not last
+            if ending is not None and not failed:
+                start.arrive()  # its peers go on without it
+            elif not start.meet(failed=failed):
+                return False
+            ending = ending or program.run()
             if running.broken:
                 # a host that waited for a device comes back without a word once that is aborted
                 raise Broken  # noqa: TRY301 -- it ended as if the call had raised
@@ -191,12 +207,14 @@ class Worker:
             running.settle(self.store)
             let_go()
             running.free(mail)
-            return
+            return True
         # after a failure as if the process had ended: its peers lose it now, not when all is over
         lost = ending == "raised" or program.lost
         running.tell(ending, via=mail, then=let_go if lost else None)
+        return True
 
-    def _start(self, order: Order, name: str) -> World:
+    def _start(self, order: Order, prefix: str) -> World:
+        """Make the world of a scenario; its ranks find each other under `prefix` in the store."""
         for module in order.plugins:
             if module not in self._plugins:
                 _import_plugin(module)
@@ -205,9 +223,8 @@ class Worker:
         if order.sharing is not None:
             os.environ.update(order.sharing.environment(self.rank))
         device = self._device(order)
-        world = World(torch, order.plan, self.rank, device)
-        world.start(dist.PrefixStore(f"{name}/world", self.store), order.backend)
-        self._world = world
+        self._world = world = World(torch, order.plan, self.rank, device)
+        world.start(dist.PrefixStore(prefix, self.store), order.backend)
         return world
 
     def _device(self, order: Order) -> torch.device:
@@ -233,7 +250,8 @@ class Worker:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, LaunchError):
             return str(error)
-        return f"rank {self.rank} could not run it: {type(error).__name__}: {error}"
+        words = lack_of(str(error)) if isinstance(error, OSError | RuntimeError) else None
+        return f"rank {self.rank} could not run it: {words or f'{type(error).__name__}: {error}'}"
 
     def _was_broken(self, running: Running) -> bool:
         """Return whether the supervisor broke what raised; a peer may hear of it first."""
@@ -297,8 +315,14 @@ def serve_launch(
     os.read(gate, 1)
     os.close(gate)
     rank = int(os.environ["RANK"])
-    beats.keep(rank)
-    Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
+    shared = os.dup(2)
+    try:
+        beats.keep(rank)
+        Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
+    except Exception as error:
+        # for the host, which wants to know why a worker does not come up
+        os.write(shared, f"{type(error).__name__}: {error}\n".encode())
+        raise
     os._exit(0)
 
 

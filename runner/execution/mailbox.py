@@ -47,6 +47,19 @@ def arrives(store: Store, key: str, timeout_s: float) -> bool:
     return True
 
 
+def awaited(store: Store, key: str) -> bytes:
+    """Wait for as long as it takes until `key` is there; returns its value.
+
+    A store whose server is gone raises RuntimeError (`DistNetworkError`).
+    """
+    while True:
+        try:
+            return store.get(key)
+        except RuntimeError as error:
+            if "timeout" not in str(error).lower():
+                raise
+
+
 def put(store: Store, key: str, value: object) -> None:
     """Store `value` under `key`, in pieces where it is large."""
     large: list[memoryview] = []
@@ -122,17 +135,24 @@ class Inbox:
         self._name = name
         self._next = 1
         self._hole_since_s: float | None = None
+        #: slots that were stepped over: a writer may have been slow, and not killed
+        self._holes: list[int] = []
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
         """Take the next message, still pickled; None if none arrives in time.
 
         A writer that was killed between taking a slot and filling it leaves a hole. One that is
-        only slow has taken its slot as well: a hole is skipped only after a while.
+        only slow has taken its slot as well: a hole is skipped only after a while, and looked at
+        again for as long as nothing else comes.
         """
         key = f"{self._name}/{self._next}"
         if not self._store.check([key]) and not (
             timeout_s > 0 and arrives(self._store, key, timeout_s)
         ):
+            late = next((slot for slot in self._holes if self._is_full(slot)), None)
+            if late is not None:
+                self._holes.remove(late)
+                return fetch(self._store, f"{self._name}/{late}")
             if not self._is_hole():
                 return None
             key = f"{self._name}/{self._next}"
@@ -140,14 +160,33 @@ class Inbox:
         self._hole_since_s = None
         return fetch(self._store, key)
 
+    def expects(self) -> bool:
+        """Return whether a message is on its way that was begun: a slot is taken, and not read.
+
+        A writer that died may have filled its slot in its last moment; what it sent is there once
+        the store has answered this question. One that left a hole is expected no more after a
+        while.
+        """
+        taken = self._store.add(f"{self._name}/slots", 0)
+        if taken < self._next:
+            return False
+        now_s = time.monotonic()
+        if self._hole_since_s is None:
+            self._hole_since_s = now_s
+        return now_s - self._hole_since_s < HOLE_S
+
+    def _is_full(self, slot: int) -> bool:
+        return self._store.check([f"{self._name}/{slot}"])
+
     def _is_hole(self) -> bool:
         """Step over a slot that stayed empty although the one after it was filled long ago."""
-        if not self._store.check([f"{self._name}/{self._next + 1}"]):
+        if not self._is_full(self._next + 1):
             return False
         now_s = time.monotonic()
         if self._hole_since_s is None:
             self._hole_since_s = now_s
         if now_s - self._hole_since_s < HOLE_S:
             return False
+        self._holes.append(self._next)
         self._next += 1
         return True

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from runner.execution.supervisor import Findings
     from runner.plan import Plan
 
+#: seconds by which a rank may have begun later than one of another host, whose clock is another
+BETWEEN_HOSTS_S = 0.05
+#: signals that a process raises itself: the backend crashed, or aborted
+CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
 #: what a call raises that could not end within its timeout, itself or through its peer
 CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
 
@@ -23,7 +27,7 @@ def observed(plan: Plan, findings: Findings) -> Trace:
     """Return the observed trace of a plan.
 
     Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
-    the process of one did not run any more.
+    the process of one did not run any more, or was ended by neither the program nor the backend.
     """
     if findings.lost:
         rank = min(findings.lost)
@@ -31,7 +35,12 @@ def observed(plan: Plan, findings: Findings) -> Trace:
         raise LaunchError(message)
     if findings.unable:
         raise unable(findings)
+    for rank, how in sorted(findings.died.items()):
+        if _from_outside(rank, how, findings):
+            raise LaunchError(_killed(rank, how, findings))
+    late_s = _late(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
+    ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
     ranks = _settled(plan, ranks)
     any_told = next(iter(findings.told.values()), None)
     notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
@@ -47,10 +56,41 @@ def observed(plan: Plan, findings: Findings) -> Trace:
     )
 
 
+def _from_outside(rank: int, how: str, findings: Findings) -> bool:
+    """Return whether neither a step nor the backend ended a rank's process.
+
+    A rank whose step ends it says so before; a backend ends it by a signal of its own, or exits.
+    """
+    told = findings.told.get(rank)
+    if told is not None and told.trace.ending == "died":
+        return False
+    return how not in CRASHES and not how.startswith("exit ")
+
+
+def _killed(rank: int, how: str, findings: Findings) -> str:
+    pid = findings.pids.get(rank)
+    process = "" if pid is None else f" (process {pid})"
+    if not how.startswith("SIG"):
+        return f"rank {rank}{process} ended with its launch: {how}"
+    memory = "; the kernel does so where memory runs out" if how == "SIGKILL" else ""
+    return f"rank {rank}{process} was killed from outside by {how}, which no step asks for{memory}"
+
+
 def _environment(findings: Findings) -> dict[str, str]:
     """Return what the run was on; `world_s` is the seconds that its world took to be made."""
     made_s = max((told.world_s for told in findings.told.values()), default=0.0)
     return {**findings.environment, **({"world_s": f"{made_s:.4f}"} if made_s else {})}
+
+
+def _late(findings: Findings) -> dict[int, float]:
+    """Return how many seconds after the first rank each began, as far as their clocks tell."""
+    first_s: dict[str, float] = {}
+    for told in findings.told.values():
+        first_s[told.host] = min(told.began_s, first_s.get(told.host, told.began_s))
+    between_s = BETWEEN_HOSTS_S if len(first_s) > 1 else 0.0
+    return {
+        rank: told.began_s - first_s[told.host] + between_s for rank, told in findings.told.items()
+    }
 
 
 def unable(findings: Findings) -> Exception:

@@ -22,6 +22,8 @@ Position: TypeAlias = tuple[int, tuple[int, ...]]
 
 #: the order that ends a worker
 STOP = -1
+#: the key, under a scenario's name, that is there once all its ranks take their steps
+BEGUN = "begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,8 +136,9 @@ class Moved:
 class Told:
     """What a rank has to tell, once a scenario: everything that it saw.
 
-    `world_s` is how long it took to make the world, in seconds, before the scenario began;
-    `spoilt`: its process can run no other scenario, because its device's context is lost.
+    `world_s` is how long it took to make the world, in seconds, before the scenario began, and
+    `began_s` when it did, by the monotonic clock that all processes of a `host` share; `spoilt`:
+    its process can run no other scenario, because its device's context is lost.
     """
 
     rank: int
@@ -143,6 +146,8 @@ class Told:
     backend: str
     notes: tuple[str, ...] = ()
     world_s: float = 0.0
+    began_s: float = 0.0
+    host: str = ""
     spoilt: bool = False
 
 

@@ -15,6 +15,7 @@ from runner.execution.backends import device_type
 from runner.execution.course import Course, at_its_stop, note
 from runner.execution.mailbox import Inbox, fetch, opened, put
 from runner.execution.orders import (
+    BEGUN,
     STOP,
     Hello,
     Order,
@@ -56,8 +57,9 @@ GRACE_S = 5.0
 class Findings:
     """What is known of one scenario in the end.
 
-    `lost` are ranks whose processes did not run any more, and what was wrong with each. `usable`:
-    the launch can take another. `duration_s`: from the order to the verdict, in seconds.
+    `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
+    the processes of all ranks. `usable`: the launch can take another. `duration_s`: from the order
+    to the verdict, in seconds.
     `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
@@ -67,6 +69,7 @@ class Findings:
     died: Mapping[int, str]
     usable: bool
     lost: Mapping[int, str] = field(default_factory=dict)
+    pids: Mapping[int, int] = field(default_factory=dict)
     hung: bool = False
     duration_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -90,6 +93,7 @@ class Supervisor:
         self._deaths = deaths
         self._lost = lost
         self._turns: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
         self._unsettled: tuple[Course, Inbox, Order] | None = None
 
     def close(self) -> None:
@@ -114,6 +118,7 @@ class Supervisor:
                 absent = sorted(set(range(count)) - came.keys())
                 message = f"worker {absent[0]} was not up after {timeout_s:g} s"
                 raise LaunchError(message)
+        self._pids = {rank: hello.pid for rank, hello in came.items()}
         return came
 
     def dismiss(self, count: int) -> None:
@@ -137,15 +142,12 @@ class Supervisor:
             # a backend's call may keep Python's lock there for as long as it waits
             silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
             watch = replace(watch, silent_s=silent_s)
-        while not self._over(course, watch):
+        while not self._over(course, watch, inbox):
             parts = inbox.take(LOOK_S)
             while parts is not None:
                 note(course, opened(parts))
                 parts = inbox.take(0.0)
-            course.died.update(self._deaths())
-            for rank, how in self._lost(watch).items():
-                if rank not in course.told:
-                    course.lost[rank] = how
+            self._look_for_losses(course, watch, name)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
                 _give_up_worlds(course, watch.world_size)
             if not course.broken and self._for_good(course, watch):
@@ -167,6 +169,7 @@ class Supervisor:
             unable=course.unable,
             died=course.died,
             lost=course.lost,
+            pids=self._pids,
             usable=usable,
             hung=course.hung,
             notes=tuple(SILENT.format(rank=rank) for rank in sorted(course.silent)),
@@ -180,7 +183,16 @@ class Supervisor:
             self._turn(rank, order.number)
         return Inbox(self._store, f"scenario/{order.number}/mail")
 
-    def _over(self, course: Course, watch: Watch) -> bool:
+    def _look_for_losses(self, course: Course, watch: Watch, name: str) -> None:
+        """Note whose process ended, or does not run: before its account, and before the start."""
+        course.died.update(self._deaths())
+        found = dict(self._lost(watch))
+        if course.died and not self._store.check([f"{name}/{BEGUN}"]):
+            for rank, how in course.died.items():
+                found[rank] = f"its process ended ({how}) before the scenario began"
+        course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
+
+    def _over(self, course: Course, watch: Watch, inbox: Inbox) -> bool:
         """Return whether nothing more is to be learnt."""
         missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
         if not missing or course.lost:
@@ -189,7 +201,7 @@ class Supervisor:
         if course.unable:
             return still_s > UNABLE_S
         if missing <= course.died.keys():
-            return still_s > SETTLE_S
+            return still_s > SETTLE_S and not inbox.expects()
         if course.broken and missing <= course.silent:
             return still_s > SETTLE_S  # they cannot tell
         return course.broken and still_s > TELL_S

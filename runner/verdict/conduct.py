@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from runner.trace import Event, RankTrace
     from runner.verdict.case import Case, Instance, Side
 
-#: seconds by which a rank's clock may be ahead of another's: the ranks of a run start together,
-#: but not at the same instant, so that waiting for a late starter may look that much shorter
-START_SKEW_S = 0.05
+#: seconds by which a timer of the operating system, or of a backend, may be early
+TIMER_ERROR_S = 0.005
 #: seconds that only floating point adds to the reference's clock
 CLOCK_ERROR_S = 1e-6
 
@@ -214,7 +213,10 @@ def _elapsed(case: Case, instance: Instance, expect: Expectation) -> list[Findin
         mine = _bounds(instance.predicted.event, least, most, CLOCK_ERROR_S)
     seen = None
     if instance.observed is not None:
-        seen = _bounds(instance.observed.event, least, most, START_SKEW_S)
+        # a rank that began late waits that much shorter for one that did not
+        rank = case.observed.rank(instance.rank) if case.observed else None
+        late_s = 0.0 if rank is None else rank.late_s
+        seen = _bounds(instance.observed.event, least, most, late_s + TIMER_ERROR_S)
     case.compared += 1
     mark = bounds.mark or expect.mark
     if mine:

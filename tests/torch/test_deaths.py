@@ -93,6 +93,127 @@ steps:
     assert launcher.processes() == workers
 
 
+def test_a_crash_of_the_backend_stays_one(
+    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crashes.py").write_text(CRASHING, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with Launcher(LaunchOptions(plugins=("crashes",))) as launcher:
+        trace = analysed(FINE).run_on(launcher)
+    assert trace.outcome == "crash"
+    assert trace.ranks[1].died == "SIGSEGV"
+
+
+#: rank 1's all_reduce crashes as a backend does
+CRASHING = """\
+import os
+import signal
+
+import torch.distributed as dist
+
+if os.environ["RANK"] == "1":
+    dist.all_reduce = lambda *_, **__: os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_no_rank_takes_a_step_before_every_rank_is_ready(
+    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late.py").write_text(LATE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with Launcher(LaunchOptions(plugins=("late",))) as launcher:
+        program = analysed(
+            "world_size: 3\ntensors: {x: [1]}\nsteps:\n  - {ranks: 0, fault: kill}\n"
+            "  - all_reduce: {tensor: x}\n    expect: {raises: peer_lost}\n"
+        )
+        trace = program.run_on(launcher)
+    assert trace.ranks[0].died == "SIGKILL"
+    assert (tmp_path / "ready").exists()
+
+
+#: rank 2's world stands late, and rank 0 dies as its program says only where it stood before
+LATE = """\
+import os
+import pathlib
+import time
+
+import torch.distributed as dist
+import runner.worker
+
+make, die = dist.init_process_group, runner.worker.die
+
+
+def late(*arguments, **more):
+    make(*arguments, **more)
+    time.sleep(1)
+    pathlib.Path("ready").touch()
+
+
+def dying(how):
+    die(how if pathlib.Path("ready").exists() else "exit 7")
+
+
+if os.environ["RANK"] == "2":
+    dist.init_process_group = late
+runner.worker.die = dying
+"""
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_world_whose_connections_fail_is_made_once_more(
+    times: int,
+    analysed: Callable[[str], Analysed],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "cut.py").write_text(CUT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUT_TIMES", str(times))
+    with Launcher(LaunchOptions(plugins=("cut",))) as launcher:
+        assert analysed(FINE).run_on(launcher).outcome == "completes"
+        workers = launcher.processes()
+        assert analysed(GROUPED).run_on(launcher).outcome == "completes"
+        assert launcher.processes() == workers
+
+
+def test_a_world_that_is_never_connected_ends_one_case(
+    analysed: Callable[[str], Analysed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cut.py").write_text(CUT, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUT_TIMES", "3")
+    never = pytest.raises(
+        LaunchError, match=r"rank 1 could not run it: .*Connection closed by peer"
+    )
+    with Launcher(LaunchOptions(plugins=("cut",))) as launcher, never:
+        analysed(FINE).run_on(launcher)
+
+
+GROUPED = FINE.replace("tensors:", "groups: {pair: [0, 1]}\ntensors:")
+#: rank 1 loses the first connections of its worlds, and of the first group that it creates
+CUT = """\
+import os
+
+import torch.distributed as dist
+
+
+def cutting(make, times):
+    def made(*arguments, **more):
+        nonlocal times
+        group = make(*arguments, **more)
+        if times:
+            times -= 1
+            raise RuntimeError("Gloo connectFullMesh failed with: Connection closed by peer")
+        return group
+    return made
+
+
+if os.environ["RANK"] == "1":
+    times = int(os.environ["CUT_TIMES"])
+    dist.init_process_group = cutting(dist.init_process_group, times)
+    dist.new_group = cutting(dist.new_group, times)
+"""
+
 SLOW = "world_size: 2\nsteps: [{sleep: 5s}]\n"
 
 
@@ -114,10 +235,10 @@ def test_a_worker_killed_from_outside_is_named(
         host, *workers = launcher.processes()
         assert host not in workers
         thread = later(lambda: os.kill(workers[0], signal.SIGKILL))
-        trace = analysed(SLOW).run_on(launcher)
+        killed = rf"rank 0 \(process {workers[0]}\) was killed from outside by SIGKILL"
+        with pytest.raises(LaunchError, match=killed):
+            analysed(SLOW).run_on(launcher)
         thread.join()
-        assert trace.outcome == "crash"
-        assert [rank.died for rank in trace.ranks if rank.died] == ["SIGKILL"]
         assert analysed(FINE).run_on(launcher).outcome == "completes"
 
 

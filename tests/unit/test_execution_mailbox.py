@@ -84,6 +84,36 @@ def test_a_slow_writer_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(inbox) == "fourth"
 
 
+def test_a_message_that_comes_after_its_slot_was_stepped_over_is_read_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mailbox, "HOLE_S", 0.0)
+    store = DictStore()
+    inbox = Inbox(store, "mail")
+    store.add("mail/slots", 1)
+    Outbox(store, "mail").post("second")
+    assert [taken(inbox), taken(inbox)] == ["second", None]
+    mailbox.put(store, "mail/1", "first")
+    assert [taken(inbox), taken(inbox)] == ["first", None]
+
+
+def test_a_message_that_was_begun_is_expected_until_it_counts_as_a_hole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = DictStore()
+    inbox = Inbox(store, "mail")
+    assert not inbox.expects()
+    store.add("mail/slots", 1)
+    assert inbox.expects()
+    mailbox.put(store, "mail/1", "first")
+    assert inbox.expects()
+    assert taken(inbox) == "first"
+    assert not inbox.expects()
+    store.add("mail/slots", 1)
+    monkeypatch.setattr(mailbox, "HOLE_S", 0.0)
+    assert not inbox.expects()
+
+
 def test_a_store_that_is_gone_is_no_timeout() -> None:
     class Gone(DictStore):
         def wait(self, keys: list[str], timeout: timedelta) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution.observation import observed
+from runner.execution.observation import BETWEEN_HOSTS_S, observed
 from runner.execution.orders import Told, Unable
 from runner.execution.supervisor import Findings
 from runner.execution.watching import longest_timeout, replaced_timeout, watch_for
@@ -68,7 +69,37 @@ def test_a_lost_peer_is_an_error_where_nobody_timed_out(tmp_path: Path) -> None:
 
 def test_a_death_is_a_crash_whatever_the_others_say(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
-    assert outcome(program, raised(0, "peer_lost"), died={1: "SIGKILL"}) == "crash"
+    for how in ("SIGSEGV", "SIGABRT", "exit 1"):
+        assert outcome(program, raised(0, "peer_lost"), died={1: how}) == "crash"
+
+
+def test_a_death_that_its_rank_announced_is_a_step_of_its_own(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - {ranks: 1, fault: kill}\n", tmp_path)
+    own = Told(rank=1, trace=RankTrace(rank=1, ending="died", died="SIGKILL"), backend="gloo")
+    assert outcome(program, ended(0), own, died={1: "SIGKILL"}) == "crash"
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGHUP"])
+def test_a_death_that_neither_a_step_nor_the_backend_caused_is_the_environments(
+    how: str, tmp_path: Path
+) -> None:
+    program = planned(PAIR + "  - {ranks: 0, fault: kill}\n", tmp_path)
+    with pytest.raises(LaunchError, match=f"rank 1 was killed from outside by {how}"):
+        outcome(program, raised(0, "peer_lost"), died={1: how})
+
+
+def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
+    program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
+
+    def began(second_host: str) -> list[float]:
+        told = (
+            replace(ended(0), began_s=7.25, host="one"),
+            replace(ended(1), began_s=7.0, host=second_host),
+        )
+        return [rank.late_s for rank in observed(program, findings(*told)).ranks]
+
+    assert began("one") == [0.25, 0.0]
+    assert began("other") == [BETWEEN_HOSTS_S, BETWEEN_HOSTS_S]
 
 
 def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Rank:
         self, account: Callable[[], None] = lambda: None, *, on_device: bool = False
     ) -> None:
         self.happened: list[str] = []
-        board = SimpleNamespace(rank=0, account=self._account, fault=None, moves=1)
+        board = SimpleNamespace(rank=0, account=self._account, fault=None, moves=1, begin_s=0.0)
         self._board = board
         world = SimpleNamespace(made_s=0.0, spoilt=False, witness=tuple, on_device=on_device)
         world.poison, world.error = self.let_go, lambda: None

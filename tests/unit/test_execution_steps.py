@@ -129,7 +129,7 @@ def taken(
         completion=WithTheCall(),
         broken=lambda: False,
     )
-    return world.dist.calls, board.account(program.run())
+    return world.dist.calls, board.account(program.prepare() or program.run())
 
 
 def evaluated_anew(found: Plan) -> list[Any]:
@@ -310,7 +310,7 @@ def test_a_call_that_the_supervisor_broke_says_nothing(tmp_path: Path) -> None:
         found, world, NumpyArrays(), board=board, completion=WithTheCall(), broken=lambda: True
     )
     with pytest.raises(Broken):
-        program.run()
+        program.prepare() or program.run()
     assert [event.state for event in board.account("blocked").events] == [
         "done",
         "done",

@@ -283,6 +283,20 @@ def test_a_step_that_takes_too_long_in_the_run_deviates(tmp_path: Path) -> None:
     assert (finding.witness, finding.code, finding.ranks) == ("backend", "elapsed_differs", (0,))
 
 
+def test_a_rank_that_began_late_may_wait_that_much_shorter(tmp_path: Path) -> None:
+    text = SLEEPS.replace("BOUNDS", "{min: 0.1s}")
+
+    def began_late(trace: Trace, late_s: float) -> Trace:
+        first, second = trace.ranks
+        barrier = replace(first.events[1], end_s=0.04)
+        late = replace(first, events=(first.events[0], barrier), late_s=late_s)
+        return replace(trace, ranks=(late, second))
+
+    assert ran(text, tmp_path, lambda trace: began_late(trace, 0.07)).status == "PASSED"
+    (finding,) = ran(text, tmp_path, lambda trace: began_late(trace, 0.03)).findings
+    assert (finding.witness, finding.code, finding.ranks) == ("backend", "elapsed_differs", (0,))
+
+
 def test_within_bounds_the_whole(tmp_path: Path) -> None:
     text = "world_size: 1\nsteps:\n  - sleep: 0.2s\nexpect: {within: LIMIT}\n"
     assert checked(text.replace("LIMIT", "1s"), tmp_path).status == "PASSED"

@@ -11,6 +11,7 @@ from runner.execution.rank.acts import Acts
 from runner.execution.rank.board import Site
 from runner.execution.rank.draining import drain
 from runner.execution.rank.failing import Failures
+from runner.execution.rank.start import UNCONNECTED
 from runner.execution.rank.stepping import Stepping
 from runner.execution.rank.values import Copies
 from runner.problems import ScenarioError
@@ -49,16 +50,17 @@ class Program:
         self._failures = Failures(broken, world.mend)
         #: every work handle, named or not: dropping one early would change what happens
         self.works: list[Any] = []
+        self._ready: tuple[Process, Copies, dict[str, Any]] | None = None
 
     @property
     def lost(self) -> bool:
         """Whether a call failed in a way that closed connections: the peers cannot go on either."""
         return self._failures.lost
 
-    def run(self) -> str:
-        """Create the groups and take every step; returns how the rank ended.
+    def prepare(self) -> str | None:
+        """Create the groups and make what the rank holds before step 1.
 
-        Raises Ending where a `fault` ends the process, Broken where the supervisor broke a call.
+        Returns how the rank ended, where it did. Raises Broken where the supervisor broke a call.
         """
         for creation in self._plan.creations:
             if not self._create(creation):
@@ -72,6 +74,24 @@ class Program:
         copies = Copies(self._world.torch, process.scope, convert)
         names = tuple(sorted(process.held))
         initial = dict(zip(names, copies.named(names), strict=True))
+        self._completion.begin()  # once here, so that the device has it before any rank goes on
+        self._ready = process, copies, initial
+        return None
+
+    @property
+    def unconnected(self) -> bool:
+        """Whether the rank ended because the connections of a group could not be made."""
+        last = self._board.records[-1] if self._board.records else None
+        failure = last.failure if last is not None and last.index < 0 else None
+        return failure is not None and failure.kinds[0] in UNCONNECTED
+
+    def run(self) -> str:
+        """Take every step, once prepared; returns how the rank ended.
+
+        Raises Ending where a `fault` ends the process, Broken where the supervisor broke a call.
+        """
+        assert self._ready is not None  # noqa: S101 -- prepared
+        process, copies, initial = self._ready
         self._completion.begin()
         self._board.begin(initial)
         ending = self._take_all(process, copies)

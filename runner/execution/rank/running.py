@@ -7,6 +7,7 @@ account is given, once.
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,11 @@ class Running:
         self._back = threading.Event()
         self._accounted = threading.Event()
         self._was_cut = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the calls of its world return before they are done."""
+        return self._world.on_device
 
     def key(self, what: str) -> str:
         """Name a key of this scenario in the store."""
@@ -190,6 +196,8 @@ class Running:
             backend=self._backend,
             notes=notes,
             world_s=self._world.made_s,
+            began_s=self._board.begin_s,
+            host=socket.gethostname(),
             spoilt=self._board.fault is not None or self._world.spoilt,
         )
 
