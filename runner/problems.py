@@ -136,6 +136,18 @@ class LaunchError(Exception):
     """The environment could not run a scenario: no worker, no device, no port."""
 
 
+class StartError(LaunchError):
+    """The machine cannot start a launch of `size` processes, and would not if it were asked again.
+
+    Where `size` is 1 it can start none at all.
+    """
+
+    def __init__(self, message: str, size: int = 1) -> None:
+        """Keep the smallest size that is known not to start."""
+        super().__init__(message)
+        self.size = size
+
+
 class UnsupportedError(Exception):
     """The backend at hand cannot run this scenario; the message says why. Never a pass."""
 

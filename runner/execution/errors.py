@@ -9,6 +9,7 @@ torch's sources compose them.
 from __future__ import annotations
 
 import re
+import resource
 
 from runner.problems import ScenarioError
 from runner.trace import Failure
@@ -93,6 +94,48 @@ TABLE = tuple(
     (re.compile(pattern, re.DOTALL), kind)
     for pattern, kind in (*DETAIL, *MEMORY, *NCCL, *ARGUMENTS, *GLOO, *STORE, *TORCH)
 )
+
+#: what a process says that a machine cannot start, and what that means
+MACHINE = (
+    (
+        r"Errno 24\b|Too many open files|EMFILE|Failed to init uv loop",
+        "a process may have {files} files open, and has (`ulimit -n` raises that)",
+    ),
+    (r"Errno 23\b|Too many open files in system", "the machine has no file descriptor left"),
+    (
+        r"Errno 11\b|Resource temporarily unavailable|can't start new thread|pthread_create",
+        (
+            "no more processes or threads can be started (`ulimit -u` is {processes}, and a "
+            "container may have a limit of its own)"
+        ),
+    ),
+    (r"Errno 12\b|Cannot allocate memory", "there is not enough memory for another process"),
+    (
+        (
+            r"Errno (98|99|101|110|111|113)\b|EADDRINUSE|Address already in use"
+            r"|Cannot assign requested address|Network is unreachable"
+        ),
+        (
+            "no connection can be made on 127.0.0.1: the loopback interface is down "
+            "(`ip link set lo up`), or no port is free"
+        ),
+    ),
+)
+
+
+def lack_of(words: str) -> str | None:
+    """Return what the machine lacks where a process could not start; None where it says not."""
+    for pattern, lack in MACHINE:
+        if re.search(pattern, words):
+            files, processes = (
+                "any number of" if soft == resource.RLIM_INFINITY else str(soft)
+                for soft, _ in map(
+                    resource.getrlimit, (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
+                )
+            )
+            return lack.format(files=files, processes=processes)
+    return None
+
 
 #: where the words say nothing
 TYPES: tuple[tuple[type[BaseException], str], ...] = (

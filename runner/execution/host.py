@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from runner.execution.backends import carrier, device_type, resolve
 from runner.execution.channel import Channel
+from runner.execution.errors import lack_of
 from runner.execution.heartbeat import Beats
 from runner.execution.launch import ADDRESS, START_S, Launch
-from runner.problems import LaunchError, UnsupportedError
+from runner.problems import LaunchError, StartError, UnsupportedError
 
 if TYPE_CHECKING:
     from runner.execution.orders import Job
@@ -168,15 +169,27 @@ class Host:
                 self._begin(launch.size)
 
     def _begin_at_last(self, size: int) -> Launch:
-        """Begin a launch; once more where its workers do not come up in time."""
+        """Begin a launch; once more where its workers do not come up. Raises StartError."""
         try:
             return self._begin(size)
+        except StartError:
+            raise
         except LaunchError:
-            return self._begin(size)
+            try:
+                return self._begin(size)
+            except StartError:
+                raise
+            except LaunchError as error:
+                message = f"a launch of {size} processes did not start twice: {error}"
+                raise StartError(message, size) from error
 
     def _begin(self, size: int) -> Launch:
         self._launches += 1
-        launch = Launch(self._launches, size)
+        try:
+            launch = Launch(self._launches, size)
+        except (OSError, RuntimeError) as error:
+            message = f"no launch can start: {lack_of(str(error)) or error}"
+            raise StartError(message) from error
         self._wanted.put(launch)
         self._launch = launch
         try:

@@ -9,12 +9,15 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
 
+from runner.execution.errors import lack_of
 from runner.execution.heartbeat import Beats, Listener
 from runner.execution.supervisor import Supervisor
+from runner.problems import LaunchError, StartError
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -25,10 +28,26 @@ if TYPE_CHECKING:
 #: torch's own store would listen to the whole network; what travels through this one is pickled
 ADDRESS = "127.0.0.1"
 BACKLOG = 512
+#: bytes of what workers printed that are looked at where they do not come up
+SAID = 100_000
 #: seconds that workers get to come up, once and once more
 START_S = 30.0
+#: seconds that a connection of this machine to itself may take
+PROBE_S = 10.0
 #: seconds between two looks whether all workers are forked
 FORK_LOOK_S = 0.002
+
+
+def _probe() -> None:
+    """Connect to this machine once. Raises OSError at once where nothing can.
+
+    A store would try again for minutes.
+    """
+    with (
+        socket.create_server((ADDRESS, 0)) as listener,
+        socket.create_connection(listener.getsockname(), timeout=PROBE_S),
+    ):
+        pass
 
 
 def _server(dist: Any, port: int, listener: int) -> Any:  # noqa: ANN401 -- torch's own
@@ -39,6 +58,7 @@ def _server(dist: Any, port: int, listener: int) -> Any:  # noqa: ANN401 -- torc
         port,
         is_master=True,
         wait_for_workers=False,
+        timeout=timedelta(seconds=START_S),
         multi_tenant=True,
         master_listen_fd=listener,
     )
@@ -49,15 +69,25 @@ def _server(dist: Any, port: int, listener: int) -> Any:  # noqa: ANN401 -- torc
         return make(use_libuv=False)
 
 
+def _said_so_far() -> int:
+    """Return how many bytes this process and its workers have printed: it goes to a file."""
+    return os.fstat(2).st_size
+
+
 class Launch:
     """The workers of one launch: their processes, and the supervisor over them."""
 
     def __init__(self, number: int, size: int) -> None:
-        """Open the store that torchrun's agent and the workers will share."""
+        """Open the store that torchrun's agent and the workers will share.
+
+        Raises OSError where this machine has no port or no descriptor for it.
+        """
         import torch.distributed  # noqa: PLC0415 -- the main thread has imported it
 
         dist: Any = torch.distributed
         self.size = size
+        self._said_before = _said_so_far()
+        _probe()
         self.name = f"launch-{os.getpid()}-{number}"
         listener = socket.create_server((ADDRESS, 0), backlog=BACKLOG)
         self.port: int = listener.getsockname()[1]
@@ -73,6 +103,12 @@ class Launch:
         self.failure = ""
         self.supervisor = Supervisor(dist.PrefixStore(self.name, server), self.deaths, self.lost)
 
+    def _said(self) -> str:
+        """Return what its workers printed before they were up."""
+        with suppress(OSError):
+            return os.pread(2, SAID, self._said_before).decode(errors="replace")
+        return ""
+
     def suits(self, sharing: Sharing | None) -> bool:
         """Return whether its workers' NCCL can still be told to share GPUs like this.
 
@@ -86,7 +122,9 @@ class Launch:
             self._used_gpus, self._sharing = True, sharing
 
     def meet(self) -> None:
-        """Wait for the workers.
+        """Wait for the workers. Raises LaunchError where one does not come up.
+
+        It is a StartError where the machine lacks something, which it still will the next time.
 
         None of them may connect before the last one is forked: the store's server looks up the
         names of those who connect, and a fork in that moment inherits the resolver's lock for ever.
@@ -94,7 +132,15 @@ class Launch:
         while len(active_children()) < self.size and not self.ended.is_set():
             time.sleep(FORK_LOOK_S)
         os.write(self.gate[1], b"." * self.size)
-        came = self.supervisor.greet(self.size, START_S)
+        try:
+            came = self.supervisor.greet(self.size, START_S)
+        except LaunchError as error:
+            said = self._said()
+            lack = lack_of(said) or lack_of(self.failure)
+            if lack is None:
+                raise
+            message = f"a launch of {self.size} processes cannot start: {lack}"
+            raise StartError(message, self.size) from error
         by_pid = {process.pid: process for process in active_children()}
         self._processes = {
             rank: by_pid[hello.pid] for rank, hello in came.items() if hello.pid in by_pid

@@ -13,18 +13,20 @@ import socket
 import subprocess
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from runner.execution import gpus, heartbeat, nccl
 from runner.execution.backends import carrier, require_no_foreign_object
 from runner.execution.channel import Channel
+from runner.execution.errors import lack_of
 from runner.execution.heartbeat import Beats, Listener
 from runner.execution.observation import observed
 from runner.execution.options import LaunchOptions
 from runner.execution.orders import Job, Order
 from runner.execution.watching import replaced_timeout, watch_for
-from runner.problems import LaunchError, UnsupportedError
+from runner.problems import LaunchError, StartError, UnsupportedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -45,6 +47,8 @@ ENVIRONMENT = {
     **nccl.ENVIRONMENT,
 }
 LOOPBACK = ("lo", "lo0")
+#: seconds that a host which closed its line gets to end
+ENDS_S = 5.0
 
 
 class Launcher:
@@ -60,10 +64,15 @@ class Launcher:
         self._stderr = -1
         self._number = 0
         self._size = 1
+        #: why no launch can start, and from which size on
+        self._unable: StartError | None = None
+        #: whether the host has ever answered
+        self._answered = False
 
     def __enter__(self) -> Self:
-        """Start the host, without waiting for it."""
-        self._start()
+        """Start the host, without waiting for it; where that fails, the first run says so."""
+        with suppress(StartError):
+            self._start()
         return self
 
     def __exit__(
@@ -78,6 +87,16 @@ class Launcher:
     # ------------------------------------------------------------------ the host
 
     def _start(self) -> None:
+        """Start the host. Raises StartError where the machine cannot."""
+        self._answered = False
+        try:
+            self._start_host()
+        except OSError as error:
+            message = f"no launch can start: {lack_of(str(error)) or error}"
+            self._unable = StartError(message)
+            raise self._unable from error
+
+    def _start_host(self) -> None:
         near, far = socket.socketpair()
         read_end, write_end = os.pipe()
         self._stderr = os.memfd_create("host")
@@ -176,7 +195,8 @@ class Launcher:
         """Run one plan and return what was observed.
 
         Raises UnsupportedError where the backend cannot run this scenario, LaunchError where the
-        environment could not.
+        environment could not. A launch that cannot start is not tried again: what needs one of its
+        size raises StartError at once.
         """
         options = self._options
         if plan.world_size > options.max_ranks:
@@ -209,7 +229,24 @@ class Launcher:
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
-        return observed(plan, self._ask(job))
+        return observed(plan, self._answer(job, plan.world_size))
+
+    def _answer(self, job: Job, least: int) -> Any:  # noqa: ANN401 -- Findings
+        """Return the findings on a job, by a launch of its size or, where that cannot start, less.
+
+        `least` is how many processes the job itself needs.
+        """
+        if self._unable is not None and job.size >= self._unable.size > least:
+            self._size, job = least, replace(job, size=least)
+        if self._unable is not None and job.size >= self._unable.size:
+            raise self._unable
+        try:
+            return self._ask(job)
+        except StartError as error:
+            self._unable = error
+            if error.size <= least:
+                raise
+        return self._answer(job, least)
 
     def _ask(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
         if self._host is None or self._host.poll() is not None:
@@ -221,13 +258,27 @@ class Launcher:
             control.send(pickle.dumps(job, protocol=5))
             answer = pickle.loads(control.receive())  # noqa: S301 -- from our own host
         except (EOFError, OSError) as error:
-            said = self._said()
-            self._stop()
-            message = f"the process that holds the workers ended: {said}"
-            raise LaunchError(message) from error
+            raise self._ended() from error
+        self._answered = True
         if isinstance(answer, LaunchError | UnsupportedError):
             raise answer
         return answer
+
+    def _ended(self) -> LaunchError:
+        """Return why the host ended, and clear up after it.
+
+        One that ended by itself before it ever answered would do so again.
+        """
+        host = self._host
+        assert host is not None  # noqa: S101 -- it was asked
+        with suppress(subprocess.TimeoutExpired):
+            host.wait(ENDS_S)
+        code, said = host.poll(), self._said()
+        self._stop()
+        if self._answered or code is None or code < 0:
+            how = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
+            return LaunchError(f"the process that holds the workers ended{how}: {said}")
+        return StartError(f"no launch can start: {lack_of(said) or said}")
 
 
 def eventual(backend: str) -> tuple[str, ...]:
