@@ -58,13 +58,13 @@ def short(text: str, most: int = MOST_QUOTED) -> str:
     return f"{text[: most - end - 5]} ... {text[-end:]}"
 
 
-def brief(message: str) -> str:
-    """Return a message that quotes no more of a value than a person reads."""
+def brief(message: str, most: int = MOST_MESSAGE) -> str:
+    """Return a message that quotes no more of a value than a person reads, and is no longer."""
     if len(message) <= MOST_QUOTED:
         return message
     message = _QUOTED.sub(_shortened, message)
     message = _WORD.sub(lambda found: short(found.group(), MOST_WORD), message)
-    return short(message, MOST_MESSAGE)
+    return short(message, most)
 
 
 def _shortened(found: re.Match[str]) -> str:

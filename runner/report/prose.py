@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from runner.display import MOST_LINE, clean_line, short
+from runner.display import MOST_LINE, brief, clean_line, short
 from runner.problems import Problem
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ SIDES = {
     "reference": "yours and the run's≠the reference's",
 }
 
-#: findings shown whole for one case; the rest is counted
-MOST_FINDINGS = 10
+#: findings shown whole for one case, and problems of one file; the rest is counted
+MOST_FINDINGS, MOST_PROBLEMS = 10, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,20 @@ def details(result: Result) -> list[Line]:
     verdict = result.verdict
     lines: list[Line] = []
     if verdict.reason and verdict.status == "FLAKY":
-        lines.append(Line(f"  {verdict.reason}"))
-    for problem in verdict.problems:
+        lines.append(Line(f"  {_brief(verdict.reason)}"))
+    for problem in verdict.problems[:MOST_PROBLEMS]:
         lines += problem_lines(problem)
+    if len(verdict.problems) > MOST_PROBLEMS:
+        lines.append(
+            Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
+        )
     for finding in verdict.findings[:MOST_FINDINGS]:
         lines += finding_lines(finding)
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
     if verdict.reason and verdict.status != "FLAKY":
-        lines.append(Line(f"  {verdict.reason}"))
+        lines.append(Line(f"  {_brief(verdict.reason)}"))
     if verdict.status == "FAILED" and verdict.observed is None:
         lines.append(Line("  found by the analysis; no process was started", "dim"))
     return lines
@@ -116,13 +120,14 @@ def counted(number: int) -> str:
 
 def finding_lines(finding: Finding) -> list[Line]:
     """Return a finding: who stands alone, what, where in the file, the numbers, the guess."""
-    lines = [Line(f"  {finding.headline}: {finding.prose} [{finding.code}]", "strong")]
+    lines = [Line(f"  {finding.headline}: {_brief(finding.prose)} [{finding.code}]", "strong")]
     if finding.mark is not None:
         lines.append(Line(f"    {finding.mark}", "dim"))
         lines += _excerpt(finding.mark, "        ")
     last = len(finding.because) - 1
     lines += [
-        Line(f"    {clause}{';' if at < last else ''}") for at, clause in enumerate(finding.because)
+        Line(f"    {_brief(clause)}{';' if at < last else ''}")
+        for at, clause in enumerate(finding.because)
     ]
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
@@ -130,6 +135,11 @@ def finding_lines(finding: Finding) -> list[Line]:
     if finding.guess:
         lines.append(Line(f"    perhaps: {finding.guess}"))
     return lines
+
+
+def _brief(words: str) -> str:
+    """Return words that quote no more of a value than a person reads."""
+    return brief(words, MOST_LINE)
 
 
 def _iterations(finding: Finding) -> str:
@@ -187,7 +197,7 @@ def more(verdict: Verdict) -> list[Line]:
             lines.append(Line(text, "dim"))
     if verdict.predicted is not None:
         lines += [
-            Line(f"    {diagnosis.name}: {diagnosis.prose}", "dim")
+            Line(f"    {diagnosis.name}: {_brief(diagnosis.prose)}", "dim")
             for diagnosis in verdict.predicted.diagnoses
         ]
     for note in verdict.notes:

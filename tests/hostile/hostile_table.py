@@ -394,6 +394,26 @@ SAID = (
         code=PASSED,
         command=("check", "-v", "x.yaml"),
     ),
+    Row(
+        name="a_long_message",
+        make=HEAD + f"steps: [{{ranks: 0, fault: {{raise: {'w' * 200_000}}}}}]\n",
+        code=FAILED,
+        most_said=2_000,
+    ),
+    Row(
+        name="a_long_object",
+        make=f"{HEAD}objects: {{o: [{'v' * 200_000}]}}\n"
+        f"steps: [barrier: {{}}]\nexpect: {{o: [{'w' * 200_000}]}}\n",
+        code=FAILED,
+        most_said=2_000,
+    ),
+    Row(
+        name="many_problems",
+        make="".join(f"k{number}: 1\n" for number in range(3_000)) + SMALL,
+        code=INVALID,
+        says="2900 more problems",
+        most_said=40_000,
+    ),
     Row(name="a_near_miss", make="backends: [glo]\n" + SMALL, code=INVALID, says="unknown_word"),
     Row(
         name="an_unknown_backend",
