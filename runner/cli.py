@@ -6,9 +6,13 @@ that `scenario --help` imports neither NumPy nor torch.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
+import signal
 import sys
+import threading
+from contextlib import suppress
 
 import click
 
@@ -30,6 +34,9 @@ COMMANDS = {
 }
 
 INTERRUPTED = 130
+ENVIRONMENT = 3
+#: what a standard output that is full, closed or broken raises
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 
 #: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
 #: OpenBLAS starts and lets spin when it is imported, would only take a core away
@@ -98,24 +105,78 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; the entry point of `scenario`."""
+    """Run the command line; the entry of `scenario`, behind its guard (:mod:`scenario_runner`)."""
     os.environ.setdefault(*ONE_THREAD)
+    _open_streams()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code = _called()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        _say("interrupted")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
+    sys.exit(_flushed(code))
+
+
+def _called() -> int:
+    """Return the exit code of the command; whatever it raises is told in a line."""
+    try:
+        code = cli.main(prog_name="scenario", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            _say(code)
+            code = 1
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        code = error.exit_code
+    except click.Abort:
+        _say("interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has left; what was asked for is not done
+        code = ENVIRONMENT
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        _say(f"the output cannot be written: {error.strerror}")
+        code = ENVIRONMENT
+    return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Let a closed standard stream lead nowhere: the next file would take its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    try:
-        code = cli.main(prog_name="scenario", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # whoever read the output has seen enough; nothing is left to be flushed to it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _flushed(code: int) -> int:
+    """Write what the streams still hold, or drop it; return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if code == 0 and stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                _say("the output cannot be written")
+                code = ENVIRONMENT
+    return code
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):
+        click.echo(words, err=True)
 
 
 if __name__ == "__main__":

@@ -138,6 +138,8 @@ class Crew(Generic[T, R]):
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for other in (*foreign, *(key.fd for key in self._workers.get_map().values())):
                 os.close(other)  # a worker that nobody hears any more ends at its next result
             gc.freeze()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from runner.attempts import analyse, case_result, execute, repeated, result_of
 from runner.collector import settled
 from runner.crew import Crew
+from runner.interruption import held_back, interruptible
 from runner.loading import load_all
 from runner.results import (
     FAILED,
@@ -96,9 +97,10 @@ def check(
         return verdict, analysis.duration_s
 
     with Crew(verdict_on, _lost) as crew:
-        loaded = load_all(selection, crew.ahead)
+        with interruptible():
+            loaded = load_all(selection, crew.ahead)
         try:
-            with settled():
+            with interruptible(), settled():
                 verdicts = crew.results(loaded.scenarios)
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
@@ -134,16 +136,19 @@ def run(
     `repeat` times.
     """
     began = time.perf_counter()
-    loaded = load_all(selection)
+    with interruptible():
+        loaded = load_all(selection)
     results: list[Result] = []
     interrupted = False
+    # an interrupt stops what executes undisturbed by another: `launch` is outside
     try:
         if loaded.invalid or not loaded.scenarios:
             # what the cases of the other files would come to is said too, if they are invalid
-            wrong = _wrong(_analysed(loaded, selection))
-            _only_invalid([*loaded.invalid, *wrong], listener, results)
+            with interruptible():
+                wrong = _wrong(_analysed(loaded, selection))
+                _only_invalid([*loaded.invalid, *wrong], listener, results)
         else:
-            with launch() as executor:
+            with launch() as executor, interruptible():
                 analyses = _analysed(loaded, selection)
                 wrong = _wrong(analyses)
                 if wrong:
@@ -215,9 +220,13 @@ def _only_invalid(invalid: list[Result], listener: Listener, results: list[Resul
 
 
 def _keep(results: list[Result], result: Result, listener: Listener) -> None:
-    """Report a result, and keep of it what later reports need: no tensor outlives its case."""
-    listener.finish(result)
-    results.append(replace(result, verdict=slimmed(result.verdict)))
+    """Report a result, and keep of it what later reports need: no tensor outlives its case.
+
+    An interrupt comes before or after: no report has a result that another one lacks.
+    """
+    with held_back():
+        results.append(replace(result, verdict=slimmed(result.verdict)))
+        listener.finish(result)
 
 
 def _outcome(

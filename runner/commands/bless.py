@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-import signal
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -17,11 +15,11 @@ from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
 from runner.display import clean
+from runner.interruption import interrupt_on_termination
 from runner.problems import LaunchError, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import FrameType
 
     from runner.bless import Proposal, Refusal
     from runner.results import Executor
@@ -78,8 +76,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     3 the environment could not run it; 5 nothing was selected; 130 interrupted.
     """  # noqa: D301 -- Click asks for a real backspace
     _police(options)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_termination()
     blessing = _Blessing(options)
     proposals = blessing.proposals(_files(options["paths"]))
     if options["dry_run"]:
@@ -229,12 +226,6 @@ def difference(proposal: Proposal) -> str:
     before, after = (text.splitlines(keepends=True) for text in (proposal.before, proposal.after))
     lines = difflib.unified_diff(before, after, str(proposal.path), str(proposal.path))
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end the command as Ctrl-C does: workers are ended, no file is left half."""
-    del number, frame
-    raise KeyboardInterrupt
 
 
 def _refuse(message: str) -> NoReturn:

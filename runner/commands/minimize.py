@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,11 +14,10 @@ from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import HOW, GroupedCommand, option
 from runner.commands.options import limits_of
 from runner.display import clean
+from runner.interruption import interrupt_on_termination
 from runner.problems import LaunchError, ScenarioError
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from runner.language.limits import Limits
     from runner.minimize import Minimized
     from runner.minimize.signature import Oracle
@@ -70,8 +67,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     file or the command line is invalid; 3 the environment could not run it; 130 interrupted, and
     the smallest so far is printed.
     """  # noqa: D301 -- Click asks for a real backspace
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_termination()
     limits = limits_of(options)
     path, cases = _cases(options["target"], limits)
     with ExitStack() as stack:
@@ -184,12 +180,6 @@ class _Telling:
     def close(self) -> None:
         if self.shows and self.last_s:
             click.echo("\r" + " " * 40 + "\r", nl=False, err=True)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end the search as Ctrl-C does."""
-    del number, frame
-    raise KeyboardInterrupt
 
 
 def _refuse(message: str) -> NoReturn:

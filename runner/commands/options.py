@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import sys
-import threading
+from contextlib import suppress
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -15,6 +14,7 @@ import click
 from runner.commands.bounds import bounding
 from runner.commands.grouping import HOW, REPORTS, WHICH, option
 from runner.display import clean
+from runner.interruption import handled
 from runner.language.limits import Limits
 from runner.problems import LaunchError, ScenarioError
 from runner.report.formats import FORMATS
@@ -23,7 +23,6 @@ from runner.report.target import STANDARD_OUTPUT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from types import FrameType
 
     from runner.pipeline import Outcome, Selection
     from runner.report.formats import Format
@@ -179,9 +178,22 @@ def reported(
     A report that cannot be written is told before anything runs; what ends the run early (a command
     line that makes no sense, an environment that starts nothing) leaves no report behind. `keepers`
     are told as well and write no report; `quiet` leaves passes out of what people read.
+
+    Where nothing more can be written to standard output the reports are written all the same. The
+    exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
+    where everything passed and that could not be said.
     """
-    if threading.current_thread() is threading.main_thread():  # under torchrun it is not
-        signal.signal(signal.SIGTERM, _interrupt)
+    with handled():
+        _reported(options, conduct, keepers=keepers, quiet=quiet)
+
+
+def _reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None,
+    quiet: bool,
+) -> NoReturn:
     terminal = _terminal(options, quiet=quiet)
     others = {**_beside(options, terminal), **(keepers or {})}
     try:
@@ -197,10 +209,14 @@ def reported(
         click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE_EXIT)
     finally:
-        terminal.close()
+        with suppress(OSError):
+            terminal.close()
     for failure in failures:
         click.echo(clean(failure), err=True)
-    sys.exit(max(outcome.exit_code, INVALID_EXIT) if lost else outcome.exit_code)
+    code = outcome.exit_code
+    if lost or (failures and code == 0):
+        code = max(code, INCONCLUSIVE_EXIT)
+    sys.exit(code)
 
 
 def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
@@ -240,12 +256,6 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
 
         found["--github"] = GithubReport(terminal.file, os.environ)
     return found
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end the run as Ctrl-C does: results are kept, workers are ended."""
-    del number, frame
-    raise KeyboardInterrupt
 
 
 def refuse(error: ScenarioError) -> NoReturn:

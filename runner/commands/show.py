@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +12,12 @@ from runner.commands.bounds import bounding, executing, launch_options
 from runner.commands.grouping import GroupedCommand, option
 from runner.commands.options import INCONCLUSIVE_EXIT, _pairs, limits_of, refuse
 from runner.display import clean
+from runner.interruption import interrupt_on_termination
 from runner.problems import LaunchError, ScenarioError
 from runner.report.spacetime import NoStepsError, Piece, Printer, View, picture
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
     from runner.report.spacetime import Line
     from runner.results import Result
@@ -142,12 +140,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
     printer.print(lines)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Let SIGTERM end a run as Ctrl-C does: workers are ended."""
-    del number, frame
-    raise KeyboardInterrupt
-
-
 def _drawn(options: dict[str, Any], view: View) -> list[Line]:
     """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
     from runner.timeline import timeline  # noqa: PLC0415 -- NumPy only now
@@ -193,8 +185,7 @@ def _result(options: dict[str, Any], scenario: Scenario) -> Result:
         return result_of(analysis)
     from runner.execution import Launcher  # noqa: PLC0415 -- only where it runs
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _interrupt)
+    interrupt_on_termination()
     with Launcher(launch_options(options)) as executor:
         return execute(analysis, executor)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,6 +11,7 @@ import click
 
 from runner.commands.arranging import remembered
 from runner.commands.options import refuse, selection_of
+from runner.interruption import interrupt_on_termination
 from runner.problems import ScenarioError
 from runner.report.formats import FORMATS
 from runner.report.several import Reports
@@ -55,7 +55,7 @@ def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoRetur
         load_all(replace(selection, paths=()))  # the words that select
     except ScenarioError as error:
         refuse(error)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupt_on_termination()
     screen = Screen(TerminalReport(sys.stdout, verbose=options["verbose"]))
     started = nullcontext() if options["dry_run"] else launch()
     try:

@@ -30,12 +30,16 @@ _SCENARIOS = (".yaml", ".yml")
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """A report, where it goes (None: it has no target of its own), and why it failed."""
+    """A report, where it goes (None: it has no target of its own), and why it failed.
+
+    `unread` is one whose reader has left: it is told nothing more, and that is no failure.
+    """
 
     name: str
     report: Report
     target: Target | None = None
     failure: str | None = None
+    unread: bool = False
     essential: bool = False
 
 
@@ -47,11 +51,12 @@ class Reports:
     ) -> None:
         """Begin with reports that need no target, each with the name by which it is told.
 
-        Without the one for people a run makes no sense: what goes wrong in it ends the run.
+        What goes wrong inside of the one for people ends the run; that its output is full or closed
+        does not.
         """
         self._entries = [_Entry(name, report) for name, report in (others or {}).items()]
         if terminal is not None:
-            self._entries.insert(0, _Entry("terminal", terminal, essential=True))
+            self._entries.insert(0, _Entry("for people", terminal, essential=True))
         self._begun = False
         self._aside = Aside()
         self.traces = False
@@ -104,11 +109,14 @@ class Reports:
         if not self._begun:  # interrupted before anything was read
             self.begin(len(outcome.results))
         self._aside.done()
-        self._tell(lambda report: report.end(outcome))
-        for entry in self._entries:
-            if entry.failure is None and entry.target is not None:
+        # what people read comes last: it may lead where no reader takes anything
+        for entry in sorted(self._entries, key=lambda entry: entry.target is None):
+            _tell_one(entry, lambda report: report.end(outcome))
+            if entry.failure is None and not entry.unread and entry.target is not None:
                 try:
                     entry.target.keep()
+                except BrokenPipeError:
+                    entry.unread = True
                 except OSError as error:
                     entry.failure = error.strerror or str(error)
 
@@ -137,10 +145,6 @@ class Reports:
                 if entry.target is not None:
                     entry.target.discard()
 
-    def _tell(self, say: Callable[[Report], None]) -> None:
-        for entry in self._entries:
-            _tell_one(entry, say)
-
     def _tell_beside(
         self, say: Callable[[Report], None], after: Callable[[], None] | None = None
     ) -> None:
@@ -163,12 +167,14 @@ class Reports:
 
 
 def _tell_one(entry: _Entry, say: Callable[[Report], None]) -> None:
-    if entry.failure is not None:
+    if entry.failure is not None or entry.unread:
         return
     try:
         say(entry.report)
+    except BrokenPipeError:
+        entry.unread = True
     except Exception as error:
-        if entry.essential:
+        if entry.essential and not isinstance(error, OSError):
             raise
         entry.failure = _reason(error)
 

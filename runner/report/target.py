@@ -1,19 +1,20 @@
 """Where a report goes: a file that appears whole or not at all, a stream, standard output.
 
 A target is opened before anything runs, so that a path that cannot be written is told at once. A
-regular file is written beside its place and renamed at the end; until then, and for ever where the
-run fails, what stood there before stays.
+regular file is written without a name (:mod:`runner.replacing`) and gets it at the end; until then,
+and for ever where the run fails, what stood there before stays.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from runner.replacing import PendingFile
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -27,10 +28,10 @@ class Target:
     """One open file that a report writes to. Raises OSError where `path` cannot be written."""
 
     def __init__(self, path: str, *, streams: bool = False) -> None:
-        """Open it: beside its place, or in place where it `streams` or is no regular file."""
+        """Open it: a new file, or the one in place where it `streams` or is no regular file."""
         self.path = path
         self._final = Path(os.path.realpath(path))
-        self._beside: Path | None = None
+        self._pending: PendingFile | None = None
         self._new = False
         self.file: TextIO
         self._special = _special(Path(path))
@@ -43,7 +44,7 @@ class Target:
             # what stands there is cut off only once something is written
             self.file = self._final.open("a", encoding="utf-8", newline="\n")
         else:
-            self._beside, self.file = _beside(self._final)
+            self._pending, self.file = _pending(self._final)
 
     @property
     def identity(self) -> str:
@@ -61,10 +62,10 @@ class Target:
         self.file.flush()
         if self.path == STANDARD_OUTPUT:
             return
+        if self._pending is not None:
+            self._pending.keep()
+            self._pending = None
         self.file.close()
-        if self._beside is not None:
-            self._beside.replace(self._final)
-            self._beside = None
 
     def discard(self) -> None:
         """Leave nothing behind of what was not kept."""
@@ -72,9 +73,9 @@ class Target:
             return
         with suppress(OSError):  # a full disk, told already
             self.file.close()
-        if self._beside is not None:
-            self._beside.unlink(missing_ok=True)
-            self._beside = None
+        if self._pending is not None:
+            self._pending.discard()
+            self._pending = None
         if self._new:
             self._final.unlink(missing_ok=True)
 
@@ -89,20 +90,15 @@ def _special(path: Path) -> bool:
         return False
 
 
-def _beside(path: Path) -> tuple[Path | None, TextIO]:
-    """Open a new file beside `path`, with the rights that `path` has or would get."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+def _pending(path: Path) -> tuple[PendingFile | None, TextIO]:
+    """Open a new file for `path`, or `path` itself in a folder that takes no new one."""
+    if path.exists() and not os.access(path, os.W_OK):
+        raise PermissionError(13, os.strerror(13), str(path))
     try:
-        file = beside.open("x", encoding="utf-8", newline="\n")
+        pending = PendingFile(path)
     except PermissionError:
         # a folder that takes no new file may still hold one that can be written
         if not path.exists():
             raise
         return None, path.open("r+", encoding="utf-8", newline="\n")
-    if path.exists():
-        if not os.access(path, os.W_OK):
-            file.close()
-            beside.unlink()
-            raise PermissionError(13, os.strerror(13), str(path))
-        beside.chmod(stat.S_IMODE(path.stat().st_mode))
-    return beside, file
+    return pending, os.fdopen(pending.descriptor, "w", encoding="utf-8", newline="\n")

@@ -1,0 +1,216 @@
+"""Interrupts: where they are raised, what they never take away, and what standard output may do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import pytest
+
+from runner import interruption
+from runner.interruption import handled, held_back, interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GOOD = "world_size: 2\ntensors: {x: [1]}\nsteps:\n- all_reduce: {tensor: x}\n  expect: {x: [2]}\n"
+COMMAND = (sys.executable, "-m", "scenario_runner")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with 40 good scenarios and a wrong one."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(40):
+        (tmp_path / f"good{number}.yaml").write_text(GOOD, encoding="utf-8")
+    (tmp_path / "wrong.yml").write_text(GOOD.replace("x: [2]", "x: [3]"), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    return tmp_path
+
+
+@pytest.fixture
+def heard() -> Iterator[None]:
+    """Have the signals ignored again that a test handles."""
+    before = {number: signal.getsignal(number) for number in interruption.SIGNALS}
+    yield
+    for number, old in before.items():
+        signal.signal(number, old)
+
+
+def ask(number: signal.Signals = signal.SIGINT) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.usefixtures("heard")
+@pytest.mark.parametrize("number", interruption.SIGNALS)
+def test_an_interrupt_is_raised_inside_and_held_back_elsewhere(number: signal.Signals) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    done = []
+    with handled():
+        ask(number)
+        done.append("before")
+        with pytest.raises(KeyboardInterrupt), interruptible():
+            done.append("never")
+        ask(number)
+        done.append("after")
+    assert done == ["before", "after"]
+
+
+@pytest.mark.usefixtures("heard")
+def test_an_interrupt_waits_for_what_is_whole() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with interruptible():
+            with held_back():
+                ask()
+                done.append("whole")
+            done.append("never")
+
+    with handled(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["whole"]
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_second_interrupt_does_not_disturb_the_end_of_the_first() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with interruptible():
+            try:
+                ask()
+            finally:
+                ask()
+                done.append("ended")
+
+    with handled(), pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["ended"]
+
+
+@pytest.mark.usefixtures("heard")
+def test_an_interrupt_that_was_lost_is_raised_again() -> None:
+    def work() -> None:
+        with interruptible():
+            with suppress(KeyboardInterrupt):  # as in a destructor, where Python drops it
+                ask()
+            with held_back():
+                pass
+
+    with handled(), pytest.raises(KeyboardInterrupt):
+        work()
+
+
+@pytest.mark.usefixtures("heard")
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with handled(), interruptible():
+        ask(signal.SIGHUP)
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+def started(*arguments: str, stdout: int | IO[bytes] = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*COMMAND, *arguments], stdout=stdout, stderr=subprocess.PIPE)
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Return the exit code and what was said on standard error."""
+    said = process.communicate(timeout=120)[1].decode()
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    return process.returncode, said
+
+
+def kept(folder: Path) -> list[str]:
+    """Return the verdicts in the JSON that a run left; it left nothing else."""
+    others = {path.name for path in folder.iterdir()} - {"r.json", "r.xml"}
+    assert all(name.endswith((".yaml", ".yml")) for name in others), others
+    assert (folder / "r.xml").read_text().endswith("</testsuites>\n")
+    return [each["verdict"] for each in json.loads((folder / "r.json").read_text())["results"]]
+
+
+REPORTS = ("--json", "r.json", "--junit", "r.xml")
+
+
+@pytest.mark.parametrize(
+    ("files", "code", "verdicts"),
+    [([], 3, ["PASSED"]), (["wrong.yml"], 1, ["PASSED", "FAILED"])],
+)
+def test_a_full_standard_output_loses_no_report(
+    folder: Path, files: list[str], code: int, verdicts: list[str]
+) -> None:
+    with Path("/dev/full").open("wb") as full:
+        found, said = ended(started("check", "good0.yaml", *files, *REPORTS, stdout=full))
+    assert found == code
+    assert "for people cannot be written: No space left on device" in said
+    assert kept(folder) == verdicts
+
+
+def test_a_reader_that_leaves_loses_no_report(folder: Path) -> None:
+    process = started("check", ".", "wrong.yml", *REPORTS)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdout = None
+    assert ended(process) == (1, "")
+    assert kept(folder).count("PASSED") == 40
+
+
+@pytest.mark.parametrize("closed", ["", "<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_fault(folder: Path, closed: str) -> None:
+    line = f"exec {' '.join(COMMAND)} check good0.yaml {' '.join(REPORTS)} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, check=False, timeout=120)  # noqa: S607
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert kept(folder) == ["PASSED"]
+
+
+def test_a_report_that_standard_output_does_not_take_is_lost(folder: Path) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code, said = ended(started("check", "good0.yaml", "--json", "-", stdout=full))
+    assert code == 3
+    assert "the report --json - cannot be written: No space left on device" in said
+    assert "1 passed" in said
+    assert "r.json" not in {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("arguments", ["list .", "ops", "schema", "explain"])
+def test_a_command_without_reports_says_that_its_output_is_full(arguments: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        code, said = ended(started(*arguments.split(), stdout=full))
+    assert code == 3
+    assert "the output cannot be written" in said
+
+
+ON_IMPORT = """\
+import os, signal, sys
+class Hook:
+    def find_spec(self, name, *_):
+        if name == "{module}":
+            sys.meta_path.remove(hook)
+            for _ in range({times}):
+                os.kill(os.getpid(), signal.SIGINT)
+hook = Hook()
+sys.meta_path.insert(0, hook)
+import scenario_runner
+scenario_runner.main()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize(
+    "module",
+    ["runner", "runner.plan", "runner.cli", "click", "runner.commands.check", "yaml", "numpy"],
+)
+def test_ctrl_c_while_something_is_imported_is_no_traceback(module: str, times: int) -> None:
+    code = ON_IMPORT.format(module=module, times=times)
+    command = [sys.executable, "-c", code, "check", "good0.yaml", *REPORTS]
+    assert ended(subprocess.Popen(command, stderr=subprocess.PIPE))[0] == 130
