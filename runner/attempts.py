@@ -26,10 +26,11 @@ def analyse(
     backend: str | None = None,
     *,
     strict: bool = False,
+    torch: str | None = None,
 ) -> Analysis:
     """Plan, simulate and judge one case without a run; on one backend, if it is meant for that.
 
-    With `strict` a warning is a failure.
+    With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
     """
     from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
     from runner.reference import simulate  # noqa: PLC0415 -- the same
@@ -39,7 +40,11 @@ def analyse(
     try:
         resolved = plan(scenario, limits=limits)
         predicted = simulate(resolved, limits=limits)
-        verdict = judge(scenario, predicted, None, backend if meant else None, limits=limits)
+        verdict = judge(
+            scenario, predicted, None, backend if meant else None, torch=torch, limits=limits
+        )
+        if torch is not None:
+            verdict = _meant_for(scenario, torch, verdict)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
@@ -57,6 +62,16 @@ def analyse(
         verdict=verdict.strict() if strict else verdict,
         duration_s=time.perf_counter() - began,
         strict=strict,
+    )
+
+
+def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
+    """Return UNSUPPORTED in place of a verdict about a version that a scenario leaves out."""
+    reason = scenario.not_for(torch)
+    return (
+        verdict
+        if reason is None
+        else replace(verdict, status="UNSUPPORTED", findings=(), reason=reason)
     )
 
 

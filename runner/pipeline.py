@@ -77,12 +77,13 @@ def check(
     *,
     traces: bool = False,
     backend: str | None = None,
+    torch: str | None = None,
     stop_at_failure: bool = False,
 ) -> Outcome:
     """Analyse every selected case, or those up to the first failure; start nothing.
 
     With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
-    `backend` asks what comes of a case there, in place of everywhere.
+    `backend` asks what comes of a case there, in place of everywhere; so does `torch`, a version.
     """
     import runner.plan  # noqa: PLC0415 -- NumPy only once something is analysed
     import runner.reference  # noqa: F401, PLC0415 -- here once, not in every worker
@@ -92,7 +93,9 @@ def check(
     interrupted = False
 
     def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
-        analysis = analyse(scenario, selection.limits, backend, strict=selection.strict)
+        analysis = analyse(
+            scenario, selection.limits, backend, strict=selection.strict, torch=torch
+        )
         verdict = analysis.verdict if traces else slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 

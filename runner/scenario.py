@@ -10,12 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from runner.versions import release_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from runner.forms import Expression, Form, PerRank, Selector
     from runner.operations.base import Operation
     from runner.problems import Mark, Problem, Source
+    from runner.versions import VersionRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +74,10 @@ class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
     Any of `outcomes` will do; where none is stated that is `completes`. `blocked` and `dies` map a
-    selector to text (a step's name or label; a signal name or `exit N`). `backends` holds what
-    differs on one backend: each a complete FinalExpectation that was already merged over the
-    general one.
+    selector to text (a step's name or label; a signal name or `exit N`). `sections` are the
+    conditions under which something differs, in the order in which they are laid over the general
+    expectation; `merged` has, for the numbers of those that hold together, a complete
+    FinalExpectation. No numbers hold for this one itself.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -82,7 +86,8 @@ class FinalExpectation:
     dies: PerRank[str] | None = None
     within_s: float | None = None
     at_end: Expectation = Expectation()
-    backends: Mapping[str, FinalExpectation] = field(default_factory=dict)
+    sections: tuple[Section, ...] = ()
+    merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -90,9 +95,50 @@ class FinalExpectation:
         """The outcomes of which any will do."""
         return self.outcomes or ("completes",)
 
-    def on(self, backend: str) -> FinalExpectation:
-        """Return what is expected on `backend`."""
-        return self.backends.get(backend, self)
+    def on(self, backend: str | None, torch: str | None = None) -> FinalExpectation:
+        """Return what is expected on `backend`, with that version of torch (None: with any)."""
+        holding = self.holding(backend, torch)
+        return self.merged[holding] if holding else self
+
+    def holding(self, backend: str | None, torch: str | None = None) -> tuple[int, ...]:
+        """Return the numbers of the sections that hold together."""
+        return tuple(
+            number for number, each in enumerate(self.sections) if each.holds(backend, torch)
+        )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that a section names, in order of their names."""
+        return tuple(sorted({each.backend for each in self.sections if each.backend}))
+
+    @property
+    def versions(self) -> tuple[str | None, ...]:
+        """Versions of torch of which one meets each set of conditions; None is any version."""
+        return versions_between(self.sections)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The condition of a section of the top-level `expect`; what is None asks nothing."""
+
+    backend: str | None = None
+    torch: VersionRange | None = None
+
+    def holds(self, backend: str | None, torch: str | None) -> bool:
+        """Return whether a backend and a version of torch meet it; an unknown one does not."""
+        meant = self.backend is None or self.backend == backend
+        return meant and (self.torch is None or (torch is not None and self.torch.holds(torch)))
+
+
+def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
+    """Return None and one version for every set of conditions that some version meets."""
+    ranges = [each.torch for each in sections if each.torch is not None]
+    edges = {edge for each in ranges for edge in each.edges()} | ({"0"} if ranges else set())
+    found = {
+        tuple(each.holds(edge) for each in ranges): edge
+        for edge in sorted(edges, key=release_of, reverse=True)
+    }
+    return (None, *sorted(found.values(), key=release_of))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +198,7 @@ class Scenario:
     tags: tuple[str, ...] = ()
     constants: Mapping[str, Any] = field(default_factory=dict)
     backends: tuple[str, ...] | None = None
+    torch: VersionRange | None = None
     timeout_s: float = 10.0
     debug: str = "off"
     groups: tuple[GroupSpec, ...] = ()
@@ -161,6 +208,12 @@ class Scenario:
     expect: FinalExpectation = FinalExpectation()
     warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
     mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    def not_for(self, torch: str) -> str | None:
+        """Return why it has no meaning with a version of torch; None where it has."""
+        if self.torch is None or self.torch.holds(torch):
+            return None
+        return f"it is meant for torch {self.torch}; this is torch {torch}"
 
 
 def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.bless.refusal import refuse
-from runner.language.expectations import FINAL_KEYS
+from runner.language.expectations import FINAL_KEYS, version_key
 from runner.language.forms import LONG_FORM, TOLERANCES
 from runner.traits import KNOWN_BACKENDS
 
@@ -89,16 +89,18 @@ def values_of(place: Place) -> list[tuple[Span, Span]]:
 
 
 def sections_of(place: Place) -> list[Span]:
-    """Return the sections of single backends."""
+    """Return the sections of single backends and of versions of torch."""
     if place.step is not None or place.expect is None:
         return []
     return [value for key, value in place.expect.entries if is_section(key, value)]
 
 
 def is_section(key: Span, value: Span) -> bool:
-    """Whether an entry of the top-level `expect` says what differs on one backend."""
+    """Whether an entry of the top-level `expect` says what differs on a backend or a version."""
     if value.kind != "mapping" or key.text in FINAL_KEYS:
         return False
+    if version_key(key.text) is not None:
+        return True
     return key.text in KNOWN_BACKENDS or any(word.text in FINAL_KEYS for word, _ in value.entries)
 
 

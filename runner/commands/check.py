@@ -15,6 +15,15 @@ from runner.commands.options import (
     selecting,
     selection_of,
 )
+from runner.versions import is_version
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no version."""
+    if value is not None and not is_version(value):
+        message = f"{value!r} is no version of torch, such as 2.14.1"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return value
 
 
 @click.command("check", cls=GroupedCommand)
@@ -38,6 +47,14 @@ from runner.commands.options import (
     help="What comes of each case on a backend that is known to do otherwise than the semantics "
     "say for sure: nccl. Everywhere, if left out.",
 )
+@option(
+    HOW,
+    "--torch",
+    callback=_version,
+    metavar="VERSION",
+    help="What comes of each case with this version of torch, such as 2.14.1. What is stated for "
+    "any version is checked if left out, whatever is installed.",
+)
 def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it parsed
     """Check scenarios and prove their expectations against the semantics; start no process.
 
@@ -52,4 +69,9 @@ def command(**options: Any) -> None:  # noqa: ANN401 -- click hands over what it
         from runner.execution.backends import carrier  # noqa: PLC0415 -- only where one is named
 
         backend = carrier(backend)
-    reported(options, lambda told: check(selection, told, traces=told.traces, backend=backend))
+    reported(
+        options,
+        lambda told: check(
+            selection, told, traces=told.traces, backend=backend, torch=options["torch"]
+        ),
+    )

@@ -84,6 +84,9 @@ def resolve(
     offered: tuple[str, ...] = ()
     if backend == "auto":
         backend, offered = _automatic(torch, scenario, ranks, share_gpu=share_gpu)
+    other_version = scenario.not_for(str(torch.__version__))
+    if other_version is not None:
+        raise UnsupportedError(other_version)
     _require_meant(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":

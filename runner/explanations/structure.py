@@ -62,6 +62,21 @@ STRUCTURE: tuple[Explanation, ...] = (
         "world_size: 2\nbackends: []\nsteps:\n  - barrier: {}\n",
     ),
     _problem(
+        "bad_version",
+        "What should name versions of torch does not.",
+        "`torch:` and sections of `expect` compare versions by >=, <=, ==, !=, > or <.",
+        'write `torch: ">=2.7"`, or `"torch>=2.14": {outcome: error}` under `expect`.',
+        "world_size: 2\ntorch: newest\nsteps:\n  - barrier: {}\n",
+    ),
+    _problem(
+        "too_many_sections",
+        "`expect` has more than 16 sections for backends and versions of torch.",
+        "Any of them may hold together, and each such set is an expectation of its own.",
+        "leave out what no version that is in use does, or split the file.",
+        "world_size: 1\nsteps:\n  - barrier: {}\nexpect:\n"
+        + "".join(f'  "torch>=3.{minor}": {{}}\n' for minor in range(17)),
+    ),
+    _problem(
         "bad_duration",
         "No duration, or not a positive one.",
         "Durations carry their unit: 1.5s, 200ms, 2min.",

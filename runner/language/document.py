@@ -133,6 +133,7 @@ def _scenario(
         tags=heading.tags_of(tree.get("tags"), context),
         constants=constants,
         backends=backends,
+        torch=heading.torch_of(tree.get("torch"), context),
         timeout_s=heading.timeout_of(tree, context),
         debug=heading.debug_of(tree.get("debug"), context),
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),

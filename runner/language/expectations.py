@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from runner.forms import Constant, Expression, PerRank
@@ -10,6 +11,7 @@ from runner.language.expressing import expression, unknown_name
 from runner.language.objects import expected_object
 from runner.language.raised import raised
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.problems import nearest
 from runner.scenario import ElapsedBounds, Expectation, Unchanged, ValueExpectation
 from runner.traits import KNOWN_BACKENDS
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
@@ -28,6 +30,27 @@ TOP_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within")
 FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
 _UNCHANGED = "unchanged"
 _BOUNDS = ("min", "max")
+
+
+#: `gloo torch>=2.14`: a backend, a word that may be a misspelt `torch`, and what follows it
+_VERSIONS = re.compile(
+    r"(?:(?P<backend>[^\s<>=!]+)\s+)?(?P<word>[^\W\d]\w*)\s*(?P<range>[<>=!~].*)"
+)
+_TORCH = ("torch",)
+
+
+def version_key(text: str) -> tuple[str, str, str] | None:
+    """Return (backend, word, range) where a key of `expect` is about versions of torch."""
+    found = _VERSIONS.fullmatch(text.strip())
+    if found is None:
+        bare = text.split()
+        if bare and bare[-1] == "torch" and len(bare) <= 2:  # noqa: PLR2004 -- a backend, and the word
+            return " ".join(bare[:-1]), "torch", ""
+        return None
+    backend, word, versions = found["backend"] or "", found["word"], found["range"]
+    if word != "torch" and nearest(word, _TORCH) is None:
+        return None
+    return backend, word, versions
 
 
 def expectation(node: Node, context: Context) -> Expectation:
@@ -73,6 +96,15 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
         return []
     if key.value in {*TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
         _refuse_top_key(key, context, at_end=at_end)
+        return []
+    if version_key(key.text) is not None and "torch" not in context.readable:
+        if not at_end:
+            context.faults.add(
+                "bad_expectation",
+                f"`{key.text}` does not stand beside a step",
+                key.mark,
+                "what differs on versions of torch stands in the `expect` at the top level",
+            )
         return []
     if _is_stranger(key, context):
         _note_stranger(key, context, FINAL_KEYS if at_end else STEP_KEYS)

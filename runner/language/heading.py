@@ -11,6 +11,7 @@ from runner.language.groups import backend_name
 from runner.language.limits import beyond
 from runner.language.namespace import police_length
 from runner.language.tree import Mapping, Node, Scalar, Sequence, kind_of
+from runner.versions import VersionRange
 
 if TYPE_CHECKING:
     from runner.language.context import Context
@@ -93,6 +94,23 @@ def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
             "leave it out for every backend",
         )
     return tuple(name for item in items if (name := backend_name(item, context)))
+
+
+def torch_of(node: Node | None, context: Context) -> VersionRange | None:
+    """Return the versions of torch for which a scenario is meant, or None for every one."""
+    if node is None:
+        return None
+    text = node.text if isinstance(node, Scalar) and node.value is not None else ""
+    try:
+        return VersionRange.read(text)
+    except ValueError:
+        context.faults.add(
+            "bad_version",
+            f"{f'`{text}`' if text else kind_of(node)} names no versions of torch",
+            node.mark,
+            'versions are written as in `torch: ">=2.7"` or `torch: ">=2.7, <2.14"`',
+        )
+    return None
 
 
 def timeout_of(tree: Mapping, context: Context) -> float:

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language import choosing, durations, words
-from runner.language.expectations import FINAL_KEYS, from_entries
+from runner.language.expectations import FINAL_KEYS, from_entries, version_key
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.problems import nearest
-from runner.scenario import Expectation, FinalExpectation
+from runner.scenario import Expectation, FinalExpectation, Section
 from runner.traits import KNOWN_BACKENDS
+from runner.versions import VersionRange
 from runner.vocabulary import DIAGNOSES, OUTCOMES
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 #: what a backend's own outcome makes meaningless in the general expectation
 _ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
 COMPLETES = ("completes",)
+#: sections of one `expect`: more are no facts about backends
+MOST_SECTIONS = 16
 _EXIT = re.compile(r"exit [0-9]{1,3}")
 
 
@@ -36,19 +39,88 @@ def final_expectation(
     if not isinstance(node, Mapping):
         choosing.wrong_type(node, context, "`expect`", "a mapping")
         return FinalExpectation(mark=node.mark)
-    sections = {
-        key_text(key): value
-        for key, value in node.entries
-        if _is_backend(key, value, context, backends)
-    }
-    general = _stated(node, context, leave_out=sections.keys())
-    whole = _made(general, node)
-    merged = {}
-    for name, section in sections.items():
-        assert isinstance(section, Mapping)  # noqa: S101 -- only mappings are sections
-        own = _stated(section, context, leave_out=())
-        merged[name] = _made(_merged(general, own), section)
-    return replace(whole, backends=merged)
+    found: dict[str, tuple[Section, Mapping]] = {}
+    for key, value in node.entries:
+        section = _section(key, value, context, backends)
+        if section is not None and isinstance(value, Mapping):
+            found[key_text(key)] = section, value
+    if len(found) > MOST_SECTIONS:
+        context.faults.add(
+            "too_many_sections",
+            f"`expect` has {len(found)} sections for backends and versions; at most "
+            f"{MOST_SECTIONS} can be told apart",
+            node.mark,
+        )
+        found.clear()
+    general = _stated(node, context, leave_out=found.keys())
+    # what asks for more is laid over what asks for less, a later one over an earlier
+    ordered = sorted(found.values(), key=lambda each: _weight(each[0]))
+    own = [_stated(value, context, leave_out=()) for _, value in ordered]
+    sections = tuple(section for section, _ in ordered)
+    whole = replace(_made(general, node), sections=sections)
+    merged: dict[tuple[int, ...], FinalExpectation] = {}
+    for backend in (None, *whole.backends):
+        for version in whole.versions:
+            holding = whole.holding(backend, version)
+            if holding and holding not in merged:
+                laid = general
+                for number in holding:
+                    laid = _merged(laid, own[number])
+                merged[holding] = _made(laid, ordered[holding[-1]][1])
+    return replace(whole, merged=merged)
+
+
+def _weight(section: Section) -> int:
+    """Return how much a condition asks: a backend, a version of torch, both."""
+    return (section.backend is not None) + 2 * (section.torch is not None)
+
+
+def _section(key: Node, value: Node, context: Context, backends: Collection[str]) -> Section | None:
+    """Return the condition that a key of `expect` states; None where it states none."""
+    versions = version_key(key_text(key))
+    if versions is not None and "torch" not in context.readable:
+        return _of_version(*versions, key, value, context, backends)
+    name = key_text(key)
+    return Section(backend=name) if _is_backend(key, value, context, backends) else None
+
+
+def _of_version(
+    backend: str,
+    word: str,
+    range_text: str,
+    key: Node,
+    value: Node,
+    context: Context,
+    backends: Collection[str],
+) -> Section | None:
+    """Return what `gloo torch>=2.14` says, with every fault noted."""
+    if word != "torch":
+        context.faults.add(
+            "unknown_key", f"`{word}` has no versions here", key.mark, "did you mean `torch`?"
+        )
+    known = {*backends, *KNOWN_BACKENDS}
+    if backend and backend not in known:
+        close = nearest(backend, known)
+        hint = f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
+        context.faults.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
+    if not isinstance(value, Mapping):
+        context.faults.add(
+            "bad_expectation",
+            f"what differs on `{key_text(key)}` is no mapping",
+            key.mark,
+            f'write `"{key_text(key)}": {{outcome: ..., x: ...}}`',
+        )
+    try:
+        found = VersionRange.read(range_text)
+    except ValueError:
+        context.faults.add(
+            "bad_version",
+            f"`{key_text(key)}` names no versions of torch",
+            key.mark,
+            'versions are written as in `"torch>=2.14, <2.16"`',
+        )
+        return Section(backend=backend or None, torch=VersionRange(bounds=()))
+    return Section(backend=backend or None, torch=found)
 
 
 def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:

@@ -93,6 +93,10 @@ def _about() -> dict[str, Schema]:
             ],
             "examples": [["gloo", "nccl"]],
         },
+        "torch": {
+            "description": "Versions of torch in which it is meaningful; UNSUPPORTED elsewhere.",
+            **ref("versions"),
+        },
     }
 
 
@@ -218,6 +222,12 @@ def _final() -> Schema:
         "description": "Outcome, diagnosis, values at the end, and what differs on a backend.",
         "type": "object",
         "properties": {**own, **backends},
+        "patternProperties": {
+            r"^(\S+ )?torch ?[<>=!]": {
+                "description": "What differs on versions of torch; `gloo torch>=2.14`: both hold.",
+                **ref("final"),
+            }
+        },
         "additionalProperties": any_of(ref("expected"), ref("final")),
     }
 

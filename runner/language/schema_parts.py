@@ -82,6 +82,12 @@ def _values() -> dict[str, Schema]:
                 {"type": "string", "examples": ["10s", "0.5s", "200ms", "2min"]},
             ],
         },
+        "versions": {
+            "description": "Versions of torch: bounds that all hold.",
+            "type": "string",
+            "pattern": r"^\s*(>=|<=|==|!=|>|<)\s*[0-9.]+(\s*,\s*(>=|<=|==|!=|>|<)\s*[0-9.]+)*\s*$",
+            "examples": [">=2.7", ">=2.7, <2.14"],
+        },
         "selector": {
             "description": "Which ranks: a rank, a list of ranks, a group, or an expression.",
             "anyOf": [

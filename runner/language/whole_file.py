@@ -22,6 +22,7 @@ TOP_KEYS = (
     "parameters",
     "matrix",
     "backends",
+    "torch",
     "timeout",
     "debug",
     "groups",

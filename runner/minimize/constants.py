@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from runner.minimize.search import Search
 
 #: keys whose text is for people, or a word of its own
-PROSE = frozenset({"name", "description", "tags", "version", "backends", "inputs"})
+PROSE = frozenset({"name", "description", "tags", "version", "backends", "torch", "inputs"})
 _SECTIONS = ("matrix", "parameters")
 
 

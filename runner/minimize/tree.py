@@ -18,7 +18,17 @@ if TYPE_CHECKING:
 #: what a file says about itself, and where it runs: no part of the program
 KEPT = frozenset(
     {
-        *("version", "name", "description", "tags", "world_size", "backends", "timeout", "debug"),
+        *(
+            "version",
+            "name",
+            "description",
+            "tags",
+            "world_size",
+            "backends",
+            "torch",
+            "timeout",
+            "debug",
+        ),
         "steps",
     }
 )

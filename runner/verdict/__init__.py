@@ -67,13 +67,15 @@ def judge(
     observed: Trace | None = None,
     backend: str | None = None,
     *,
+    torch: str | None = None,
     reference: bool = True,
     limits: Limits | None = None,
 ) -> Verdict:
     """Return the verdict on one case; with no observed trace the static one.
 
     `backend` chooses the author's section for it (the observed trace's own backend if left out);
-    the static verdict without one judges every section against what the reference allows.
+    the static verdict without one judges every section against what the reference allows. So does
+    `torch`, a version, for the sections of versions.
     Where a backend is known to make something else of the program, its forecast is the prediction.
     `reference` False switches the reference's opinion off, so that the author is compared with
     the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
@@ -83,6 +85,7 @@ def judge(
 
     resolved = plan(scenario, limits=limits)
     name = backend or (observed.backend if observed is not None else None)
+    version = torch or (None if observed is None else observed.environment.get("torch"))
     try:
         parts = [
             _judge_on(
@@ -96,7 +99,7 @@ def judge(
                     limits=limits,
                 )
             )
-            for section, final in sections(scenario, predicted, observed, name)
+            for section, final in sections(scenario, predicted, observed, name, version)
         ]
     except ScenarioError as error:
         return Verdict(

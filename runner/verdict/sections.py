@@ -18,18 +18,49 @@ if TYPE_CHECKING:
 
 
 def sections(
-    scenario: Scenario, predicted: Trace, observed: Trace | None, backend: str | None
+    scenario: Scenario,
+    predicted: Trace,
+    observed: Trace | None,
+    backend: str | None,
+    torch: str | None,
 ) -> list[tuple[str | None, FinalExpectation]]:
-    """Return the author's final expectations that are to be judged, each with its backend."""
+    """Return the author's final expectations that are to be judged, each with its backend.
+
+    With no run, what is stated for every backend and every version of torch is judged, whatever is
+    installed; `backend` and `torch` ask for one.
+    """
     final = scenario.expect
     if backend is not None:
-        if backend in final.backends:
-            return [(backend, final.backends[backend])]
-        return [(backend, _stated_on(final, predicted, predicted.on(backend), observed))]
+        versions = _versions(scenario, torch)
+        found = [(final.holding(backend, each), final.on(backend, each)) for each in versions]
+        return [
+            (backend, stated)
+            if any(final.sections[number].backend for number in holding)
+            else (backend, _stated_on(stated, predicted, predicted.on(backend), observed))
+            for holding, stated in dict(found).items()
+        ]
     everywhere = scenario.backends or ()
     general = not everywhere or any(name not in final.backends for name in everywhere)
-    own = [(name, final.backends[name]) for name in sorted(final.backends)]
-    return [*([(None, final)] if general else []), *own]
+    names = [*([None] if general else []), *final.backends]
+    holding = {
+        (name, final.holding(name, each)): (name, final.on(name, each))
+        for name in names
+        for each in _versions(scenario, torch)
+        if name is None or any(final.sections[at].backend for at in final.holding(name, each))
+    }
+    return list(holding.values()) or [(None, final)]
+
+
+def _versions(scenario: Scenario, torch: str | None) -> tuple[str | None, ...]:
+    """Return the version that is asked for, or one for each set of sections that may hold."""
+    if torch is not None:
+        return (torch,)
+    meant = scenario.torch
+    found = scenario.expect.versions
+    if meant is None:
+        return found
+    # a version for which the scenario is not meant holds nothing against it
+    return tuple(each for each in found if each is None or meant.holds(each)) or (None,)
 
 
 def _stated_on(

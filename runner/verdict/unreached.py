@@ -236,7 +236,7 @@ def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
 
 
 def _all_units(scenario: Scenario) -> list[_Unit]:
-    finals = (scenario.expect, *scenario.expect.backends.values())
+    finals = (scenario.expect, *scenario.expect.merged.values())
     return [unit for final in finals for unit in _units(scenario, final)]
 
 

@@ -61,7 +61,7 @@ def test_what_is_left_out_has_its_default(file: Path) -> None:
     assert scenario.debug == "off"
     assert scenario.backends is None
     assert scenario.expect.ends == ("completes",)
-    assert scenario.expect.backends == {}
+    assert scenario.expect.backends == ()
 
 
 def test_the_top_level_is_taken_over(file: Path) -> None:
