@@ -32,19 +32,24 @@ def analyse(
 
     With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
     """
+    from runner.language.budget import OverdueError, accounted  # noqa: PLC0415 -- with the rest
     from runner.plan import plan  # noqa: PLC0415 -- NumPy only once something is analysed
     from runner.reference import simulate  # noqa: PLC0415 -- the same
 
     began = time.perf_counter()
     meant = not scenario.backends or backend in scenario.backends
     try:
-        resolved = plan(scenario, limits=limits)
-        predicted = simulate(resolved, limits=limits)
-        verdict = judge(
-            scenario, predicted, None, backend if meant else None, torch=torch, limits=limits
-        )
+        with accounted(limits):
+            resolved = plan(scenario, limits=limits)
+            predicted = simulate(resolved, limits=limits)
+            verdict = judge(
+                scenario, predicted, None, backend if meant else None, torch=torch, limits=limits
+            )
         if torch is not None:
             verdict = _meant_for(scenario, torch, verdict)
+    except OverdueError as error:
+        verdict = overdue(error)
+        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     except ScenarioError as error:
         verdict = Verdict(status="INVALID", problems=error.problems)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
@@ -73,6 +78,11 @@ def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
         if reason is None
         else replace(verdict, status="UNSUPPORTED", findings=(), reason=reason)
     )
+
+
+def overdue(error: ScenarioError) -> Verdict:
+    """Return the verdict on a file, or a case, whose analysis the clock ended."""
+    return Verdict(status="INCONCLUSIVE", reason=str(error.problems[0]).splitlines()[0])
 
 
 def our_fault(stage: str, error: Exception) -> Verdict:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.argument_types import whole, wholes
 from runner.evaluation import CANNOT_COMPUTE
-from runner.forms import Expression, ListForm, PerRank
+from runner.forms import Constant, Expression, ListForm, PerRank
+from runner.language.budget import account
 from runner.plan import WORLD, Creation, Group, Plan
 from runner.problems import Problem, ScenarioError
 from runner.program import Process
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from runner.scenario import GroupSpec, Scenario
 
 
+#: functions that ask of a group
+_GROUP_FUNCTIONS = frozenset({"group_rank", "group_size", "group_ranks"})
+
+#: units of work for each group before one that is computed from them
+GROUP_WORK = 200
+
+
 def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     """Return the plan of a scenario. Raises ScenarioError where a group cannot be computed."""
     world = Group(
@@ -35,23 +43,70 @@ def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     )
     names: dict[str, tuple[Group, ...]] = {WORLD: (world,)}
     creations: list[Creation] = []
+    alone = _Ranks(Plan(scenario=scenario, world=world, names=dict(names)), arrays)
     for spec in scenario.groups:
-        known = Plan(scenario=scenario, world=world, names=dict(names))
-        creation = _creation(spec, scenario, _Stated(known, spec, arrays))
+        ranks = alone
+        if _asks_groups(spec, names):
+            found = account()
+            if found is not None:
+                found.spend(GROUP_WORK * len(names), spec.mark)
+            ranks = _Ranks(Plan(scenario=scenario, world=world, names=dict(names)), arrays)
+        creation = _creation(spec, scenario, _Stated(ranks, spec))
         creations.append(creation)
+        made: dict[str, list[Group]] = {}
         for group in creation.groups:
-            names[group.name] = (*names.get(group.name, ()), group)
+            made.setdefault(group.name, []).append(group)
+        for name, groups in made.items():
+            names[name] = (*names.get(name, ()), *groups)
         names.setdefault(spec.name, ())
     return Plan(scenario=scenario, world=world, creations=tuple(creations), names=names)
+
+
+def _asks_groups(spec: GroupSpec, names: Collection[str]) -> bool:
+    """Whether a group's ranks may be computed from groups before it."""
+    forms = (spec.ranks, spec.partition, spec.size, spec.shape)
+    return any(form is not None and _asks(form, names) for form in forms)
+
+
+def _asks(form: Form, names: Collection[str]) -> bool:
+    match form:
+        case Constant():
+            return False
+        case Expression():
+            return not form.names.isdisjoint(names) or not form.calls.isdisjoint(_GROUP_FUNCTIONS)
+        case ListForm():
+            return any(_asks(item, names) for item in form.items)
+        case _:
+            return True
+
+
+class _Ranks:
+    """The ranks of a plan, made as they are asked for."""
+
+    def __init__(self, plan: Plan, arrays: Arrays) -> None:
+        self.plan = plan
+        self._arrays = arrays
+        self._made: dict[int, Process] = {}
+
+    def __getitem__(self, rank: int) -> Process:
+        """Return a rank to which a group's name means its ranks, whether it is one or not."""
+        if rank not in self._made:
+            process = Process(self.plan, rank, self._arrays, initialise=False)
+            names = self.plan.names
+            single = {name: groups[0] for name, groups in names.items() if len(groups) == 1}
+            process.scope |= {name: group.listed for name, group in single.items()}
+            process.groups |= single
+            self._made[rank] = process
+        return self._made[rank]
 
 
 class _Stated:
     """Evaluates the forms of a group's specification, which must be the same on every rank."""
 
-    def __init__(self, plan: Plan, spec: GroupSpec, arrays: Arrays) -> None:
-        self._plan = plan
+    def __init__(self, ranks: _Ranks, spec: GroupSpec) -> None:
+        self._plan = ranks.plan
         self._spec = spec
-        self._arrays = arrays
+        self._at = ranks
 
     def members(self, form: Form) -> list[int]:
         """Return the ranks that a form selects: a list, one, or a condition that holds on them."""
@@ -83,15 +138,7 @@ class _Stated:
     def _everywhere(self, form: Form) -> list[Any]:
         parted = {name for name, groups in self._plan.names.items() if len(groups) > 1}
         asked = range(self._plan.world_size) if _depends_on_rank(form, parted) else (0,)
-        return [_listed(self._process(rank).evaluate(form)) for rank in asked]
-
-    def _process(self, rank: int) -> Process:
-        """Return a rank to which a group's name means its ranks, whether it is one or not."""
-        process = Process(self._plan, rank, self._arrays, initialise=False)
-        single = {name: groups[0] for name, groups in self._plan.names.items() if len(groups) == 1}
-        process.scope |= {name: group.listed for name, group in single.items()}
-        process.groups |= single
-        return process
+        return [_listed(self._at[rank].evaluate(form)) for rank in asked]
 
     def _agreed(self, values: list[Any], form: Form) -> Any:  # noqa: ANN401 -- whatever it yields
         if any(value != values[0] for value in values):

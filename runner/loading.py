@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.attempts import our_fault
+from runner.attempts import our_fault, overdue
 from runner.collector import uncollected
 from runner.language import discover, load
+from runner.language.budget import OverdueError
 from runner.places import narrowed, place_of
 from runner.problems import Problem, ScenarioError
 from runner.results import Loaded, Result, Selection
@@ -44,6 +45,9 @@ def load_all(
         try:
             read = load(path, sets=selection.sets, limits=selection.limits)
             cases = with_timeout(read, selection.timeout_s)
+        except OverdueError as error:
+            invalid.append(Result(file=str(path), case=str(path), verdict=overdue(error)))
+            continue
         except ScenarioError as error:
             invalid.append(_invalid(str(path), error.problems))
             continue

@@ -8,12 +8,26 @@ prints, and nothing here knows which stage complains.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from runner import display
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+
+#: problems of one file that are told: what else is wrong is mostly the same
+MOST_PROBLEMS = 50
+
+#: names among which the nearest one is looked for
+_MOST_NAMES = 500
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, which is asked for many of them."""
+    return text.splitlines()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +39,7 @@ class Source:
 
     def line(self, number: int) -> str:
         """Return line `number` (1-based) without its line break, or an empty string."""
-        lines = self.text.splitlines()
+        lines = _lines(self.text)
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
@@ -129,7 +143,21 @@ class ScenarioError(Exception):
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the problems, in the order in which they were found."""
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        """Return every problem as plain text."""
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+def too_many(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of a file that has more of them than are told, with one that says so."""
+    last = problems[MOST_PROBLEMS - 1]
+    message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are told"
+    return [
+        *problems[:MOST_PROBLEMS],
+        Problem(code="too_many_problems", message=message, mark=last.mark),
+    ]
 
 
 class LaunchError(Exception):
@@ -170,6 +198,9 @@ def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
     import difflib  # noqa: PLC0415 -- only needed once something is wrong
 
     names = sorted(known)
+    if len(names) > _MOST_NAMES:
+        alike = [name for name in names if abs(len(name) - len(word)) <= 1]
+        names = [name for name in alike if name[:1] == word[:1]][:_MOST_NAMES]
     folded = {_folded(name): name for name in reversed(names)}
     for said in (word, word.rpartition(".")[2]):
         if _folded(said) in folded:

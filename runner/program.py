@@ -8,7 +8,7 @@ remembers; it communicates nothing, and it learns nothing of other ranks.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.call import Call
 from runner.forms import PerRank, roots_of
@@ -20,7 +20,7 @@ from runner.prepared import prepared
 from runner.scenario import steps_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from runner.arrays import Arrays
     from runner.forms import Form
@@ -28,6 +28,22 @@ if TYPE_CHECKING:
     from runner.prepared import Prepared
     from runner.problems import Mark
     from runner.scenario import Step
+
+
+class Counting(Protocol):
+    """What counts the values that a process holds and the turns of its loops, and may refuse."""
+
+    def begin(self, mark: Mark | None) -> None:
+        """Take note of the place of what is computed next."""
+
+    def keep(self, values: Iterable[Any], mark: Mark | None, *, copies: int = 1) -> None:
+        """Count copies of values before they are made."""
+
+    def turn(self, step: Step) -> None:
+        """Count a turn of a loop."""
+
+    def passed(self, step: Step) -> None:
+        """Count a step that the rank does not take."""
 
 
 class Process(Membership):
@@ -41,16 +57,19 @@ class Process(Membership):
         functions: Mapping[str, Callable[..., Any]] | None = None,
         *,
         initialise: bool = True,
+        ledger: Counting | None = None,
     ) -> None:
         """Bind constants, groups and initial values; `functions` replace or add names.
 
-        Raises ScenarioError where an initial value cannot be computed.
+        `ledger` counts the initial values before they are held, and every turn of a loop. Raises
+        ScenarioError where an initial value cannot be computed.
         """
         super().__init__(plan, rank, arrays)
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: step index -> its call in the round before, where only other tensors would make another
         self._last: dict[int, Call] = {}
+        self._ledger = ledger
         self.scope = {
             **arrays.functions(),
             "group_rank()": self.group_rank,
@@ -79,8 +98,12 @@ class Process(Membership):
             if value is not None:
                 self.hold(name, value)
         for name, form in scenario.tensors.items():
+            if self._ledger is not None:
+                self._ledger.begin(form.mark)
             value = self.tensor_value(form, dtype=DEFAULT_DTYPE)
             if value is not None:
+                if self._ledger is not None:
+                    self._ledger.keep((value,), form.mark, copies=2)  # held, and in the trace
                 self._guarded(partial(self.assign, name, value), form.mark)
 
     def hold(self, name: str, value: Any) -> None:  # noqa: ANN401
@@ -129,15 +152,20 @@ class Process(Membership):
         yield from self._walk(self.plan.scenario.steps, ())
 
     def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
+        ledger = self._ledger
         for step in steps:
             if step.variable is not None:
                 for value in self.rounds(step):
+                    if ledger is not None:
+                        ledger.turn(step)
                     self.scope[step.variable] = value
                     yield from self._walk(step.body, (*iteration, value))
             else:
                 call = self.call(step, iteration)
                 if call is not None:
                     yield call
+                elif ledger is not None:
+                    ledger.passed(step)
 
     def rounds(self, step: Step) -> list[int]:
         """Return what the variable of a `for` counts through; nothing where this rank skips it.

@@ -39,9 +39,10 @@ WALLS = {
 #: the doors through which a wall is passed, each with its reason
 DOORS = {
     ("execution", "language"): "runner.language.functions is the worker's array library",
-    ("reference", "language"): "runner.language.functions is the reference's array library",
+    ("reference", "language"): "runner.language.functions is the reference's array library, and "
+    "what it computes is charged to the account of the case in runner.language.budget",
 }
-THROUGH = {"runner.language.functions", "runner.language.limits"}
+THROUGH = {"runner.language.budget", "runner.language.functions", "runner.language.limits"}
 
 
 def module_of(path: Path) -> str:

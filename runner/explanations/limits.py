@@ -40,9 +40,34 @@ LIMITS: tuple[Explanation, ...] = (
     ),
     _limit(
         "too_much_memory",
-        "The tensors of all ranks, and the copies that the analysis keeps after each step, take "
-        "more bytes than the bound.",
+        "The tensors of all ranks, the values that expressions make, and the copies that the "
+        "analysis keeps after each step, take more bytes than the bound. They are counted before "
+        "they are made.",
         "--max-bytes",
+    ),
+    _limit(
+        "too_much_work",
+        "To compute all values of the program, on every rank and in every round of its loops, "
+        "takes more work than the bound: it counts each element of a tensor, each operation in a "
+        "comprehension, each step. The count is the same on every machine. A file's matrix with "
+        "very many cases of very many steps passes it too.",
+        "--max-work",
+        'world_size: 2\ntensors: {x: [0]}\nsteps:\n  - for: {i: "range(100000)"}\n    steps:\n'
+        '      - compute: {x: "[sum([a * b for a in range(500) for b in range(500)])]"}\n',
+        "world_size: 2\ntensors: {x: [0]}\nsteps:\n"
+        '  - compute: {x: "[sum([a * b for a in range(5) for b in range(5)])]"}\n',
+    ),
+    _limit(
+        "too_many_turns",
+        "The loops of the program turn more often than the bound, over all ranks, whether or not "
+        "a rank takes a step in them.",
+        "--max-turns",
+    ),
+    _limit(
+        "too_slow",
+        "The analysis of a case, or the reading of a file, takes longer than the bound: nothing is "
+        "decided, the case is INCONCLUSIVE.",
+        "--max-seconds",
     ),
     _limit(
         "loop_too_long",

@@ -54,6 +54,12 @@ READING: tuple[Explanation, ...] = (
         "compute large tensors with an expression such as full(1000, 1), or raise the bound.",
     ),
     _problem(
+        "too_many_problems",
+        "More is wrong with the file than is told: its first problems are shown.",
+        "What is wrong hundreds of times in one file mostly has one cause.",
+        "mend what is told first, and check again.",
+    ),
+    _problem(
         "empty_file",
         "The file holds nothing, or only comments.",
         "A scenario needs at least a world_size and steps.",

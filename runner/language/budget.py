@@ -1,18 +1,28 @@
-"""What one expression may make: the elements of its tensors, the items of its lists.
+"""What one expression may make, and what the reading of a file or the analysis of a case may take.
 
-Reset when the evaluation of an expression begins, charged before anything is allocated. The
-bounds come with the compiled expression, so that whoever compiled it has decided.
+A :class:`Budget` is reset when the evaluation of an expression begins, and charged before anything
+is allocated. The bounds come with the compiled expression, so that whoever compiled it has decided.
+
+An :class:`Account` is opened for one file that is read, or for one case that is analysed
+(:func:`accounted`). Everything is charged to it: what expressions compute, every step, every turn
+of a loop, every byte that is kept. It ends the analysis by what was counted, so that the verdict is
+the same on every machine; only where counting fails to, by the clock.
 """
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from runner.language.limits import DEFAULT, FLAGS, Limits
+from runner.language.limits import DEFAULT, FLAGS, Limits, beyond
+from runner.problems import Problem, ScenarioError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+
+    from runner.problems import Mark
 
 #: tensors that one expression may make, each of the largest size
 _WORK = 4
@@ -23,20 +33,165 @@ _MATMUL = 64
 #: operations in comprehensions and on list items, for each item that may be made
 _OPERATIONS = 16
 
+#: bytes of the widest element of a tensor that is made on the way to a value
+_WIDEST = 8
+
+# One unit of work is an element of a tensor computed, some 4 ns. Measured against it:
+
+#: units of one evaluation, whatever it computes
+EVALUATION = 256
+
+#: units of one operation on a plain number or a list item
+_OPERATION = 24
+
+#: units of one item of a list that is made
+_ITEM = 8
+
+#: units between two looks at the clock
+_GLANCE = 1 << 20
+
+
+class BoundError(ScenarioError):
+    """A bound of an account was passed: all that is computed for the case ends."""
+
+
+class OverdueError(BoundError):
+    """The clock ended the reading of a file, or the analysis of a case: nothing is decided."""
+
+
+class Account:
+    """What one file, or one case, may still take: units of work, turns of loops, bytes, time."""
+
+    __slots__ = (
+        "_ends_s",
+        "_next",
+        "_passed",
+        "at",
+        "bytes_left",
+        "limits",
+        "turns_left",
+        "work_left",
+    )
+
+    def __init__(self, limits: Limits = DEFAULT) -> None:
+        """Open it now: its seconds begin."""
+        self.limits = limits
+        self.work_left = limits.max_work
+        self.bytes_left = limits.max_bytes
+        self.turns_left = limits.max_turns
+        self._ends_s = time.monotonic() + limits.max_seconds
+        self._next = self.work_left - _GLANCE
+        #: the bound that was passed: whatever goes on all the same ends at its next charge
+        self._passed: BoundError | None = None
+        #: the place of what is computed now, for what is charged without one
+        self.at: Mark | None = None
+
+    def spend(self, work: int, mark: Mark | None = None) -> None:
+        """Charge units of work; BoundError beyond `max_work`, OverdueError after its seconds."""
+        self.work_left -= work
+        if self.work_left < self._next:
+            self._look(mark)
+
+    def _look(self, mark: Mark | None) -> None:
+        if self._passed is not None:
+            raise self._passed
+        if self.work_left < 0:
+            self._refuse("too_much_work", "max_work", "takes too much work", mark)
+        if time.monotonic() > self._ends_s:
+            message = f"this takes too long: {beyond('max_seconds', self.limits)}"
+            self._passed = OverdueError(
+                [Problem(code="too_slow", message=message, mark=mark or self.at)]
+            )
+            self._next = self.work_left
+            raise self._passed
+        self._next = self.work_left - _GLANCE
+
+    def turn(self, mark: Mark | None = None, work: int = EVALUATION) -> None:
+        """Charge one turn of a loop, whether or not anything is done in it."""
+        self.at = mark
+        self.turns_left -= 1
+        if self.turns_left < 0:
+            self._refuse("too_many_turns", "max_turns", "takes too many turns of loops", mark)
+        self.spend(work, mark)
+
+    def keep(self, count: int, mark: Mark | None = None) -> None:
+        """Charge bytes that are kept, before they are made; BoundError beyond `max_bytes`."""
+        self.room(count, mark)
+        self.bytes_left -= count
+
+    def room(self, count: int, mark: Mark | None = None) -> None:
+        """Raise BoundError where so many bytes cannot be made beside what is kept."""
+        if count > self.bytes_left:
+            self._refuse("too_much_memory", "max_bytes", "holds too much", mark)
+
+    def _refuse(self, code: str, bound: str, what: str, mark: Mark | None) -> NoReturn:
+        message = f"the program {what}: {beyond(bound, self.limits)}"
+        self._passed = BoundError([Problem(code=code, message=message, mark=mark or self.at)])
+        self._next = self.work_left
+        raise self._passed
+
+
+class _Open:
+    """The account that is open in this process; no two analyses overlap in it."""
+
+    account: Account | None = None
+
+
+@contextmanager
+def accounted(limits: Limits = DEFAULT) -> Iterator[Account]:
+    """Open an account for all that is computed inside; within another one, that one goes on."""
+    found = _Open.account
+    if found is not None:
+        yield found
+        return
+    _Open.account = opened = Account(limits)
+    try:
+        yield opened
+    finally:
+        _Open.account = None
+
+
+def account() -> Account | None:
+    """Return the account that is open; None where nothing is analysed, as in a worker."""
+    return _Open.account
+
 
 class Budget:
     """The state of one executor's evaluation; evaluations never overlap in it."""
 
-    __slots__ = ("elements", "items", "items_left", "operations_left", "work_left")
+    __slots__ = (
+        "_account",
+        "_granted",
+        "elements",
+        "items",
+        "items_left",
+        "operations_left",
+        "work_left",
+    )
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         """Open it with bounds for what is made outside of expressions."""
+        self._account: Account | None = None
+        self._granted = self.work_left = self.items = self.items_left = self.operations_left = 0
         self.begin(limits.max_elements, limits.max_items)
 
     def begin(self, elements: int, items: int) -> None:
-        """Open the budget of one evaluation."""
+        """Open the budget of one evaluation; what the one before took is charged now."""
+        found = _Open.account
+        granted = elements * _WORK
+        if found is not None:
+            if found is self._account:
+                found.spend(
+                    EVALUATION
+                    + self._granted
+                    - self.work_left
+                    + _OPERATION * (self.items * _OPERATIONS - self.operations_left)
+                    + _ITEM * (self.items - self.items_left)
+                )
+            granted = min(granted, found.bytes_left // _WIDEST)
+        self._account = found
         self.elements = elements
-        self.work_left = elements * _WORK
+        self.work_left = self._granted = granted
         self.items = self.items_left = items
         self.operations_left = items * _OPERATIONS
 
@@ -44,15 +199,17 @@ class Budget:
         """Charge a tensor of `count` elements; ValueError where it is too large."""
         if count > self.elements:
             raise ValueError(too_large(count, self.elements))
+        if count > self.work_left and self._account is not None:
+            self._account.room(count * _WIDEST)
         self.work(count)
 
     def work(self, count: int) -> None:
         """Charge a look at `count` elements."""
         self.work_left -= count
         if self.work_left < 0:
-            most = self.elements * _WORK
-            message = f"it computes more than {most} elements in all"
-            raise ValueError(_raised(message, "max_elements"))
+            whole = self._granted == self.elements * _WORK
+            message = f"it computes more than {self._granted} elements in all"
+            raise ValueError(_raised(message, "max_elements" if whole else "max_bytes"))
 
     def shaped(self, shape: Iterable[int]) -> None:
         """Charge a tensor of that shape."""

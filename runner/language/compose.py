@@ -11,7 +11,7 @@ import yaml
 from runner.language.limits import Limits, beyond
 from runner.language.scalars import SCALAR_TAGS, TAG_PREFIX, resolve_plain, resolve_tagged
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, plain
-from runner.problems import Mark, Problem, ScenarioError
+from runner.problems import MOST_PROBLEMS, Mark, Problem, ScenarioError, too_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -224,6 +224,8 @@ class Composer:
 
     def _problem(self, code: str, message: str, mark: Mark, hint: str | None = None) -> None:
         self.problems.append(Problem(code=code, message=message, mark=mark, hint=hint))
+        if len(self.problems) > MOST_PROBLEMS:
+            raise ScenarioError(too_many(self.problems))
 
     def _stop(self, code: str, message: str, mark: Mark, hint: str | None = None) -> None:
         self._problem(code, message, mark, hint)

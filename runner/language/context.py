@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from runner.language.foreign import likely
-from runner.problems import Problem, ScenarioError, warning
+from runner.problems import MOST_PROBLEMS, Problem, ScenarioError, too_many, warning
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from runner.language.tree import Node
     from runner.language.used_files import Library
     from runner.problems import Mark
+
+#: words that a message lists
+_MOST_WORDS = 30
 
 #: names that every expression may read
 ALWAYS = frozenset({"rank", "world_size", "world"})
@@ -37,6 +40,8 @@ class Faults:
 
     def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
         """Add a warning: the file is a scenario, and this should be looked at."""
+        if len(self._warnings) == MOST_PROBLEMS:
+            return
         found = warning(code, message, mark, hint)
         self._warnings.setdefault((code, str(mark), message), found)
 
@@ -49,6 +54,9 @@ class Faults:
         """Add problems that another stage found."""
         for problem in problems:
             self._found.setdefault((problem.code, str(problem.mark), problem.message), problem)
+            if len(self._found) > MOST_PROBLEMS:
+                self._found.popitem()
+                raise ScenarioError(too_many(self.in_order()))
 
     def unknown(
         self,
@@ -87,7 +95,10 @@ class Faults:
 
 def spelt_out(known: Collection[str]) -> str:
     """Return words as a list for messages: in their own order where they have one."""
-    return ", ".join(known if isinstance(known, tuple) else sorted(known))
+    words = known if isinstance(known, tuple) else sorted(known)
+    if len(words) > _MOST_WORDS:
+        return ", ".join(words[:_MOST_WORDS]) + f", and {len(words) - _MOST_WORDS} more"
+    return ", ".join(words)
 
 
 def _place(problem: Problem) -> tuple[str, int, int, str, str]:
@@ -109,14 +120,19 @@ class Names:
     handles: frozenset[str] = frozenset()
     #: the variables of all loops, each known only inside its own
     variables: frozenset[str] = frozenset()
-    readable: frozenset[str] = field(init=False)
+    #: what an expression may read, once it was asked for
+    _united: list[frozenset[str]] = field(
+        init=False, default_factory=list, repr=False, compare=False
+    )
 
-    def __post_init__(self) -> None:
-        """Unite what an expression may read."""
-        readable = ALWAYS.union(
-            self.constants, self.tensors, self.objects, self.computed, self.groups
-        )
-        object.__setattr__(self, "readable", readable)
+    @property
+    def readable(self) -> frozenset[str]:
+        """What an expression may read; united when it is first asked for."""
+        if not self._united:
+            self._united.append(
+                ALWAYS.union(self.constants, self.tensors, self.objects, self.computed, self.groups)
+            )
+        return self._united[0]
 
     @property
     def held(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.evaluation import CANNOT_COMPUTE
 from runner.forms import Constant, Expression
-from runner.language.context import ALWAYS
+from runner.language.context import ALWAYS, spelt_out
 from runner.language.expressions import compile_expression
 from runner.language.foreign import NAMES, likely
 from runner.language.making import note_unmade
@@ -105,7 +105,7 @@ def unknown_name(
         context.faults.add("unknown_name", message, place_of(name, node), instead)
         return
     close = likely(name, (*context.readable, *beside))
-    hint = f"defined here: {', '.join(sorted(context.readable))}"
+    hint = f"defined here: {spelt_out(context.readable)}"
     if close:
         hint = f"did you mean `{close}`?"
     elif beside:

@@ -37,10 +37,13 @@ def group_specs(node: Node, context: Context, unmade: dict[str, Later]) -> tuple
         choosing.wrong_type(node, context, "`groups`", "a mapping from names to groups")
         return ()
     found = []
+    parts: dict[str, list[str]] = {}
+    for each in unmade:
+        parts.setdefault(each.partition(".")[0], []).append(each)
     for key, value in node.entries:
         name = key_text(key)
         found.append(_group(key, value, replace(context, unmade=unmade, making=name)))
-        for made in [each for each in unmade if each.partition(".")[0] == name]:
+        for made in parts.pop(name, ()):
             del unmade[made]
     return tuple(found)
 

@@ -23,9 +23,16 @@ class Limits:
     max_elements: int = _bound(2**26, "--max-elements", "elements of one tensor")
     max_items: int = _bound(2**18, "--max-items", "list items made by one expression")
     max_steps: int = _bound(50_000_000, "--max-steps", "steps taken, over all ranks")
-    max_bytes: int = _bound(
-        2**32, "--max-bytes", "bytes kept by the analysis, over all ranks and steps"
+    max_turns: int = _bound(
+        2_000_000, "--max-turns", "turns of loops, taken or not, over all ranks"
     )
+    max_work: int = _bound(
+        1_500_000_000, "--max-work", "elements and operations computed by the analysis of a case"
+    )
+    max_bytes: int = _bound(
+        2**30, "--max-bytes", "bytes made by the analysis, over all ranks and steps"
+    )
+    max_seconds: int = _bound(120, "--max-seconds", "seconds of the analysis of a case")
     max_schedules: int = _bound(256, "--max-schedules", "schedules of the receives from anyone")
     max_loop: int = _bound(100_000, "--max-loop", "iterations of one `for`")
     max_expression_chars: int = _bound(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.language.budget import OverdueError, accounted
 from runner.language.discovery import read_file
 from runner.language.document import scenarios
 from runner.language.hints import hinted
@@ -36,7 +37,10 @@ def load_content(
 ) -> tuple[Scenario, ...]:
     """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
     try:
-        tree = read_tree(str(path), text, limits=limits)
-        return scenarios(tree, path, sets or {}, limits)
+        with accounted(limits):
+            tree = read_tree(str(path), text, limits=limits)
+            return scenarios(tree, path, sets or {}, limits)
+    except OverdueError:
+        raise
     except ScenarioError as error:
         raise ScenarioError(hinted(error.problems)) from None

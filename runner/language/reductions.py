@@ -204,7 +204,11 @@ class Reductions:
         batches = max(prod(shapes[0][:-2]), 1) * max(prod(shapes[1][:-2]), 1)
         rows = shapes[0][-2] if len(shapes[0]) > 1 else 1
         self._budget.work(prod(shapes[0]) + prod(shapes[1]))
-        self._budget.matmul(batches * rows * columns * shapes[0][-1])
+        products = batches * rows * columns * shapes[0][-1]
+        if is_exact(dtype):
+            self._budget.work(products)  # no library of linear algebra has integers
+        else:
+            self._budget.matmul(products)
         self._budget.tensor(batches * rows * columns)
         compute = "int64" if is_exact(dtype) else widest(dtype)
         operands = (self._operators.prepared(each, compute) for each in (first, second))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.language import choosing
+from runner.language.budget import account
 from runner.language.context import Context, Inlined, Names
 from runner.language.handing import all_definitions
 from runner.language.inputs import bindings_of, declared_inputs
@@ -17,6 +18,9 @@ from runner.language.limits import beyond
 from runner.language.namespace import named
 from runner.language.tree import Mapping, Node, Scalar, key_text
 from runner.language.used_files import permitted, tree_of
+
+#: units of work of a step that is read, once for each case (measured: some 10 us)
+STEP_WORK = 5_000
 
 
 def inline(
@@ -72,6 +76,9 @@ def inline(
 
 def police_number(count: int, node: Node, context: Context) -> None:
     """Stop where there are more steps, or more uses, than allowed; `count` counts from 0."""
+    found = account()
+    if found is not None:
+        found.spend(STEP_WORK, node.mark)
     if count >= context.limits.max_file_steps:
         context.faults.add(
             "too_many_steps",

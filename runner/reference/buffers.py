@@ -15,7 +15,7 @@ import numpy as np
 from runner.operations.base import Local, PointToPoint
 from runner.operations.entries import Undefined
 from runner.reference.findings import Finding
-from runner.reference.values import arrays_of, overlap, undefined_in
+from runner.reference.values import arrays_of, byte_span, overlap, span_of, undefined_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +60,12 @@ def undefined_read(
         )
     )
 
+
+#: units of work of a race, which is told of
+RACE_WORK = 5_000
+
+#: units of work of a look at what one asynchronous work uses
+LOOK_WORK = 50
 
 RACED = Undefined(cause="a buffer race", diagnosis="buffer_race")
 
@@ -140,7 +146,7 @@ def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
 
 def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:
     """Return the arrays that are written and share an element with another; True is written."""
-    ordered = sorted(((*_span(part), part, writes) for part, writes in parts), key=_low)
+    ordered = sorted(((*byte_span(part), part, writes) for part, writes in parts), key=_low)
     found: list[NDArray[Any]] = []
     near: list[tuple[int, int, NDArray[Any], bool]] = []
     for entry in ordered:
@@ -153,14 +159,6 @@ def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...
     return tuple(found)
 
 
-def _span(part: NDArray[Any]) -> tuple[int, int]:
-    """Return the first and the last byte that an array uses, the latter exclusive."""
-    first = int(part.ctypes.data)
-    reach = [stride * (size - 1) for stride, size in zip(part.strides, part.shape, strict=True)]
-    low = first + sum(each for each in reach if each < 0)
-    return low, first + sum(each for each in reach if each > 0) + part.itemsize
-
-
 def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
     return entry[0]
 
@@ -169,9 +167,14 @@ def _collide(
     simulation: Simulation, state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool
 ) -> bool:
     raced = False
+    state.ledger.account.spend(LOOK_WORK * len(state.flying), call.step.mark)
+    span = span_of(memory)
     for flight in state.flying:
+        if span and flight.span and (span[1] <= flight.span[0] or flight.span[1] <= span[0]):
+            continue
         if (writes or flight.writes) and overlap(flight.memory, memory):
             raced = True
+            state.ledger.account.spend(RACE_WORK, call.step.mark)
             _race(simulation, state, call, flight)
     return raced
 

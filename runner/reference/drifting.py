@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
+from runner.language.budget import BoundError
 from runner.language.functions import numpy_arrays
 from runner.operations.reduction import is_inexact, wide
 from runner.problems import ScenarioError
@@ -72,6 +73,8 @@ class Drifts:
                         plan, numpy_arrays(limits), reading=Reading(), limits=limits, way=way
                     ).run()
                 )
+            except BoundError:
+                raise  # a bound ends the case
             except ScenarioError:
                 return []
             if way == 0 and not runs[-1].moved:

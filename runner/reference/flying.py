@@ -13,12 +13,16 @@ from runner.operations.base import PointToPoint
 from runner.operations.entries import Undefined
 from runner.reference.buffers import RACED
 from runner.reference.state import Flight
-from runner.reference.values import arrays_of, overlap
+from runner.reference.values import arrays_of, overlap, span_of
 
 if TYPE_CHECKING:
     from runner.call import Call
     from runner.reference.posts import Work
     from runner.reference.state import RankState
+
+
+#: units of work of a look at one flight
+FLIGHT_WORK = 500
 
 
 def take(state: RankState, call: Call, work: Work) -> None:
@@ -45,13 +49,17 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     }
     names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
     whole = all(_size(held[name]) <= _size(memory) for name in names)
-    flight = Flight(work=work, memory=memory, names=names, writes=writes, whole=whole)
+    flight = Flight(
+        work=work, memory=memory, names=names, writes=writes, whole=whole, span=span_of(memory)
+    )
     state.flying.append(flight)
     if writes and whole:
         for name in names:
             state.process.undefined[name] = running(flight)
     elif writes:
-        _note_busy(state)
+        busy = state.process.busy
+        found = running(flight)
+        state.process.busy = {**busy, **{name: (*busy.get(name, ()), found) for name in names}}
 
 
 def running(flight: Flight) -> Undefined:
@@ -63,11 +71,12 @@ def running(flight: Flight) -> Undefined:
 
 def _note_busy(state: RankState) -> None:
     """Let the rank's expressions know of which names running work writes a part."""
-    busy: dict[str, tuple[Undefined, ...]] = {}
+    state.ledger.account.spend(FLIGHT_WORK * len(state.flying))
+    busy: dict[str, list[Undefined]] = {}
     for flight in state.flying:
         for name in flight.names if flight.writes and not flight.whole else ():
-            busy[name] = (*busy.get(name, ()), running(flight))
-    state.process.busy = busy
+            busy.setdefault(name, []).append(running(flight))
+    state.process.busy = {name: tuple(parts) for name, parts in busy.items()}
 
 
 def _size(memory: tuple[Any, ...]) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner.collector import uncollected
 from runner.forms import Constant
+from runner.language.budget import BoundError
 from runner.language.functions import numpy_arrays
 from runner.operations.base import GroupCreation, PointToPoint
 from runner.problems import ScenarioError
@@ -103,6 +104,8 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
         others = [most] if main.outcome == "deadlock" else []
         others += [ordered] if _several_groups(plan) else []
         runs = [rest(plan, arrays, each, limits=limits) for each in others]
+    except BoundError:
+        raise  # a bound ends the case
     except ScenarioError:
         return None  # a value that its ranks never hold there
     made = _trace(predicted, main, runs, hosts)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from runner.reference.posts import Joining
     from runner.reference.simulation import Simulation
 
+#: copies of a collective's arguments that there may be at once: wide ones, results, their bounds
+COPIES = 3
+
 ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
 
 
@@ -58,6 +61,11 @@ def settle(
             _spoil(other, cause)
     else:
         entries = _entries(meeting, involved, joining)
+        simulation.ledger.room(
+            (value for entry in entries for value in entry.arguments.values()),
+            joining.call.step.mark,
+            copies=COPIES,
+        )
         results = operation.reference(entries)
         slack = slack_of(operation, entries)
         for at, other in receivers.items():

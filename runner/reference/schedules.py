@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.language.budget import account
 from runner.operations.entries import Undefined
 from runner.reference.faults import faults
 from runner.reference.findings import Finding
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from runner.reference.reading import Reading
     from runner.reference.waits import Need
     from runner.trace import Event
+
+
+#: part of the work and of the bytes of a case after which no further schedule is tried
+EXPLORING = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,14 +75,23 @@ def rest(
 
 def explored(
     plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits
-) -> tuple[list[Rest], bool]:
-    """Return the run of every schedule, the default one first, and whether the bound was hit."""
+) -> tuple[list[Rest], str | None]:
+    """Return the run of every schedule, the default one first, and the bound that was hit, if any.
+
+    Other schedules take a part of the work and of the bytes of a case, and leave it the rest.
+    """
     runs: list[Rest] = []
     for schedule in _schedules(runs):
         if len(runs) == limits.max_schedules:
-            return runs, True
+            return runs, "max_schedules"
+        found = account()
+        if runs and found is not None:
+            if found.work_left < limits.max_work * (1 - EXPLORING):
+                return runs, "max_work"
+            if found.bytes_left < limits.max_bytes * (1 - EXPLORING):
+                return runs, "max_bytes"
         runs.append(rest(plan, arrays, reading, schedule, limits=limits))
-    return runs, False
+    return runs, None
 
 
 def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:

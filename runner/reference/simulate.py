@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.collector import uncollected
+from runner.language.budget import account, accounted
 from runner.language.functions import numpy_arrays
 from runner.language.limits import DEFAULT, Limits, beyond
 from runner.reference.diagnosing import diagnosed
@@ -41,7 +42,8 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     `max_schedules` the matchings of receives from anyone that are explored; hitting the latter is
     said in the trace's `limits`.
     """
-    trace = _read(plan, limits)
+    with accounted(limits):
+        trace = _read(plan, limits)
     drift = Drifts(plan, limits)
     return replace(trace, forecasts=Forecasts(plan, trace, limits), drift=drift)
 
@@ -51,10 +53,14 @@ def _read(plan: Plan, limits: Limits) -> Trace:
     if plan.world_size >= MANY:
         from runner.reference.vector import Beyond, swept  # noqa: PLC0415 -- where it pays
 
+        opened = account()
+        left = opened.bytes_left if opened else 0
         try:
             return swept(plan, limits)
         except Beyond:
-            pass  # the program has something that only the engine below knows
+            # the program has something that only the engine below knows
+            if opened:
+                opened.bytes_left = left  # what was held is there no more
     return walked(plan, limits)
 
 
@@ -80,9 +86,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
-    bounds = (
-        (f"not every matching was explored: {beyond('max_schedules', limits)}",) if bounded else ()
-    )
+    bounds = (f"not every matching was explored: {beyond(bounded, limits)}",) if bounded else ()
     events = agreed(runs)
     return Trace(
         backend="reference",

@@ -81,15 +81,13 @@ class Simulation:
         #: messages that met although their tags differ: send and receive
         self.crossed: list[tuple[Posted, Posted]] = []
         ledger = Ledger(limits)
-        self._ledger = ledger
+        self.ledger = ledger
         self._ready: deque[RankState] = deque()
         self.ranks: list[RankState] = []
         for rank in range(plan.world_size):
-            process = Process(plan, rank, arrays)
+            process = Process(plan, rank, arrays, ledger=ledger)
             state = RankState(rank=rank, process=process, walker=process.walk(), ledger=ledger)
-            ledger.keep((process.scope[name] for name in process.held), plan.scenario.mark)
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
-            ledger.keep(state.initial.values(), plan.scenario.mark)
             self.ranks.append(state)
             self._ready.append(state)
 
@@ -107,7 +105,7 @@ class Simulation:
     def _advance(self, state: RankState) -> None:
         """Take the rank's steps until it blocks or ends."""
         while state.state == "ready":
-            self._ledger.step(state.call.step.mark if state.call else None)
+            self.ledger.step(state.call.step.mark if state.call else None)
             call = next(state.walker, None)
             buffers.note_reads(self, state, call)
             if call is None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from runner.reference.state import RankState
 
 
+#: units of work of a creation for each rank of the world, which every rank looks at
+MEMBER_WORK = 500
+
+
 def start(simulation: Simulation, state: RankState, call: Call, operation: Operation) -> None:
     """Let a rank take a call that nothing refused."""
     for shape, begin in _SHAPES:
@@ -141,6 +145,8 @@ def _match(simulation: Simulation, post: Posted) -> None:
 def _creation(
     simulation: Simulation, state: RankState, call: Call, operation: GroupCreation
 ) -> None:
+    members = len(simulation.ranks)
+    simulation.ledger.account.spend(MEMBER_WORK * members, call.step.mark)
     group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
     local = operation.local(call.entry)
     # who is no member of a group that only its members create returns at once
@@ -173,6 +179,8 @@ def _met(simulation: Simulation, creating: Creating) -> list[Creating] | None:
     if creating.rank not in members:
         return [creating]
     here = creations.beside(creating)
+    if len(here) < len(members) and not reading.disputed:
+        return None
     met = [here[rank] for rank in members if rank in here]
     if reading.disputed and creations.disputed(creating.series, creating.ordinal):
         return met

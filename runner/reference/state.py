@@ -31,6 +31,8 @@ class Flight:
     names: frozenset[str]
     writes: bool
     whole: bool
+    #: the first and the last byte of the memory; None where it is not of arrays alone
+    span: tuple[int, int] | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,10 +77,13 @@ class RankState:
 
         `raced` is undefined because something is expected of it while it is in flight.
         """
+        if written:
+            scope = self.process.scope
+            self.ledger.keep([scope.get(name) for name in written], call.step.mark)
+        if fields.get("slack"):
+            self.ledger.keep(fields["slack"].values(), call.step.mark)
         kept = {name: snapshot(self.process, name) for name in written}
         kept.update(raced or {})
-        if kept:
-            self.ledger.keep(kept.values(), call.step.mark)
         self.events.append(
             Event(
                 index=call.step.index,

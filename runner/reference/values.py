@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.language.budget import account
 from runner.operations.entries import Undefined
 
 if TYPE_CHECKING:
@@ -15,6 +16,14 @@ if TYPE_CHECKING:
     from runner.call import Call
     from runner.operations.entries import Entry
     from runner.program import Process
+
+
+#: units of work of a look at one item of a list
+ITEM_WORK = 100
+
+#: candidates that are tried to tell whether two strided arrays share an element: in general that is
+#: as hard as an equation in integers (`numpy.shares_memory`)
+_MOST_TRIED = 100_000
 
 
 def frozen(value: Any) -> Any:  # noqa: ANN401 -- an array, a list of arrays, plain objects
@@ -166,9 +175,28 @@ def arrays_of(value: Any) -> tuple[Any, ...]:  # noqa: ANN401 -- an argument has
     if isinstance(value, dict):
         return tuple(each for item in value.values() for each in arrays_of(item))
     if isinstance(value, list | tuple):
+        found = account()
+        if found is not None:
+            found.spend(ITEM_WORK * len(value))
         parts = tuple(each for item in value for each in arrays_of(item))
         return parts or (value,)
     return ()
+
+
+def byte_span(part: NDArray[Any]) -> tuple[int, int]:
+    """Return the first and the last byte that an array uses, the latter exclusive."""
+    first = int(part.ctypes.data)
+    reach = [stride * (size - 1) for stride, size in zip(part.strides, part.shape, strict=True)]
+    low = first + sum(each for each in reach if each < 0)
+    return low, first + sum(each for each in reach if each > 0) + part.itemsize
+
+
+def span_of(memory: tuple[Any, ...]) -> tuple[int, int] | None:
+    """Return the first and the last byte of arrays; None where there is something else."""
+    if not memory or not all(isinstance(part, np.ndarray) and part.size for part in memory):
+        return None
+    spans = [byte_span(part) for part in memory]
+    return min(low for low, _ in spans), max(high for _, high in spans)
 
 
 def overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
@@ -178,7 +206,12 @@ def overlap(mine: tuple[Any, ...], theirs: tuple[Any, ...]) -> bool:
 
 def _share(one: Any, two: Any) -> bool:  # noqa: ANN401
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
-        return one.size > 0 and two.size > 0 and np.shares_memory(one, two)
+        if not (one.size and two.size):
+            return False
+        try:
+            return np.shares_memory(one, two, max_work=_MOST_TRIED)  # type: ignore[arg-type]
+        except RuntimeError:  # `TooHardError`, wherever this NumPy has it
+            return True  # it cannot be told in time: it is taken for shared
     return one is two
 
 

@@ -423,4 +423,285 @@ SAID = (
     ),
 )
 
-TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES, *SAID)
+
+def loops(body: str, *, ranks: int = 2, tensors: str = "x: [1]", turns: str = "100000") -> str:
+    """Return a scenario with one loop; `body` is the item of its list of steps."""
+    head = f"world_size: {ranks}\ntensors: {{{tensors}}}\n"
+    return f'{head}steps:\n- for: {{i: "range({turns})"}}\n  steps:\n  - {body}\n'
+
+
+def lines(before: str, line: str, count: int, after: str = ONE_STEP) -> str:
+    """Return a file with one line many times; `{0}` in it is its number."""
+    return before + "".join(line.format(at) + "\n" for at in range(count)) + after
+
+
+#: a comprehension of 250,000 products
+PRODUCTS = "sum([a * b for a in range(500) for b in range(500)])"
+
+#: a loop in a loop, in whose rounds no rank takes a step
+IDLE = """\
+world_size: {ranks}
+steps:
+- for: {{i: "range(100000)"}}
+  steps:
+  - for: {{j: "range(100000)"}}
+    steps:
+    - {step}
+"""
+NO_RANK = '{barrier: {}, ranks: "range(0)"}'
+NO_TURN = '{for: {k: "range(0)"}, steps: [{barrier: {}}]}'
+
+#: what would take time; `too_much_work` is the same verdict on every machine
+TIME = (
+    Row(name="idle_loops", make=IDLE.format(ranks=2, step=NO_RANK), code=INVALID, says="--max-"),
+    Row(name="empty_loops", make=IDLE.format(ranks=2, step=NO_TURN), code=INVALID, says="--max-"),
+    Row(
+        name="idle_loops_of_many_ranks",
+        make=IDLE.format(ranks=64, step=NO_RANK),
+        code=INVALID,
+        says="--max-",
+    ),
+    Row(
+        name="empty_loops_of_many_ranks",
+        make=IDLE.format(ranks=64, step=NO_TURN),
+        code=INVALID,
+        says="too_many_turns",
+    ),
+    Row(
+        name="a_comprehension_in_a_loop",
+        make=loops(f'compute: {{x: "[{PRODUCTS}]"}}'),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="a_comprehension_that_selects",
+        make=loops(f'{{barrier: {{}}, ranks: "[{PRODUCTS} + i]"}}'),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="a_comprehension_that_is_expected",
+        make=loops(f'{{barrier: {{}}, expect: {{"{PRODUCTS}": 3}}}}'),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="a_product_in_a_loop",
+        make=loops('compute: {x: "matmul(m, m)[0]"}', tensors='x: [1], m: "ones([1000, 1000])"'),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="a_product_of_integers",
+        make=value("matmul(ones([2048, 2048], int64), ones([2048, 2048], int64))[0]"),
+        code=INVALID,
+        says="cannot_compute",
+    ),
+    Row(
+        name="a_sum_in_a_loop",
+        make=loops('compute: {x: "sum(exp(m)) + zeros(1)"}', tensors='x: [1], m: "ones(4000000)"'),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="a_large_object_in_a_loop",
+        make=f"""\
+{HEAD}objects: {{o: {{expr: "[[[0] * 100] * 100] * 20"}}}}
+steps:
+- for: {{i: "range(10000)"}}
+  steps:
+  - broadcast_object_list: {{object_list: o, src: 0}}
+""",
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="new_groups_in_a_loop",
+        make=loops('new_group: {ranks: "range(64)", name: g}', ranks=64, turns="5000"),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="works_that_are_never_waited_for",
+        make=loops("{all_reduce: {tensor: x, async_op: true}, as: w}", turns="20000"),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="receives_that_are_never_waited_for",
+        make=loops("{irecv: {tensor: x, src: 1, tag: i}, ranks: 0, as: w}", turns="20000"),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="many_groups",
+        make=lines(HEAD + "groups:\n", "  g{0}: [0, 1]", 20_000),
+        code=PASSED,
+    ),
+    Row(
+        name="many_unknown_names",
+        make=lines(HEAD + "tensors:\n", '  t{0}: "unknown{0} + 1"', 2_000),
+        code=INVALID,
+        says="too_many_problems",
+    ),
+    Row(
+        name="many_unknown_keys",
+        make=lines(SMALL, "keyword{0}: 1", 20_000, ""),
+        code=INVALID,
+        says="too_many_problems",
+    ),
+    Row(
+        name="many_unknown_reduce_ops",
+        make=lines(
+            HEAD + "tensors: {x: [1]}\nsteps:\n",
+            "- all_reduce: {{tensor: x, op: summ{0}}}",
+            5_000,
+            "",
+        ),
+        code=INVALID,
+        says="too_many_problems",
+    ),
+    Row(
+        name="one_key_many_times",
+        make=lines(HEAD + "tensors:\n", "  x: [1]", 20_000),
+        code=INVALID,
+        says="duplicate_key",
+    ),
+    Row(
+        name="many_parameters",
+        make=lines(HEAD + "parameters:\n", "  p{0}: {0}", 20_000),
+        code=PASSED,
+    ),
+    Row(
+        name="many_anchors",
+        make=lines(HEAD + "parameters:\n", "  p{0}: &a{0} 1", 20_000),
+        code=PASSED,
+    ),
+    Row(
+        name="many_cases_of_many_steps",
+        make=lines(
+            f"{HEAD}matrix: {{a: [{', '.join(map(str, range(1000)))}]}}\nsteps:\n",
+            "- barrier: {{}}",
+            9_999,
+            "",
+        ),
+        code=INVALID,
+        says="too_much_work",
+    ),
+    Row(
+        name="many_expectations",
+        make=lines(
+            HEAD + "tensors: {x: [1]}\nsteps:\n- barrier: {}\n  expect:\n",
+            '    "x + {0}": ["{0} + 1"]',
+            5_000,
+            "",
+        ),
+        code=PASSED,
+    ),
+    Row(
+        name="many_handles",
+        make=lines(
+            lines(HEAD + "tensors:\n", "  t{0}: [1]", 4_000, "steps:\n"),
+            "- all_reduce: {{tensor: t{0}, async_op: true}}\n  as: h{0}",
+            4_000,
+            "",
+        ),
+        code=FAILED,
+        says="missing_wait",
+    ),
+    Row(
+        name="anyone_a_thousand_times",
+        make="""\
+world_size: 64
+tensors: {x: [1]}
+steps:
+- for: {i: "range(1000)"}
+  steps:
+  - send: {tensor: x, dst: 0}
+    ranks: "range(1, 64)"
+  - for: {j: "range(63)"}
+    steps:
+    - recv: {tensor: x}
+      ranks: 0
+""",
+        code=INVALID,
+        says="too_much_work",
+    ),
+)
+
+#: what would take memory: counted before it is made
+MEMORY = (
+    Row(
+        name="many_large_tensors",
+        make=lines("world_size: 4\ntensors:\n", '  t{0}: "zeros(2**26)"', 40),
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="many_large_tensors_of_many_ranks",
+        make=lines("world_size: 16\ntensors:\n", '  t{0}: "zeros(2**26)"', 40),
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="many_filled_shapes",
+        make=lines("world_size: 4\ntensors:\n", "  t{0}: {{value: 0, shape: [67108864]}}", 40),
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="a_large_result",
+        make="""\
+world_size: 64
+tensors: {x: "zeros(2**20)", y: "zeros(64 * 2**20)"}
+steps: [all_gather_into_tensor: {output_tensor: y, input_tensor: x}]
+""",
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="large_values_in_a_loop",
+        make=loops("all_reduce: {tensor: x}", ranks=8, tensors='x: "zeros(2**20)"'),
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="large_values_of_many_ranks_in_a_loop",
+        make=loops("all_reduce: {tensor: x}", ranks=64, tensors='x: "zeros(2**17)"'),
+        code=INVALID,
+        says="too_much_memory",
+    ),
+    Row(
+        name="a_list_of_tensors",
+        make=value("[ones(2**20) for i in range(10000)]"),
+        code=INVALID,
+    ),
+    Row(
+        name="a_long_concat", make=value("concat([ones(2**20) for i in range(1000)])"), code=INVALID
+    ),
+    Row(name="an_outer_product", make=value("ones([2**20, 1]) * ones([1, 2**20])"), code=INVALID),
+    Row(name="a_large_random", make=value("random([10**6, 10**6], 1)"), code=INVALID),
+    Row(
+        name="a_group_of_many",
+        make=HEAD + 'groups: {g: "range(10**12)"}\n' + ONE_STEP,
+        code=INVALID,
+    ),
+    Row(
+        name="a_large_mesh",
+        make=HEAD + "groups: {m: {shape: [1000000000, 1000000000], dims: [a, b]}}\n" + ONE_STEP,
+        code=FAILED,
+        says="invalid_argument",
+    ),
+    Row(
+        name="a_loop_of_many",
+        make=loops("barrier: {}", turns="10**12"),
+        code=INVALID,
+    ),
+    Row(
+        name="a_large_object",
+        make=HEAD + 'objects: {o: {expr: "[[0] * 200000] * 1000"}}\n' + ONE_STEP,
+        code=INVALID,
+    ),
+)
+
+TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES, *SAID, *TIME, *MEMORY)

@@ -13,6 +13,7 @@ from runner.reference.vector.values import LARGEST, leave
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from runner.reference.ledger import Ledger
     from runner.reference.vector.calls import Calls
     from runner.reference.vector.flights import Flights
     from runner.reference.vector.leaves import Scene
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 class Notes:
     """Writes the record of a run."""
 
-    def __init__(self, memory: Memory, flights: Flights, calls: Calls, record: Record) -> None:
+    def __init__(
+        self, memory: Memory, flights: Flights, calls: Calls, record: Record, ledger: Ledger
+    ) -> None:
         """Begin with nothing noted."""
+        self._ledger = ledger
         self._memory = memory
         self._flights = flights
         self._calls = calls
@@ -66,6 +70,8 @@ class Notes:
         before: dict[str, Any] | None = None,
     ) -> None:
         """Note that ranks took a step."""
+        if slack:
+            self._ledger.keep(slack.values(), instance.step.mark)
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
             for name in looked_at(instance.step.expect):

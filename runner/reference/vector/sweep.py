@@ -14,7 +14,7 @@ import numpy as np
 
 from runner.forms import PerRank
 from runner.language.functions import numpy_arrays
-from runner.reference.ledger import Ledger
+from runner.reference.ledger import PASSED_TOGETHER, Ledger
 from runner.reference.vector.beginning import Beginning
 from runner.reference.vector.calls import Calls
 from runner.reference.vector.evaluating import Evaluation
@@ -44,16 +44,17 @@ class Sweep:
     ) -> None:
         """Bind the initial values; `watched` `[W]` are the ranks whose values are kept."""
         self._plan = plan
+        self._again = watched is not None
         self._ledger = Ledger(limits)
         flights = Flights(plan.world_size)
         self._memory = Memory(plan, self._ledger, flights)
         self._evaluation = Evaluation(plan, numpy_arrays(limits), self._memory, limits)
         self._calls = Calls(plan, self._evaluation, self._memory)
         self._world = Active(np.arange(plan.world_size), plan.world_size)
-        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world)
+        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self._ledger)
         self.record = Record(plan, KEPT, watched)
         self._ready: dict[int, list[Active]] = {}
-        notes = Notes(self._memory, flights, self._calls, self.record)
+        notes = Notes(self._memory, flights, self._calls, self.record, self._ledger)
         self._standing = Standing(plan, self._evaluation, flights, notes, self._go)
         self._beginning = Beginning(
             plan,
@@ -90,6 +91,8 @@ class Sweep:
         if not (self._beginning.empty and self._standing.empty):
             leave("work that is left over")
         self.record.memory = self._memory
+        if self._again:
+            self._ledger.release()  # `KEPT` bounds what is left of it
         return self.record
 
     def _initialise(self) -> None:
@@ -121,6 +124,7 @@ class Sweep:
         if instance.mask is not None:
             mask = instance.mask[active.index]
             if not mask.any():
+                self._ledger.passed(instance.step, PASSED_TOGETHER)
                 return None
             chosen: Active | None = active.among(mask)
         else:
@@ -129,6 +133,7 @@ class Sweep:
         scene = self._evaluation.scene(chosen, instance.variables)
         chosen = self._calls.taking(instance.step, scene)
         if chosen is None:
+            self._ledger.passed(instance.step, PASSED_TOGETHER)
             return None
         self._ledger.step(instance.step.mark, chosen.size)
         scene.active = chosen

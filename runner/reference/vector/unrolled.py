@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from runner.reference.ledger import Ledger
     from runner.reference.vector.evaluating import Evaluation
     from runner.scenario import Step
+
+
+#: bytes of an instance, and of what its loops' variables are (measured)
+INSTANCE_BYTES = 400
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,8 +40,11 @@ class Instance:
 class Unrolled:
     """The instances of a program, made as far as ranks have come."""
 
-    def __init__(self, steps: tuple[Step, ...], evaluation: Evaluation, world: Active) -> None:
+    def __init__(
+        self, steps: tuple[Step, ...], evaluation: Evaluation, world: Active, ledger: Ledger
+    ) -> None:
         """Begin before the first step."""
+        self._ledger = ledger
         self._evaluation = evaluation
         self._world = world
         self._made: dict[int, Instance] = {}
@@ -50,6 +58,7 @@ class Unrolled:
             if following is None:
                 return None
             step, iteration, variables, mask = following
+            self._ledger.keep_bytes(INSTANCE_BYTES, step.mark)
             self._made[self._next] = Instance(self._next, step, iteration, variables, mask)
             self._next += 1
         return self._made[number]
@@ -70,6 +79,7 @@ class Unrolled:
                 chosen = self._evaluation.before_all(step.ranks, variables, self._world)
                 inner = chosen if mask is None else chosen & mask
             for value in self._rounds(step, variables):
+                self._ledger.turn(step)
                 known = {**variables, step.variable: value}
                 yield from self._walk(step.body, (*iteration, value), known, inner)
 
