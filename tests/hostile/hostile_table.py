@@ -625,7 +625,7 @@ steps:
       ranks: 0
 """,
         code=INVALID,
-        says="too_much_work",
+        says="--max-",
     ),
 )
 
