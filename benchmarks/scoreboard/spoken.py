@@ -109,14 +109,14 @@ def confirmed(each: Analysed, launcher: Launcher) -> Confirmed:
     """
     program = each.verdict.program
     names = tuple(dict.fromkeys(diagnosis.name for diagnosis in each.predicted.diagnoses))
-    stated = FinalExpectation(outcome=each.predicted.outcome, diagnoses=names)
+    stated = FinalExpectation(outcomes=(each.predicted.outcome,), diagnoses=names)
     scenario = replace(each.scenario, expect=stated)
     began = time.perf_counter()
     try:
         observed = launcher.run(runner.plan(scenario), each.predicted)
         took_s = time.perf_counter() - began
         if observed.outcome in each.predicted.open:
-            scenario = replace(scenario, expect=replace(stated, outcome=observed.outcome))
+            scenario = replace(scenario, expect=replace(stated, outcomes=(observed.outcome,)))
         verdict = runner.judge(scenario, each.predicted, observed)
     except (LaunchError, UnsupportedError, WorkerError, ScenarioError) as error:
         return Confirmed(program=program, said=(str(error),), took_s=time.perf_counter() - began)

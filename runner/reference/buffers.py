@@ -103,9 +103,9 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
     assert operation is not None  # noqa: S101 -- the caller looked
     if isinstance(operation, PointToPoint):
         for message in operation.messages(call.entry):
-            names = call.read if message.sends else call.written
+            names = frozenset(call.read if message.sends else call.written)
             memory = arrays_of(message.payload if message.sends else message.buffer)
-            yield memory, frozenset(names), message.sends, not message.sends
+            yield memory, names, message.sends, not message.sends
         return
     for param in operation.params:
         names = call.roots.get(param.name, frozenset())

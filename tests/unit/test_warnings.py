@@ -79,7 +79,7 @@ def test_a_strict_check_passes_without_a_warning(folder: Path) -> None:
 def test_the_status_of_a_worse_verdict_stays_under_strict() -> None:
     said = of_a_file().warnings
     for status in ("FAILED", "INCONCLUSIVE"):
-        verdict = Verdict(status=status, warnings=said, reason="its own")  # type: ignore[arg-type]
+        verdict = Verdict(status=status, warnings=said, reason="its own")
         assert verdict.strict() == verdict
     assert Verdict(status="UNSUPPORTED", warnings=said).strict().status == "FAILED"
     assert Verdict(status="PASSED").strict().status == "PASSED"
