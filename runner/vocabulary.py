@@ -38,6 +38,7 @@ DIAGNOSES = (
     "message_race",
     "buffer_race",
     "missing_wait",
+    "double_wait",
     "undefined_read",
     "invalid_argument",
 )

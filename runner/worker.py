@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from runner.execution.heartbeat import Beats
     from runner.execution.mailbox import Store
+    from runner.execution.rank.acts import Pending
 
 #: typed as little as torch exports its names
 dist: Any = torch.distributed
@@ -82,7 +83,8 @@ class Worker:
         self._watcher = Watcher(self._beside, rank, lifeline=lifeline, may_end=may_end)
         self._running: Running | None = None
         self._world: World | None = None
-        self._works: list[Any] = []
+        #: the work that names of the scenario keep
+        self._pending: dict[str, Pending] = {}
         self._stderr = StandardError()
         self._last_words = LastWords(self._speak)
 
@@ -167,7 +169,7 @@ class Worker:
             completion=completion,
             broken=lambda: self._was_broken(running),
         )
-        self._works = program.works
+        self._pending = program.pending
         self._watcher.begin(running)
         return program, running
 
@@ -243,7 +245,8 @@ class Worker:
     def _let_go(self, *, poison: bool) -> None:
         """Drop the world of the scenario before."""
         world, self._world = self._world, None
-        works, self._works = self._works, []
+        works: list[Any] = list(self._pending.values())
+        self._pending.clear()
         if world is not None:
             world.drop(self._reaper, works, poison=poison)
 

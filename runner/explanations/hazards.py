@@ -215,7 +215,11 @@ steps:
     diagnosis(
         "missing_wait",
         "An asynchronous operation that is never waited for.",
-        "Nothing says when it is complete, nor whether it failed; no backend complains.",
+        "Nothing says when it is complete, nor whether it failed; no backend complains. A handle "
+        "lives as a variable of a script: a step without `as` drops it at once, a name given anew "
+        "drops the one before, and the end of the program every one. On Gloo a message whose "
+        "handle is dropped before its peer comes is taken back, and the peer waits for ever. To "
+        "drop the work of a collective changes nothing.",
         "`wait` for every handle before its tensors are used, at the latest at the end.",
         """\
 world_size: 2
@@ -237,6 +241,41 @@ steps:
   - wait: work
     expect:
       x: [2, 4]
+""",
+    ),
+    diagnosis(
+        "double_wait",
+        "A message's work that is waited for twice.",
+        "The second `wait` returns at once on some backends. On Gloo it blocks until the timeout, "
+        "because the message that it waits for is over. That of a collective returns.",
+        "wait once for each message, or let the name hold another work before.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    isend: {tensor: x, dst: 1}
+    as: h
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+  - wait: h
+  - wait: h
+expect:
+  outcome: [completes, deadlock]
+  diagnosis: double_wait
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    isend: {tensor: x, dst: 1}
+    as: h
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+  - wait: h
 """,
     ),
 )

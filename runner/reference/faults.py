@@ -58,10 +58,8 @@ def _unwaited(simulation: Simulation, found: list[Finding]) -> list[Finding]:
     }
     missing: dict[int, Finding] = {}
     for state in simulation.ranks:
-        if state.state != "finished":
-            continue
         for work in state.works:
-            if not work.waited:
+            if state.gave_up(work):
                 missing.setdefault(work.call.step.index, _missing_wait(state, work, unmatched))
     return list(missing.values())
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.operations.base import Local
+from runner.reference.posts import Posted
 from runner.reference.reading import Buffer, Reading
 from runner.reference.schedules import Rest, rest
 from runner.scenario import steps_of
@@ -98,9 +99,10 @@ def disputes(main: Rest) -> bool:
 def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 
-    That is: in a collective that is incomplete, or whose members disagree; where another schedule
-    or the strict reading leaves it; and, after the first such place, wherever it communicates,
-    because who stands there may be missed later.
+    That is: in a collective that is incomplete, or whose members disagree; where it meets a message
+    whose handle was dropped (:func:`_cancelled`), or waits for one again; where another schedule or
+    the strict reading leaves it; and, after the first such place, wherever it communicates, because
+    who stands there may be missed later.
     """
     main = runs[0]
     found: dict[int, set[Place]] = {}
@@ -128,10 +130,31 @@ def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
             yield joining.rank, (call.step.index, call.iteration)
             if joining.work is not None and joining.work.waited_at is not None:
                 yield joining.rank, joining.work.waited_at
+    yield from _cancelled(main)
+    yield from main.simulation.again
     for here in main.simulation.creations.all():
         if len({creating.group.ranks for creating in here.values()}) > 1:
             for rank, creating in here.items():
                 yield rank, (creating.call.step.index, creating.call.iteration)
+
+
+def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
+    """Yield where ranks met a message whose handle was dropped, and where that was.
+
+    A backend may take such a message back that has not met its other side (Gloo does), and the one
+    after it on the same way with it: whoever met it, and all that follows, may stand for ever.
+    """
+    for state in main.simulation.ranks:
+        for work in state.works:
+            if not state.gave_up(work):
+                continue
+            for post in work.posts:
+                partner = post.partner if isinstance(post, Posted) else None
+                if partner is not None and partner.work is not None and partner.work.waited:
+                    yield state.rank, (work.call.step.index, work.call.iteration)
+                    yield partner.rank, (partner.call.step.index, partner.call.iteration)
+                    if partner.work.waited_at is not None:
+                        yield partner.rank, partner.work.waited_at
 
 
 def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, Place]]:

@@ -78,6 +78,8 @@ class Simulation:
         self.moved = False
         #: the sends that a buffer took before their receive was posted
         self.early: list[Posted] = []
+        #: where a rank waits again for a message's work: its place
+        self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
         #: messages that met although their tags differ: send and receive
         self.crossed: list[tuple[Posted, Posted]] = []
         ledger = Ledger(limits)

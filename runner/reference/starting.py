@@ -194,10 +194,43 @@ def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Wa
     )
     state.waiting = works
     state.state = "blocked"
+    _police_again(simulation, state, call, works)
     for work in works:
         work.waited = True
         work.waited_at = (call.step.index, call.iteration)
     simulation.go_on(state)
+
+
+def _police_again(
+    simulation: Simulation, state: RankState, call: Call, works: tuple[Work, ...]
+) -> None:
+    """Note a second wait for the work of a message: it returns at once, or never.
+
+    On Gloo it blocks until the timeout; that of a collective returns (measured on torch 2.13).
+    """
+    seen: set[int] = set()
+    for work in works:
+        twice = work.waited or work.number in seen
+        seen.add(work.number)
+        if not twice or not isinstance(work.call.operation, PointToPoint):
+            continue
+        at = (call.step.index, call.iteration)
+        simulation.again.append((state.rank, at))
+        place = f" ({call.step.mark.short})" if call.step.mark else ""
+        started = f" ({work.call.step.mark.short})" if work.call.step.mark else ""
+        simulation.findings.append(
+            Finding(
+                name="double_wait",
+                prose=(
+                    f"rank {state.rank} in `{call.label}`{place} waits for "
+                    f"`{work.call.label}`{started}, for which it has waited before"
+                ),
+                kind=f"double_wait:{call.step.index}",
+                index=call.step.index,
+                iteration=call.iteration,
+                ranks=(state.rank,),
+            )
+        )
 
 
 def _call(

@@ -64,6 +64,17 @@ class RankState:
     misread: Undefined | None = None
     flying: list[Flight] = field(default_factory=list)
 
+    def gave_up(self, work: Work) -> bool:
+        """Whether nothing can wait for a work any more: its handle was dropped, as in a script.
+
+        A step without `as` drops its work at once, a name given anew the one before, and the end of
+        the program every one.
+        """
+        if work.waited or not work.call.asynchronous:
+            return False
+        kept = work.handle is not None and self.handles.get(work.handle) is work
+        return not kept or self.state == "finished"
+
     def add_event(
         self,
         call: Call,

@@ -44,17 +44,18 @@ class Pending:
 
 
 class Acts:
-    """Makes the acts of one rank, and keeps the work that they start."""
+    """Makes the acts of one rank, and keeps the work that they start as long as a script would."""
 
-    def __init__(self, world: World, process: Process, works: list[Any]) -> None:
-        """Start nothing yet. `works` keeps every work handle, named or not.
+    def __init__(self, world: World, process: Process, pending: dict[str, Pending]) -> None:
+        """Start nothing yet. `pending` is the work that a name keeps.
 
-        To drop a handle early would change what happens.
+        A handle lives as a variable of a script does: what no step names is dropped as soon as the
+        call returns, and what a name held once it holds something else. On Gloo that takes a
+        message back which its peer has not met.
         """
         self._world = world
         self._process = process
-        self._works = works
-        self._pending: dict[str, Pending] = {}
+        self._pending = pending
         self._creations = 0
 
     def act(self, call: Call, late: Mapping[str, str]) -> Act:
@@ -131,16 +132,15 @@ class Acts:
         return act
 
     def _starting(self, call: Call, made: Callable[[], Any]) -> Act:
-        handle, written, keep = call.step.handle, call.written, self._works.append
+        handle, written = call.step.handle, call.written
         timeout_s = call.entry.group.timeout_s
 
         def act() -> tuple[str, ...]:
             work = made()
-            keep(work)
             if handle is not None:
                 self._pending[handle] = Pending(work, written, timeout_s)
                 self._process.handles.add(handle)
-            return ()
+            return ()  # nothing else holds the work, here or in torch
 
         return act
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from runner.execution.rank.acts import Acts
+from runner.execution.rank.acts import Acts, Pending
 from runner.execution.rank.board import Site
 from runner.execution.rank.draining import drain
 from runner.execution.rank.failing import Failures
@@ -48,8 +48,8 @@ class Program:
         self._board = board
         self._completion = completion
         self._failures = Failures(broken, world.mend)
-        #: every work handle, named or not: dropping one early would change what happens
-        self.works: list[Any] = []
+        #: the work that a name keeps
+        self.pending: dict[str, Pending] = {}
         self._ready: tuple[Process, Copies, dict[str, Any]] | None = None
 
     @property
@@ -135,7 +135,7 @@ class Program:
         stepping = Stepping(
             process,
             self._board,
-            acts=Acts(self._world, process, self.works),
+            acts=Acts(self._world, process, self.pending),
             copies=copies,
             completion=self._completion,
             failures=self._failures,
@@ -145,6 +145,8 @@ class Program:
         except ScenarioError as error:
             self._cannot_go_on(error)
             return "raised"
+        if finished:
+            self.pending.clear()  # the names of a script end with it
         return "finished" if finished else "raised"
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.operations.base import PointToPoint
 from runner.reference.vector.storing import put_in_place
 from runner.reference.vector.values import Active, View, leave
 from runner.reference.vector.works import Post, Rows, Stand, Work
@@ -157,6 +158,8 @@ class Standing:
             rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
             at = slice(None) if rows is None else rows
             if work.stored[at].any():
+                if isinstance(work.instance.step.operation, PointToPoint):
+                    leave("a message that is waited for again")
                 if not work.stored[at].all():
                     leave("work that some ranks wait for again")
                 continue  # a wait for what was waited for already
