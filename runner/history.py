@@ -7,9 +7,11 @@ and ignores itself in git. It is a convenience: where it cannot be read it is as
 
 from __future__ import annotations
 
+import errno
 import importlib
 import json
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +52,34 @@ def keepers(folder: Path) -> dict[str, Report]:
 
 
 def keep(folder: Path, name: str, text: str) -> None:
-    """Write a file of the folder, whole or not at all. Raises OSError."""
+    """Write a file of the folder, whole or not at all. Raises OSError.
+
+    The folder may have come with a stranger's files: nothing is written through a link.
+    """
     folder.mkdir(exist_ok=True)
     ignore = folder / ".gitignore"
-    if not ignore.exists():
+    for path in (folder / name, ignore):
+        _police(folder, path)
+    if not os.path.lexists(ignore):
         ignore.write_text("# made by scenario run\n*\n", encoding="utf-8")
     replace_file(folder / name, text.encode(), durable=False)
+
+
+def kept(folder: Path, name: str) -> str:
+    """Return the text of a file of the folder. Raises OSError, and ValueError for other bytes."""
+    path = folder / name
+    _police(folder, path)
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    with os.fdopen(opened, encoding="utf-8") as file:
+        return file.read()
+
+
+def _police(folder: Path, path: Path) -> None:
+    """Raise OSError where the folder is a link, or a file in it is there and is no regular one."""
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, "is no folder of its own", str(folder))
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
 
 
 # ---------------------------------------------------------------------------- what failed
@@ -97,7 +121,7 @@ class LastRun(AtEnd):
             for path, case in known | bad
             if Path(path).exists()
         )
-        if not entries and not (self._folder / _FILE).exists():
+        if not entries and not os.path.lexists(self._folder / _FILE):
             return  # nothing to remember, nothing to forget
         text = json.dumps({"format": _FORMAT, "version": VERSION, "failed": entries}, indent=1)
         with suppress(OSError):  # a folder that cannot be written
@@ -107,7 +131,7 @@ class LastRun(AtEnd):
 def _entries(folder: Path) -> list[tuple[str, str]]:
     """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
     try:
-        found: Any = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+        found: Any = json.loads(kept(folder, _FILE))
     except ValueError as error:
         message = "is not as it was written"
         raise ValueError(message) from error

@@ -102,10 +102,12 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.
     """
+    from runner.history import kept  # noqa: PLC0415 -- imports what this module is made for
+
     path = folder / FILE
     try:
         # not `splitlines`: JSON leaves characters as they are that end lines elsewhere
-        head, *lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        head, *lines = kept(folder, FILE).rstrip("\n").split("\n")
         if not _ours(json.loads(head)):
             raise _unreadable(path)
         rows: list[dict[str, Any]] = [json.loads(line) for line in lines]

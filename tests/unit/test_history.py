@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,3 +132,32 @@ def test_what_is_written_names_no_folder_of_the_machine(project: Path) -> None:
     text = Path(".scenario/last.json").read_text(encoding="utf-8")
     assert json.loads(text)["failed"] == [["a.yaml", "a1"]]
     assert str(project) not in text
+
+
+@pytest.mark.parametrize("name", ["last.json", ".gitignore"])
+@pytest.mark.parametrize("to", ["../mine", "../new"])
+def test_nothing_is_written_through_a_link_that_came_with_the_files(name: str, to: str) -> None:
+    """The folder may have come with a pull request."""
+    Path("mine").write_text("mine", encoding="utf-8")
+    Path(".scenario").mkdir()
+    Path(".scenario", name).symlink_to(to)
+    ran(a1="FAILED")
+    assert Path("mine").read_text(encoding="utf-8") == "mine"
+    assert not Path("new").exists()
+
+
+def test_a_link_in_place_of_the_folder_is_left_alone() -> None:
+    Path("elsewhere").mkdir()
+    Path(".scenario").symlink_to("elsewhere")
+    ran(a1="FAILED")
+    assert list(Path("elsewhere").iterdir()) == []
+    found, (note,) = failed(folder_of(Path.cwd()))
+    assert found == frozenset()
+    assert "is no folder of its own" in note
+
+
+def test_a_fifo_in_place_of_what_is_remembered_is_not_waited_for() -> None:
+    Path(".scenario").mkdir()
+    os.mkfifo(".scenario/last.json")
+    ran(a1="FAILED")
+    assert failed(folder_of(Path.cwd()))[0] == frozenset()
