@@ -36,6 +36,20 @@ settings.register_profile("explore", derandomize=False, print_blob=True)
 settings.load_profile("ordinary")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests that take minutes too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes minutes, saying so, unless it is asked for."""
+    if config.getoption("--nightly"):
+        return
+    left_out = pytest.mark.skip(reason="takes minutes: run with --nightly, as .ci/nightly does")
+    for item in items:
+        if item.get_closest_marker("nightly") is not None:
+            item.add_marker(left_out)
+
+
 @pytest.fixture
 def forkable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Count no thread that an earlier test, or pytest-xdist, has left in this process."""
