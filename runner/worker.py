@@ -11,15 +11,21 @@ what it saw. It is the one module that imports torch.
 from __future__ import annotations
 
 import gc
+import hashlib
 import importlib
 import os
 import signal
 import socket
 import sys
+import threading
+import time
 import warnings
+from contextlib import suppress
 from functools import cache, partial
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
+from weakref import WeakSet
 
 import torch
 import torch.distributed
@@ -27,8 +33,9 @@ import torch.distributed
 from runner.execution import nccl
 from runner.execution.backends import carrier, device_type, require_known
 from runner.execution.errors import lack_of
-from runner.execution.front import BYE, Front
-from runner.execution.mailbox import Outbox, awaited, fetch, opened
+from runner.execution.front import BYE, INCONCLUSIVE, Front
+from runner.execution.mailbox import Outbox, awaited, fetch, opened, put
+from runner.execution.nodes import Follower, Leader, end_agent, name_of_node
 from runner.execution.orders import STOP, Begun, Free, Hello, Moved, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
@@ -47,7 +54,7 @@ from runner.operations.entries import Ending
 from runner.problems import LaunchError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from runner.execution.heartbeat import Beats
     from runner.execution.mailbox import Store
@@ -55,6 +62,8 @@ if TYPE_CHECKING:
 
 #: typed as little as torch exports its names
 dist: Any = torch.distributed
+#: seconds that the leader of a node gets to say first that the store is gone
+FOLLOW_S = 3.0
 
 
 class Worker:
@@ -67,10 +76,12 @@ class Worker:
         *,
         lifeline: int | None = None,
         may_end: Callable[[], bool] = lambda: True,
+        alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
     ) -> None:
         """Connect to the store: once for the main thread, once for those beside it.
 
-        The process ends when `lifeline` closes. Told to end, it does so once `may_end` allows it.
+        The process ends when `lifeline` closes. Told to end, it does so once `may_end` allows it;
+        `alone` is called where the store is gone, and with it all that wants to know.
         """
         self.rank = rank
         self._connect = connect
@@ -80,7 +91,7 @@ class Worker:
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
-        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, may_end=may_end)
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, may_end=may_end, alone=alone)
         self._running: Running | None = None
         self._world: World | None = None
         #: the work that names of the scenario keep
@@ -94,13 +105,24 @@ class Worker:
         store: Store = self._line.store
         return store
 
-    def serve(self) -> None:
-        """Take orders until told to stop."""
+    def serve(self, files: Mapping[str, str] | None = None) -> None:
+        """Take orders until told to stop. Raises RuntimeError where the store is gone.
+
+        `files` are those that this rank's node has read, where the rank leads it.
+        """
         warnings.simplefilter("ignore")
         plain_only(dist)
         self._watcher.listen()
+        digest = ""
+        if files is not None:
+            put(self.store, f"files/{self.rank}", files)
+            digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
         hello = Hello(
-            rank=self.rank, pid=os.getpid(), host=socket.gethostname(), torch=str(torch.__version__)
+            rank=self.rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            versions=versions(),
+            digest=digest,
         )
         Outbox(self.store, "mail").post(hello)
         while (number := self._next()) != STOP:
@@ -269,6 +291,16 @@ class Worker:
             self._running.tell("died", "SIGABRT", notes=(self._stderr.tail(),))
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of what decides a verdict; ranks of one launch must agree on them."""
+    try:
+        own = metadata.version("scenario-runner")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"scenario-runner": own, "torch": str(torch.__version__), "Python": python}
+
+
 @cache
 def arrays_on(device: torch.device) -> TorchArrays:
     """Return the array library of a device, which keeps nothing from one scenario to the next.
@@ -346,23 +378,101 @@ def main() -> None:
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     die_with_parent()
-    server = _own_store(rank)
-    connect = partial(Line, dist, f"runner/{launch}")
-    if rank == 0:
-        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-    front = Front(torch, connect().store, size) if rank == 0 else None
-    worker = Worker(rank, connect, may_end=lambda: front is None or front.done.is_set())
-    if front is not None:
-        front.start()
-    worker.serve()
-    if front is None:
-        worker.store.add(BYE, 1)
-        os._exit(0)
-    code = front.result()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    del server
-    os._exit(code)
+    Member(rank, size, f"runner/{launch}").run()
+
+
+class Member:
+    """One process of a launch that others started: a worker, and its part in its node."""
+
+    def __init__(self, rank: int, size: int, prefix: str) -> None:
+        """Connect to the store of the launch, which is opened here where no agent has."""
+        self._rank = rank
+        self._server = _own_store(rank)
+        #: standard error as it is now: a worker's own goes into its account
+        self._stderr = os.dup(2)
+        self._prefix = prefix
+        self._lines: WeakSet[Line] = WeakSet()
+        self._losing = threading.Lock()
+        leads = int(os.environ.get("LOCAL_RANK", rank)) == 0
+        kind = Leader if leads else Follower
+        self._beats = self._connect()
+        self._node = kind(self._beats.store, rank, name_of_node(), lost=self._lose)
+        self._parted = False
+        self._front: Front | None = None
+        if rank == 0:
+            sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+            assert isinstance(self._node, Leader)  # noqa: S101 -- rank 0 leads its node
+            self._orders = self._connect()
+            self._front = Front(torch, self._orders.store, size, self._node)
+        front = self._front
+        self._worker = Worker(
+            rank,
+            self._connect,
+            may_end=lambda: front is None or front.done.is_set(),
+            alone=self._alone,
+        )
+
+    def _connect(self) -> Line:
+        line = Line(dist, self._prefix)
+        self._lines.add(line)
+        return line
+
+    def run(self) -> NoReturn:
+        """Serve until rank 0 is done; every node ends with the code that rank 0 ends with."""
+        self._node.start()
+        files = None
+        if isinstance(self._node, Leader):
+            from runner.commands import spmd  # noqa: PLC0415 -- the command line's own modules
+
+            files = spmd.read(sys.argv[1:])
+        if self._front is not None:
+            self._front.start()
+        try:
+            self._worker.serve(files)
+            code = int(self._worker.store.get("code"))
+        except RuntimeError as error:
+            self._alone(str(error))
+        else:
+            self._parted = True
+            self._node.part()
+            if self._front is None:
+                with suppress(RuntimeError):  # rank 0 did not wait any longer
+                    self._worker.store.add(BYE, 1)
+                # torchrun reports each process that fails: one of a node is enough
+                os._exit(code if isinstance(self._node, Leader) else 0)
+        while True:
+            signal.pause()  # the thread of the command line ends the process, or that of the node
+
+    def _alone(self, error: str) -> None:
+        """Take a thread's word that the store is gone; a leader soon finds out by itself."""
+        if isinstance(self._node, Leader):
+            self._lose(f"the connection to the store is lost ({error.strip().splitlines()[0]})")
+        else:
+            time.sleep(FOLLOW_S)
+            self._lose("the connection to the store is lost")
+
+    def _lose(self, reason: str) -> None:
+        """End this node: it is out of reach of rank 0. Rank 0 itself goes on, to report."""
+        with self._losing:
+            if self._parted:
+                return  # the run is over, and rank 0 may have ended first
+            if self._front is not None:
+                self._front.lose(reason)
+                for line in list(self._lines):
+                    line.cut()
+                return
+            if isinstance(self._node, Leader):
+                self._node.tell_lost()
+                end_agent()
+            if reason:
+                host = socket.gethostname()
+                text = (
+                    f"host {host} (rank {self._rank}) is cut off from rank 0: {reason}. Rank 0 "
+                    "judges and reports; this node ends without a result, with exit code "
+                    f"{INCONCLUSIVE}\n"
+                )
+                os.write(self._stderr, text.encode())
+            os._exit(INCONCLUSIVE)
 
 
 def _own_store(rank: int) -> Any:  # noqa: ANN401 -- kept alive by the caller, nothing more

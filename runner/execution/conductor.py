@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from runner.execution import nodes
 from runner.execution.backends import carrier, require_no_foreign_object, resolve
 from runner.execution.observation import observed
 from runner.execution.orders import Order
@@ -17,6 +18,7 @@ from runner.execution.watching import replaced_timeout, watch_for
 from runner.problems import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from runner.execution.options import LaunchOptions
@@ -26,25 +28,44 @@ if TYPE_CHECKING:
 
 #: seconds that the other ranks get to come up
 START_S = 300.0
+#: seconds that a call which was broken gets to come back: there are no processes to replace it by
+FREE_S = 20.0
 
 
 class Conductor:
     """Runs plans on the ranks of the launch that this process is in."""
 
     def __init__(
-        self, torch: ModuleType, supervisor: Supervisor, size: int, options: LaunchOptions
+        self,
+        torch: ModuleType,
+        supervisor: Supervisor,
+        size: int,
+        options: LaunchOptions,
+        *,
+        lost: Callable[[], Mapping[int, str]] = dict,
     ) -> None:
-        """Give orders to `size` ranks through `supervisor`."""
+        """Give orders to `size` ranks through `supervisor`; `lost` gives those that are lost."""
         self._torch: Any = torch
         self._supervisor = supervisor
         self._size = size
         self._options = options
         self._number = 0
+        self._ranks_lost = lost
         self._lost: str | None = None
 
     def __enter__(self) -> Self:
-        """Wait for the other ranks."""
-        self._supervisor.greet(self._size, START_S)
+        """Wait for the other ranks, and compare what they are.
+
+        Where one does not come up, or is not what rank 0 is, every scenario is told so: it could
+        not run, and the reports say why.
+        """
+        try:
+            hellos = self._supervisor.greet(self._size, START_S, self._ranks_lost)
+            self._lost = nodes.difference(hellos, self._supervisor.files)
+        except LaunchError as error:
+            self._lost = str(error)
+        except RuntimeError:
+            self._lost = self._why_ended()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,12 +77,10 @@ class Conductor:
         if plan.world_size > self._size:
             message = f"it needs {plan.world_size} ranks; this launch has {self._size}"
             raise UnsupportedError(message)
+        if self._lost is None and self._ranks_lost():
+            self._lost = self._why_ended()
         if self._lost is not None:
-            message = (
-                f"this launch ended with {self._lost}, which ended a process. `scenario run` gives "
-                "the scenarios after it a new launch; under torchrun, run it by itself."
-            )
-            raise LaunchError(message)
+            raise LaunchError(self._lost)
         if options.timeout_s is not None:
             plan = replaced_timeout(plan, options.timeout_s)
         choice = resolve(
@@ -82,10 +101,30 @@ class Conductor:
             sharing=choice.sharing,
         )
         watch = watch_for(plan, predicted, confirm=options.confirm, backend=carrier(choice.backend))
-        findings = self._supervisor.run(order, watch)
-        if not findings.usable or not self._supervisor.settled():
-            self._lost = plan.scenario.case
+        try:
+            findings = self._supervisor.run(order, watch)
+            usable = findings.usable and self._supervisor.settled(FREE_S)
+        except RuntimeError as error:
+            # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
+            self._lost = self._why_ended()
+            raise LaunchError(self._lost) from error
+        if findings.lost:
+            self._lost = self._why_ended()
+        elif not usable:
+            self._lost = (
+                f"this launch ended with {plan.scenario.case}, which ended a process or left one "
+                "in a call that does not return. `scenario run` gives the scenarios after it a new "
+                "launch; under torchrun, run it by itself."
+            )
         findings = replace(
             findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
         )
         return observed(plan, findings)
+
+    def _why_ended(self) -> str:
+        """Return why this launch can run nothing any more."""
+        lost = self._ranks_lost()
+        if not lost:
+            return "the store of this launch is gone: the process that held it ended"
+        rank = min(lost)
+        return f"this launch lost rank {rank}: {lost[rank]}"

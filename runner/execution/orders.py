@@ -95,12 +95,17 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """A worker is up. `host` and `pid` name its process."""
+    """A worker is up. `host` and `pid` name its process.
+
+    `versions` are those of what decides a verdict, by name. The first of each node under torchrun
+    has read the files of the command line as well: `digest` stands for all of them.
+    """
 
     rank: int
     pid: int
     host: str
-    torch: str
+    versions: Mapping[str, str]
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

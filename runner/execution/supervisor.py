@@ -87,7 +87,8 @@ class Supervisor:
     ) -> None:
         """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
 
-        `lost` gives those whose processes are there and do not run, each with what is wrong.
+        `lost` gives those whose processes do not run, or are out of reach, each with
+        what is wrong.
         """
         self._store = store
         self._deaths = deaths
@@ -100,8 +101,16 @@ class Supervisor:
         """Let go of the store."""
         del self._store
 
-    def greet(self, count: int, timeout_s: float) -> dict[int, Hello]:
-        """Wait until `count` workers are up. Raises LaunchError where one does not come up."""
+    def greet(
+        self,
+        count: int,
+        timeout_s: float,
+        lost: Callable[[], Mapping[int, str]] = dict,
+    ) -> dict[int, Hello]:
+        """Wait until `count` workers are up. Raises LaunchError where one does not come up.
+
+        `lost` gives those that will not, each with what is wrong.
+        """
         inbox = Inbox(self._store, "mail")
         came: dict[int, Hello] = {}
         deadline_s = time.monotonic() + timeout_s
@@ -110,8 +119,8 @@ class Supervisor:
             if parts is not None:
                 hello = opened(parts)
                 came[hello.rank] = hello
-            elif self._deaths():
-                rank, how = next(iter(self._deaths().items()))
+            elif ended := self._deaths() or lost():
+                rank, how = next(iter(ended.items()))
                 message = f"worker {rank} ended before it was up ({how})"
                 raise LaunchError(message)
             elif time.monotonic() > deadline_s:
@@ -121,8 +130,14 @@ class Supervisor:
         self._pids = {rank: hello.pid for rank, hello in came.items()}
         return came
 
-    def dismiss(self, count: int) -> None:
-        """Let `count` workers end."""
+    def files(self, rank: int) -> Mapping[str, str]:
+        """Return what a rank that leads its node has read: a digest for each file, by its path."""
+        read: Mapping[str, str] = opened(fetch(self._store, f"files/{rank}", keep=True))
+        return read
+
+    def dismiss(self, count: int, code: int = 0) -> None:
+        """Let `count` workers end; the first of each node with an exit code."""
+        self._store.set("code", str(code).encode())
         for rank in range(count):
             self._turn(rank, STOP)
 
@@ -143,11 +158,8 @@ class Supervisor:
             silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
             watch = replace(watch, silent_s=silent_s)
         while not self._over(course, watch, inbox):
-            parts = inbox.take(LOOK_S)
-            while parts is not None:
-                note(course, opened(parts))
-                parts = inbox.take(0.0)
-            self._look_for_losses(course, watch, name)
+            _take_in(course, inbox, LOOK_S)
+            self._look_for_losses(course, inbox, watch, name)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
                 _give_up_worlds(course, watch.world_size)
             if not course.broken and self._for_good(course, watch):
@@ -183,10 +195,15 @@ class Supervisor:
             self._turn(rank, order.number)
         return Inbox(self._store, f"scenario/{order.number}/mail")
 
-    def _look_for_losses(self, course: Course, watch: Watch, name: str) -> None:
-        """Note whose process ended, or does not run: before its account, and before the start."""
+    def _look_for_losses(self, course: Course, inbox: Inbox, watch: Watch, name: str) -> None:
+        """Note whose process ended, or does not run: before its account, and before the start.
+
+        A rank that ends as its scenario says gives its account first: the mail is read once more.
+        """
         course.died.update(self._deaths())
         found = dict(self._lost(watch))
+        if found:
+            _take_in(course, inbox, 0.0)
         if course.died and not self._store.check([f"{name}/{BEGUN}"]):
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
@@ -228,8 +245,10 @@ class Supervisor:
         course.hung = still_s > watch.patience_s + GRACE_S
         return course.hung
 
-    def settled(self) -> bool:
+    def settled(self, within_s: float = FREE_S) -> bool:
         """Wait until every call that was broken came back; False where one did not.
+
+        On a CPU it gets `within_s` seconds: where new processes are soon there, few are worth it.
 
         Where communicators were aborted, a fresh world must prove that they can be made anew. To be
         called between two scenarios; the verdict need not wait for it.
@@ -239,7 +258,7 @@ class Supervisor:
         (course, inbox, order), self._unsettled = self._unsettled, None
         on_device = device_type(order.backend) != "cpu"
         held = {rank for rank, told in course.told.items() if told.trace.ending == "blocked"}
-        came_back = self._come_free(course, inbox, held, FREE_DEVICE_S if on_device else FREE_S)
+        came_back = self._come_free(course, inbox, held, FREE_DEVICE_S if on_device else within_s)
         return came_back and (not on_device or self.proven(order))
 
     def _come_free(self, course: Course, inbox: Inbox, ranks: set[int], within_s: float) -> bool:
@@ -259,6 +278,14 @@ class Supervisor:
         proves = self._come_free(Course(), inbox, set(range(order.plan.world_size)), PROOF_S)
         fetch(self._store, f"order/{proof.number}")
         return proves
+
+
+def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> None:
+    """Take in all mail that is there, waiting a while for the first message."""
+    parts = inbox.take(timeout_s)
+    while parts is not None:
+        note(course, opened(parts))
+        parts = inbox.take(0.0)
 
 
 def _give_up_worlds(course: Course, world_size: int) -> None:

@@ -31,12 +31,20 @@ class Watcher:
     """What one worker has going on, seen from beside it."""
 
     def __init__(
-        self, store: Store, rank: int, *, lifeline: int | None, may_end: Callable[[], bool]
+        self,
+        store: Store,
+        rank: int,
+        *,
+        lifeline: int | None,
+        may_end: Callable[[], bool],
+        alone: Callable[[str], None],
     ) -> None:
         """Watch nothing yet. `store` is this thread's own connection.
 
-        `may_end` tells whether the process may be ended as far as its other threads are concerned.
+        `may_end` tells whether the process may be ended as far as its other threads are concerned;
+        `alone` is called where the store is gone, with what its connection says.
         """
+        self._alone = alone
         self._store = store
         self._rank = rank
         self._lifeline = lifeline
@@ -72,15 +80,16 @@ class Watcher:
             ready, _, _ = select.select(watched, [], [], LOOK_S if busy else IDLE_S)
             if self._lifeline in ready or os.getppid() != self._parent:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if self._ears in ready and signal.SIGTERM in os.read(self._ears, 64):
-                self._told_to_end(running)
+            told_to_end = self._ears in ready and signal.SIGTERM in os.read(self._ears, 64)
             try:
+                if told_to_end:
+                    self._told_to_end(running)
                 if running is not None:
                     running.look(self._store)
                 self._perhaps_end()
-            except RuntimeError:
-                # the store is gone, and with it whoever would want to know
-                os.kill(os.getpid(), signal.SIGKILL)
+            except RuntimeError as error:
+                self._alone(str(error))
+                return
 
     def _told_to_end(self, running: Running | None) -> None:
         if self._told_to_end_s is None:
