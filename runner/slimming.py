@@ -28,4 +28,4 @@ def _slim(trace: Trace | None) -> Trace | None:
         )
         for rank in trace.ranks
     )
-    return replace(trace, ranks=ranks, forecasts={}, drift=None)
+    return replace(trace, ranks=ranks, forecasts={}, drift=None, orders=())

@@ -171,6 +171,25 @@ class Diagnosis:
     optional: bool = False
 
 
+class Orders(Sequence["Trace"]):
+    """What comes of a program in each order of arrival at its receives from anyone.
+
+    An order that leads to the state of one before it ends there, with the outcome ''. `because` of
+    an order says whose messages were taken.
+    """
+
+    @abstractmethod
+    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+        """Return what is predicted of the order that a run took, and whether all were looked at.
+
+        None where the run agrees with no order that was looked at.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle nothing: whoever asks has the plan."""
+        return tuple, ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """What a whole scenario did. `backend` is `reference` or the backend's name.
@@ -184,6 +203,8 @@ class Trace:
     make of the program, where that differs; `because` then says in phrases what of the backend
     makes it so. What is right, the semantics alone say. `drift` (predicted only) tells how far a
     value on a rank, after a step or (None) in the end, may be off because reductions before it are.
+    `orders` (predicted only, where more than one is possible) has what comes of each order of
+    arrival; what they do not agree on is undefined in the trace itself.
     """
 
     backend: str
@@ -202,6 +223,7 @@ class Trace:
     drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = field(
         default=None, repr=False, compare=False
     )
+    orders: Sequence[Trace] = field(default=(), repr=False, compare=False)
 
     def on(self, backend: str | None) -> Trace:
         """Return what is predicted on a backend: this trace, where nothing is known to differ."""

@@ -35,6 +35,24 @@ expect:
   diagnosis: missing_participant
 """
 
+_GATHERED = """\
+world_size: 3
+tensors:
+  x: "full(2, rank)"
+  total: [0, 0]
+steps:
+  - ranks: [1, 2]
+    send: {{tensor: x, dst: 0}}
+  - for: {{k: "range(2)"}}
+    steps:
+      - ranks: 0
+        recv: {{tensor: x}}
+      - ranks: 0
+        compute: {{total: "total + x"}}
+expect:
+  {expected}
+"""
+
 FINDINGS: tuple[Explanation, ...] = (
     _finding(
         "value_differs",
@@ -45,6 +63,24 @@ FINDINGS: tuple[Explanation, ...] = (
         "mend whichever stands alone; `{value: ..., rtol: 1e-3}` loosens the comparison.",
         _SUM.format(expected="x: [3, 4]"),
         _RIGHT,
+    ),
+    _finding(
+        "holds_in_some_orders",
+        "A stated value holds in some orders in which messages can arrive, and not in another.",
+        "After a receive from anyone a run shows one order only, and the next run may show "
+        "another. What a scenario states must hold in every one; the report names one in which it "
+        "does not.",
+        "state what every order gives (a sum, a count), name the source of the receive, or leave "
+        "the value unstated.",
+        _GATHERED.format(expected="x: {0: [2, 2]}\n  diagnosis: message_race"),
+        _GATHERED.format(expected="total: {0: [3, 3]}"),
+    ),
+    _finding(
+        "no_such_order",
+        "What the ranks held in a run comes of no order in which the messages can arrive.",
+        "Each value by itself may be right; together they are not. A message was lost, was taken "
+        "twice, or overtook another of the same sender.",
+        "it is a fault of the backend worth reporting.",
     ),
     _finding(
         "shape_differs",

@@ -149,9 +149,11 @@ steps:
     ),
     diagnosis(
         "message_race",
-        "A receive from anyone whose result depends on timing.",
+        "After a receive from anyone two orders of arrival end differently.",
         "A `recv` without `src` takes whatever message is there first; two senders may win on "
-        "different days.",
+        "different days. It is a race where the outcome, or a value at the end, depends on that. "
+        "The buffer of such a receive is none, where nothing reads or states afterwards what the "
+        "last message left there; and values within the tolerance of their dtype are equal.",
         "name the source, or make the result independent of the order of arrival.",
         """\
 world_size: 3
@@ -162,6 +164,8 @@ steps:
     send: {tensor: x, dst: 0}
   - ranks: 0
     recv: {tensor: x}
+  - ranks: 0
+    compute: {first: "x"}
   - ranks: 0
     recv: {tensor: x}
 expect:

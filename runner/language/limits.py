@@ -33,7 +33,9 @@ class Limits:
         2**30, "--max-bytes", "bytes made by the analysis, over all ranks and steps"
     )
     max_seconds: int = _bound(120, "--max-seconds", "seconds of the analysis of a case")
-    max_schedules: int = _bound(256, "--max-schedules", "schedules of the receives from anyone")
+    max_schedules: int = _bound(
+        1_024, "--max-schedules", "orders of arrival at the receives from anyone"
+    )
     max_loop: int = _bound(100_000, "--max-loop", "iterations of one `for`")
     max_expression_chars: int = _bound(
         4_000, "--max-expression-chars", "characters of one expression"

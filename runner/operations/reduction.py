@@ -18,6 +18,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+#: dtype -> (rtol, atol) within which two values are equal; other dtypes are exact
+TOLERANCES = {
+    "float16": (2.0**-10, 1e-5),
+    "bfloat16": (2.0**-7, 1e-5),
+    "float32": (1.3e-6, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex64": (1.3e-6, 1e-5),
+    "complex128": (1e-7, 1e-7),
+}
 BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 ORDERED = {"min": np.minimum, "max": np.maximum}
 

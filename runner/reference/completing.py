@@ -10,6 +10,8 @@ from runner.operations.entries import Undefined
 from runner.reference import flying, raising
 from runner.reference.drifting import moved
 from runner.reference.looks import look
+from runner.reference.posts import Posted
+from runner.reference.snapshots import NOTHING
 from runner.reference.values import store
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, An
             target = (
                 post.message.buffer if argument is None else work.call.entry.arguments.get(argument)
             )
+            _note_filled(simulation, state, work, post, argument)
             if target is not None:
                 brought = _off(simulation, value, bound, post)
                 store(state.process, work.call.written, target, brought)
@@ -57,6 +60,25 @@ def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, An
                     slack[name] = bound
         post.outcome = []
     return slack
+
+
+def _note_filled(
+    simulation: Simulation, state: RankState, work: Work, post: Post, argument: str | None
+) -> None:
+    """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
+    names, scope = work.call.written, state.process.scope
+    if argument is not None or not isinstance(post, Posted):
+        simulation.brought.difference_update((state.rank, name) for name in names)
+        return
+    buffer, anyone = post.message.buffer, post.message.peer is None
+    for name in names:
+        place, whole = (state.rank, name), scope.get(name) is buffer
+        if whole and simulation.reads is not None:
+            simulation.accesses.append((NOTHING, frozenset({place})))
+        if anyone and (whole or len(names) == 1):
+            simulation.brought.add(place)
+        elif whole:
+            simulation.brought.discard(place)
 
 
 def _off(simulation: Simulation, value: Any, bound: Any, post: Post) -> Any:  # noqa: ANN401
@@ -84,6 +106,8 @@ def record(
     observed = state.process.observe(call.step)
     state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
     raced = look(simulation, state, call, observed)
+    if simulation.reads is not None and call.step.expect is not None:
+        simulation.accesses.append(simulation.reads.stated(state.rank, call.step))
     state.add_event(
         call,
         start_s,

@@ -14,6 +14,7 @@ from runner.operations.base import Local
 from runner.reference.posts import Posted
 from runner.reference.reading import Buffer, Reading
 from runner.reference.schedules import Rest, rest
+from runner.reference.state import stands_at
 from runner.scenario import steps_of
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.reference.findings import Finding
-    from runner.reference.state import RankState
-
-Place = tuple[int, tuple[int, ...]]
+    from runner.reference.state import Place
 
 #: places of one rank that a trace lists
 LISTED = 1_000
@@ -74,13 +73,6 @@ def _early(ring: Finding) -> Finding:
         kind=f"early:{ring.kind}",
         also=("circular_wait", *ring.also),
     )
-
-
-def stands_at(state: RankState) -> Place | None:
-    """Return where a rank is blocked, or None."""
-    if state.state != "blocked" or state.call is None:
-        return None
-    return state.call.step.index, state.call.iteration
 
 
 def disputes(main: Rest) -> bool:

@@ -33,7 +33,8 @@ class Mailbox:
         self.abandoned: list[Posted] = []
         #: whether a rank ever received from anyone
         self.from_anyone = False
-        self._count = 0
+        #: how many messages were posted
+        self.count = 0
         self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
 
     @property
@@ -50,7 +51,7 @@ class Mailbox:
 
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
-        self._count += 1
+        self.count += 1
         self.from_anyone |= message.peer is None
         rank = call.entry.rank
         ends = (group.key, rank, message.peer, message.tag, message.sends)
@@ -62,11 +63,15 @@ class Mailbox:
             group=group,
             message=message,
             payload=message.payload,
-            order=self._count,
+            order=self.count,
             nth=nth,
         )
         self._queue(posted).append(posted)
         return posted
+
+    def address(self, posted: Posted) -> Address:
+        """Return where a message is to be found by its receiver: group, receiver, tag."""
+        return self._address(posted)
 
     def _address(self, posted: Posted) -> Address:
         message, group = posted.message, posted.group
@@ -112,6 +117,20 @@ class Mailbox:
         """Return the sends that a receive from anyone may take now: the first of each source."""
         sources = self._sends.get(self._address(receive), {})
         return [queue[0] for _, queue in sorted(sources.items()) if queue]
+
+    def open(self) -> list[tuple[Posted, list[Posted]]]:
+        """Return the receives from anyone that may take a message now, with what they may take.
+
+        In order of their ranks; of those with one address the first.
+        """
+        first: dict[Address, Posted] = {}
+        for address, receives in self._receives.items():
+            receive = _first(receives.get(None))
+            if receive is not None:
+                first[address] = receive
+        ordered = sorted(first.values(), key=lambda each: (each.rank, each.order))
+        found = [(receive, self.candidates(receive)) for receive in ordered]
+        return [(receive, sends) for receive, sends in found if sends]
 
     def named(self, send: Posted) -> Posted | None:
         """Return the first receive that names the sender of a message, or None."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.reference.hazards import stands_at
+from runner.reference.state import stands_at
 from runner.trace import Event, RankTrace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runner.reference.hazards import Place
     from runner.reference.schedules import Rest
+    from runner.reference.state import Place
 
 
 def rank_trace(

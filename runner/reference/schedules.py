@@ -1,37 +1,59 @@
-"""Receives from anyone: every matching that can really happen, one after the other.
+"""Receives from anyone: every order of arrival that can really happen, one after the other.
 
 Messages to a named receiver meet as soon as both sides are there; a receive from anyone waits
 until nothing else moves, and then has before it every message that could ever reach it. Taking
-each in turn, depth first, visits one schedule of each class that differs in a matching (the
-persistent sets of Vakkalanka, Gopalakrishnan and Kirby, ISP, CAV 2008).
+each in turn, depth first, visits one order of each class that differs in a matching (the
+persistent sets of Vakkalanka, Gopalakrishnan and Kirby, ISP, CAV 2008). An order that comes to a
+state which was gone through before ends there (:mod:`runner.reference.snapshots`), and messages
+that come to the same are one choice (:mod:`runner.reference.choices`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.forms import Constant, Expression
 from runner.language.budget import account
+from runner.language.functions import numpy_arrays
+from runner.operations.base import PointToPoint
 from runner.operations.entries import Undefined
+from runner.reference.choices import Merged, merged, named_receives
 from runner.reference.faults import faults
 from runner.reference.findings import Finding
+from runner.reference.posts import Posted
+from runner.reference.ranks import rank_trace
+from runner.reference.reading import Reading
 from runner.reference.simulation import Simulation
+from runner.reference.snapshots import Reads, equal, snapshot_of
+from runner.reference.state import stands_at
 from runner.reference.telling import place
-from runner.reference.values import measured
+from runner.reference.values import frozen, measured
 from runner.reference.waits import Futures
+from runner.scenario import steps_of
+from runner.trace import Orders, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from runner.arrays import Arrays
     from runner.language.limits import Limits
     from runner.plan import Plan
-    from runner.reference.posts import Posted
-    from runner.reference.reading import Reading
+    from runner.reference.choices import Named
+    from runner.reference.mailbox import Address
+    from runner.reference.snapshots import Place, Snapshot
+    from runner.reference.state import RankState
     from runner.reference.waits import Need
-    from runner.trace import Event
+    from runner.trace import Event, RankTrace
+
+
+#: orders after which no more are looked for once two of them end differently
+ENOUGH = 256
+
+#: messages of one order that are named
+SHOWN = 4
 
 
 #: part of the work and of the bytes of a case after which no further schedule is tried
@@ -40,12 +62,16 @@ EXPLORING = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """A run that has come to rest, with everything that is to be said of it."""
+    """A run that has come to rest, with everything that is to be said of it.
+
+    Of a run that was cut only what it did before is; `ends` is what its ranks hold in the end.
+    """
 
     simulation: Simulation
     findings: tuple[Finding, ...]
     needs: tuple[Need, ...]
     futures: Futures
+    ends: Mapping[Place, Any] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -62,61 +88,377 @@ def rest(
     plan: Plan,
     arrays: Arrays,
     reading: Reading,
-    schedule: tuple[int, ...] = (),
     *,
     limits: Limits,
 ) -> Rest:
-    """Run one schedule to its end. Raises ScenarioError where a value cannot be computed."""
-    simulation = Simulation(plan, arrays, reading=reading, schedule=schedule, limits=limits).run()
+    """Run the default order to its end. Raises ScenarioError where a value cannot be computed."""
+    return _rested(Simulation(plan, arrays, reading=reading, limits=limits).run())
+
+
+def _rested(simulation: Simulation) -> Rest:
     futures = Futures(simulation)
+    if simulation.cut:
+        findings = tuple(simulation.findings)
+        return Rest(simulation=simulation, findings=findings, needs=(), futures=futures)
+    ends = _ends(simulation) if simulation.choices else {}
     found, needs = faults(simulation, futures)
-    return Rest(simulation=simulation, findings=tuple(found), needs=tuple(needs), futures=futures)
+    return Rest(
+        simulation=simulation,
+        findings=tuple(found),
+        needs=tuple(needs),
+        futures=futures,
+        ends=ends,
+    )
 
 
 def explored(
     plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits
 ) -> tuple[list[Rest], str | None]:
-    """Return the run of every schedule, the default one first, and the bound that was hit, if any.
+    """Return the runs of all orders, the default one first, and the bound that was hit, if any.
 
-    Other schedules take a part of the work and of the bytes of a case, and leave it the rest.
+    An order that leads to a state which another was in before is `cut` there.
     """
-    runs: list[Rest] = []
-    for schedule in _schedules(runs):
-        if len(runs) == limits.max_schedules:
-            return runs, "max_schedules"
+    search = _Search(plan, arrays, reading, limits)
+    return search.runs, search.run()
+
+
+@dataclass(slots=True, kw_only=True)
+class _After:
+    """What comes after a choice, in the orders that were gone through.
+
+    `live` are the names whose values some order reads, `coming` the addresses to which messages are
+    sent, with their senders, `named` the receives that name their sender, `left` the ranks that
+    some order leaves without an end.
+    """
+
+    live: set[Place] = field(default_factory=set)
+    coming: set[tuple[Address, int]] = field(default_factory=set)
+    named: set[Named] = field(default_factory=set)
+    left: set[int] = field(default_factory=set)
+
+    def add(self, other: _After) -> None:
+        """Add what comes in further orders."""
+        self.live |= other.live
+        self.coming |= other.coming
+        self.named |= other.named
+        self.left |= other.left
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Node:
+    """A choice on the way of the current run: where it is, and what is left to try.
+
+    `options` are left to be tried, `elsewhere` those at other receives: it does not matter when
+    they are made, unless they bring a message of somebody new to this one. `here` are who may send
+    to it now. `same` come to the same as those that are tried, as far as it is known.
+    """
+
+    number: int
+    snapshot: Snapshot | None
+    options: list[int]
+    elsewhere: list[int]
+    address: Address
+    here: frozenset[int]
+    same: Merged | None = None
+    after: _After = field(default_factory=_After)
+
+    def another(self) -> bool:
+        """Go on to the next option; False where none is left that need be tried."""
+        self.options = self.options[1:]
+        if not self.options and self.same is not None:
+            if self.same.doubted(self.address, self.after.named, self.after.left):
+                self.options = list(self.same.options)
+            self.same = Merged()
+        if not self.options and any(
+            address == self.address and sender not in self.here
+            for address, sender in self.after.coming
+        ):
+            self.options, self.elsewhere = self.elsewhere, []
+        return bool(self.options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Known:
+    """A state of which every continuation was seen."""
+
+    snapshot: Snapshot
+    after: _After
+
+
+class _Search:
+    """Depth first through the choices of a program; no state is gone through twice.
+
+    With `observed` only those orders are followed that a run may have taken.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        reading: Reading,
+        limits: Limits,
+        *,
+        observed: Trace | None = None,
+    ) -> None:
+        self.runs: list[Rest] = []
+        self._asked = plan, arrays, reading
+        self._limits, self._observed = limits, observed
+        self._reads = Reads(plan) if _from_anyone(plan) else None
+        self._path: list[_Node] = []
+        self._known: dict[Hashable, list[_Known]] = {}
+        self._met: _Known | None = None
+        #: whether two orders end differently
+        self._apart = False
+
+    def run(self) -> str | None:
+        """Go through all orders; return the bound that was hit, if any.
+
+        Orders other than the first take a part of the work and of the bytes of a case, and leave it
+        the rest.
+        """
+        plan, arrays, reading = self._asked
+        schedule: tuple[int, ...] | None = ()
+        while schedule is not None:
+            bound = self._bound()
+            if bound is not None:
+                return bound
+            self._met = None
+            simulation = Simulation(
+                plan,
+                arrays,
+                reading=reading,
+                schedule=schedule,
+                limits=self._limits,
+                choosing=self._choose,
+                reads=self._reads,
+            ).run()
+            run = _rested(simulation)
+            seen = self._observed is not None and not simulation.cut
+            if seen and self._observed is not None and _agrees(simulation, self._observed):
+                self.runs.append(run)
+                return None
+            self._learn(simulation)
+            schedule = self._next(simulation)
+            if self.runs:
+                self._apart = self._apart or (
+                    not simulation.cut and _divergence(self.runs[0], run) is not None
+                )
+                _release(simulation)
+            self.runs.append(run)
+        return None
+
+    def _bound(self) -> str | None:
+        """Return the bound that stands against one more order, or None."""
+        most = self._limits.max_schedules
+        if len(self.runs) == (min(ENOUGH, most) if self._apart else most):
+            return "max_schedules"
         found = account()
-        if runs and found is not None:
-            if found.work_left < limits.max_work * (1 - EXPLORING):
-                return runs, "max_work"
-            if found.bytes_left < limits.max_bytes * (1 - EXPLORING):
-                return runs, "max_bytes"
-        runs.append(rest(plan, arrays, reading, schedule, limits=limits))
-    return runs, None
+        if self.runs and found is not None:
+            if found.work_left < self._limits.max_work * (1 - EXPLORING):
+                return "max_work"
+            if found.bytes_left < self._limits.max_bytes * (1 - EXPLORING):
+                return "max_bytes"
+        return None
+
+    def _choose(
+        self,
+        simulation: Simulation,
+        options: Sequence[tuple[Posted, Posted]],
+    ) -> Sequence[int]:
+        """Return the options to try at a choice that is met for the first time in this run."""
+        tried = list(range(len(options)))
+        if self._observed is not None:
+            if not _agrees(simulation, self._observed):
+                return ()
+            tried = [at for at in tried if _admits(simulation, self._observed, *options[at])]
+        if len(tried) > 1:
+            number = len(simulation.choices)
+            address = simulation.mailbox.address(options[0][1])
+            own = [at for at in tried if simulation.mailbox.address(options[at][1]) == address]
+            snapshot = None
+            if self._observed is None and self._reads is not None:
+                snapshot = snapshot_of(simulation)
+                for known in self._known.get(snapshot.control, ()):
+                    if known.snapshot.alike(snapshot, known.after.live):
+                        self._met = known
+                        return ()
+            self._path.append(
+                _Node(
+                    number=number,
+                    snapshot=snapshot,
+                    options=own or tried,
+                    elsewhere=[at for at in tried if at not in own] if own else [],
+                    address=address,
+                    here=frozenset(options[at][0].rank for at in own),
+                )
+            )
+        return tried
+
+    def _learn(self, simulation: Simulation) -> None:
+        """Note for each choice on the way of a run what the run read after it."""
+        if self._reads is None:
+            return
+        after = _After(live=set(self._reads.always))
+        if self._met is not None:
+            after.add(self._met.after)
+        else:
+            after.live |= self._reads.at_end | _left(simulation)
+            after.left |= {state.rank for state in simulation.ranks if state.state != "finished"}
+        sends, named = _sends(simulation), sorted(named_receives(simulation), key=_first)
+        accesses, at = simulation.accesses, len(simulation.accesses)
+        for node in reversed(self._path):
+            choice = simulation.choices[node.number]
+            for reads, writes in reversed(accesses[choice.mark : at]):
+                after.live -= writes
+                after.live |= reads
+            at = choice.mark
+            while sends and sends[-1].order > choice.posted:
+                send = sends.pop()
+                after.coming.add((simulation.mailbox.address(send), send.rank))
+            while named and named[-1][0] > choice.posted:
+                after.named.add(named.pop()[1])
+            node.after.add(after)
+
+    def _next(self, simulation: Simulation) -> tuple[int, ...] | None:
+        """Return the next order to run: another option at the last choice that has one left."""
+        for node in self._path:
+            if node.same is None:
+                node.options, node.same = merged(simulation, node.number, node.options)
+        while self._path:
+            node = self._path[-1]
+            if node.another():
+                before = simulation.choices[: node.number]
+                return (*(choice.chosen for choice in before), node.options[0])
+            self._path.pop()
+            if node.snapshot is not None:
+                known = _Known(snapshot=node.snapshot.of(node.after.live), after=node.after)
+                self._known.setdefault(node.snapshot.control, []).append(known)
+        return None
 
 
-def _schedules(runs: list[Rest]) -> Iterator[tuple[int, ...]]:
-    """Yield each schedule after the one before it was run: an odometer over its choices."""
-    schedule: tuple[int, ...] | None = ()
-    while schedule is not None:
-        yield schedule
-        widths = [len(candidates) for _, candidates in runs[-1].simulation.choices]
-        taken = [*schedule, *[0] * (len(widths) - len(schedule))]
-        schedule = None
-        for at in reversed(range(len(widths))):
-            if taken[at] + 1 < widths[at]:
-                schedule = (*taken[:at], taken[at] + 1)
-                break
+def _first(each: tuple[int, Named]) -> int:
+    return each[0]
+
+
+def _sends(simulation: Simulation) -> list[Posted]:
+    """Return all sends of a run, in order of posting."""
+    posts = (
+        post
+        for state in simulation.ranks
+        for work in state.works
+        for post in work.posts
+        if isinstance(post, Posted) and post.message.sends
+    )
+    return sorted(posts, key=lambda post: post.order)
+
+
+def _from_anyone(plan: Plan) -> bool:
+    """Whether some step may receive from anyone."""
+    return any(
+        isinstance(step.operation, PointToPoint)
+        and any(param.name == "src" for param in step.operation.params)
+        and not any(_names_source(step.arguments.get(name)) for name in ("src", "group_src"))
+        for step in steps_of(plan.scenario.steps)
+    )
+
+
+def _names_source(form: Any) -> bool:  # noqa: ANN401 -- any form
+    return isinstance(form, Constant | Expression)
+
+
+def _left(simulation: Simulation) -> set[Place]:
+    """Return the names that the ranks hold in the end, but what receives from anyone left there."""
+    held = {(state.rank, name) for state in simulation.ranks for name in state.process.held}
+    return held - simulation.brought
+
+
+def _ends(simulation: Simulation) -> Mapping[Place, Any]:
+    """Return what every name holds in the end."""
+    return {
+        (state.rank, name): state.process.undefined.get(name) or frozen(state.process.scope[name])
+        for state in simulation.ranks
+        for name in sorted(state.process.held)
+    }
+
+
+def _release(simulation: Simulation) -> None:
+    """Let go of what the ranks of a run hold; what they did is kept."""
+    for state in simulation.ranks:
+        state.process.scope.clear()
+    simulation.accesses.clear()
+
+
+# ---------------------------------------------------------------------------- what a run saw
+
+
+def _agrees(simulation: Simulation, observed: Trace) -> bool:
+    """Whether what the ranks did so far is what an observed run did, as far as both tell."""
+    return all(
+        _follows(state, rank) for state, rank in zip(simulation.ranks, observed.ranks, strict=True)
+    )
+
+
+def _follows(state: RankState, rank: RankTrace) -> bool:
+    ended = rank.ending in {"blocked", "finished"}
+    for at, mine in enumerate(state.events):
+        if at >= len(rank.events):
+            return not ended
+        theirs = rank.events[at]
+        if _instance(mine) != _instance(theirs):
+            return False
+        if theirs.state != "done" or mine.state != "done":
+            return theirs.state == mine.state or not ended
+        for name, value in mine.writes.items():
+            if name in theirs.writes and not _seen(value, theirs.writes[name], mine, name):
+                return False
+    return state.state != "finished" or len(state.events) == len(rank.events)
+
+
+def _seen(value: Any, seen: Any, event: Event, name: str) -> bool:  # noqa: ANN401
+    """Whether an observed value may be this one; what is undefined may be anything."""
+    if isinstance(value, Undefined) or isinstance(seen, Undefined) or name in event.slack:
+        return True
+    return equal(value, seen)
+
+
+def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Posted) -> bool:
+    """Whether an observed run may have taken this message here, by what its buffer held then."""
+    state = simulation.ranks[receive.rank]
+    events = observed.ranks[receive.rank].events
+    call, work, at = receive.call, receive.work, len(state.events)
+    if state.waiting != (work,) or call.asynchronous or at >= len(events):
+        return True
+    if (events[at].index, events[at].iteration) != (call.step.index, call.iteration):
+        return False
+    if events[at].state != "done" or send.tainted is not None:
+        return True
+    for name in call.written:
+        if state.process.scope.get(name) is receive.message.buffer and name in events[at].writes:
+            return _fills(send.payload, events[at].writes[name])
+    return True
+
+
+def _fills(payload: Any, seen: Any) -> bool:  # noqa: ANN401
+    if not isinstance(payload, np.ndarray) or not isinstance(seen, np.ndarray):
+        return equal(payload, seen)
+    if payload.size != seen.size or payload.dtype != seen.dtype:
+        return True
+    return equal(payload.reshape(-1), seen.reshape(-1))
+
+
+# ---------------------------------------------------------------------------- races
 
 
 def race(runs: list[Rest]) -> Finding | None:
-    """Return the finding that what ranks hold or do depends on the schedule, or None.
+    """Return the finding that what ranks hold in the end, or how they end, depends on the order.
 
-    It is placed at the earliest receive at which schedules with different results part.
+    It is placed at the earliest receive at which orders with different ends part. What a receive
+    from anyone left in a buffer that the end does not state counts for nothing.
     """
-    first = runs[0]
+    first, *others = [run for run in runs if not run.simulation.cut]
     apart = [
         (_parting(first, other), text)
-        for other in runs[1:]
+        for other in others
         if (text := _divergence(first, other)) is not None
     ]
     if not apart:
@@ -143,35 +485,43 @@ def _at(posted: Posted) -> str:
 
 
 def _parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
-    """Return the choice at which two schedules part: both took the same ones before it."""
-    mine, theirs = one.simulation, two.simulation
-    for at, choice in enumerate(mine.choices):
-        taken = mine.schedule[at] if at < len(mine.schedule) else 0
-        other = theirs.schedule[at] if at < len(theirs.schedule) else 0
-        if taken != other:
-            return choice
-    return mine.choices[-1]
+    """Return the choice at which two orders part: both took the same ones before it."""
+    mine, theirs = one.simulation.choices, two.simulation.choices
+    found = next(
+        (
+            choice
+            for choice, other in zip(mine, theirs, strict=False)
+            if choice.chosen != other.chosen
+        ),
+        mine[-1],
+    )
+    mine_, theirs_ = found.options[found.chosen], found.receive
+    receive = mine_[1] if mine_[1].message.peer is None else theirs_
+    address = one.simulation.mailbox.address(receive)
+    return receive, tuple(
+        send for send, other in found.options if one.simulation.mailbox.address(other) == address
+    )
 
 
 def _divergence(one: Rest, two: Rest) -> str | None:
-    """Return in words what differs between two schedules, or None."""
-    ended = [
-        f"rank {left.rank} is {left.state} in one schedule and {right.state} in another"
-        for left, right in zip(one.simulation.ranks, two.simulation.ranks, strict=True)
-        if left.state != right.state
-    ]
-    if ended:
-        return ended[0]
-    for left, right in zip(one.simulation.ranks, two.simulation.ranks, strict=True):
-        for mine, theirs in zip(left.events, right.events, strict=False):
-            if (mine.index, mine.iteration) != (theirs.index, theirs.iteration):
-                return f"rank {left.rank} goes on to another step"
-            for name in mine.writes:
-                if not same(mine.writes[name], theirs.writes.get(name)):
-                    return (
-                        f"{name} on rank {left.rank} is {_brief(mine.writes[name])} in one "
-                        f"schedule and {_brief(theirs.writes.get(name))} in another"
-                    )
+    """Return in words what differs between the ends of two orders, or None."""
+    pairs = list(zip(one.simulation.ranks, two.simulation.ranks, strict=True))
+    for left, right in pairs:
+        if left.state != right.state:
+            return f"rank {left.rank} is {left.state} in one order and {right.state} in another"
+    for left, right in pairs:
+        if left.state == "blocked" and stands_at(left) != stands_at(right):
+            return f"rank {left.rank} is blocked in one step or another"
+    reads, ignored = one.simulation.reads, one.simulation.brought | two.simulation.brought
+    ignored = ignored - reads.at_end if reads is not None else set()
+    for place_ in sorted(one.ends.keys() | two.ends.keys()):
+        mine, theirs = one.ends.get(place_), two.ends.get(place_)
+        if place_ not in ignored and not equal(mine, theirs):
+            rank, name = place_
+            return (
+                f"{name} on rank {rank} is {_brief(mine)} in the end in one order and "
+                f"{_brief(theirs)} in another"
+            )
     return None
 
 
@@ -194,7 +544,7 @@ def same(one: Any, two: Any) -> bool:  # noqa: ANN401 -- any value of a trace
 def agreed(runs: list[Rest]) -> list[list[Event]]:
     """Return each rank's events of the first run; what another run differs in is undefined.
 
-    Where a rank goes another way in another schedule, all that it writes from there on is.
+    Where a rank goes another way in another order, all that it writes from there on is.
     """
     merged = [list(state.events) for state in runs[0].simulation.ranks]
     for other in runs[1:]:
@@ -202,6 +552,8 @@ def agreed(runs: list[Rest]) -> list[list[Event]]:
             parted = False
             for at, mine in enumerate(events):
                 theirs = state.events[at] if at < len(state.events) else None
+                if theirs is None and other.simulation.cut and not parted:
+                    break  # from there on it is as in an order that was seen
                 parted = parted or theirs is None or _instance(mine) != _instance(theirs)
                 events[at] = _merged(mine, None if parted else theirs)
     return merged
@@ -212,7 +564,7 @@ def _instance(event: Event) -> tuple[int, tuple[int, ...]]:
 
 
 def _merged(mine: Event, theirs: Event | None) -> Event:
-    raced = Undefined(cause="a race of messages", diagnosis="message_race")
+    raced = Undefined(cause="a receive from anyone", diagnosis="message_race")
     writes = theirs.writes if theirs else {}
     observed = theirs.observed if theirs else {}
     changed = {
@@ -235,4 +587,54 @@ def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:  # noqa: ANN401
 
 
 def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:  # noqa: ANN401
-    return name in others and same(value, others[name])
+    return name in others and equal(value, others[name])
+
+
+class Explored(Orders):
+    """The orders of a program that were gone through, as traces made when they are asked for."""
+
+    def __init__(self, plan: Plan, runs: Sequence[Rest], limits: Limits) -> None:
+        self._asked = plan, limits
+        self._runs = runs
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._runs)
+
+    def __getitem__(self, at: Any) -> Any:  # noqa: ANN401 -- as a sequence's
+        """Return the trace of one order, or of several."""
+        runs = self._runs[at]
+        return [_traced(run) for run in runs] if isinstance(runs, list) else _traced(runs)
+
+    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+        """Follow the choices that a run can have made, by what its ranks held."""
+        plan, limits = self._asked
+        search = _Search(plan, numpy_arrays(limits), Reading(), limits, observed=observed)
+        whole = search.run() is None
+        run = search.runs[-1]
+        met = not run.simulation.cut and _agrees(run.simulation, observed)
+        return (_traced(run) if met else None), whole
+
+
+def _traced(run: Rest) -> Trace:
+    ranks = tuple(
+        rank_trace(state.rank, [run], state.events, set()) for state in run.simulation.ranks
+    )
+    outcome = "" if run.simulation.cut else run.outcome
+    return Trace(backend="reference", outcome=outcome, ranks=ranks, because=_sources(run))
+
+
+def _sources(run: Rest) -> tuple[str, ...]:
+    """Return in words whose messages the receives from anyone took, rank by rank."""
+    senders: dict[int, list[int]] = {}
+    for choice in run.simulation.choices:
+        send, receive = choice.options[choice.chosen]
+        senders.setdefault(receive.rank, []).append(send.rank)
+    return tuple(
+        f"rank {rank} takes from {_in_turn(sources)}" for rank, sources in sorted(senders.items())
+    )
+
+
+def _in_turn(ranks: list[int]) -> str:
+    shown = ", then ".join(f"rank {rank}" for rank in ranks[:SHOWN])
+    return shown if len(ranks) <= SHOWN else f"{shown}, ..."

@@ -22,7 +22,7 @@ from runner.reference.forecast import Forecasts
 from runner.reference.hazards import disputes, early_leavers, may_stand, unbuffered
 from runner.reference.ranks import rank_trace
 from runner.reference.reading import Reading
-from runner.reference.schedules import Rest, agreed, explored, race, rest
+from runner.reference.schedules import Explored, Rest, agreed, explored, race, rest
 from runner.trace import Trace
 
 if TYPE_CHECKING:
@@ -67,16 +67,17 @@ def _read(plan: Plan, limits: Limits) -> Trace:
 def walked(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do, rank by rank: of every program, wrong ones included."""
     arrays = numpy_arrays(limits)
-    runs, bounded = explored(plan, arrays, Reading(), limits=limits)
+    orders, bounded = explored(plan, arrays, Reading(), limits=limits)
+    runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
-    findings = list(main.findings)
     raced = race(runs)
-    if raced is not None:
-        findings = _by_schedule(runs, raced)
-    opened = set().union(*(run.simulation.opened | {run.outcome} for run in runs))
+    findings = _by_order(orders, raced) if len(orders) > 1 else list(main.findings)
+    opened = set().union(
+        *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
+    )
     disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits)] if disputes(main) else []
     strict = None
-    if opened - {main.outcome} or any(run.simulation.hurried for run in runs):
+    if opened - {main.outcome} or any(run.simulation.hurried for run in orders):
         strict = rest(plan, arrays, Reading(strict=True), limits=limits)
     findings += unbuffered(plan, arrays, main, limits)
     if strict is not None and main.outcome == "completes":
@@ -87,7 +88,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")
     bounds = (f"not every matching was explored: {beyond(bounded, limits)}",) if bounded else ()
-    events = agreed(runs)
+    events = agreed(orders)
     return Trace(
         backend="reference",
         outcome=main.outcome,
@@ -99,15 +100,18 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         diagnoses=diagnosed(findings, main.needs),
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
+        orders=Explored(plan, orders, limits) if len(orders) > 1 else (),
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
 
 
-def _by_schedule(runs: list[Rest], raced: Finding) -> list[Finding]:
-    """Return all findings; those that only some schedules show are sides of the race."""
-    kinds = [{finding.kind for finding in run.findings} for run in runs]
+def _by_order(orders: list[Rest], raced: Finding | None) -> list[Finding]:
+    """Return all findings; those that only some orders show are sides of the race."""
+    kinds = [{finding.kind for finding in run.findings} for run in orders if not run.simulation.cut]
     always = set.intersection(*kinds)
-    found = {(f.name, f.kind): f for run in runs for f in run.findings}
+    found = {(f.name, f.kind): f for run in orders for f in run.findings}
+    if raced is None:
+        return list(found.values())
     return [
         raced,
         *(f if f.kind in always else replace(f, kind=raced.kind) for f in found.values()),

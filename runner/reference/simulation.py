@@ -21,6 +21,7 @@ from runner.language.limits import DEFAULT, Limits
 from runner.operations.base import Collective
 from runner.program import Process
 from runner.reference import buffers, completing, raising, starting
+from runner.reference.choices import Choice, sender_of
 from runner.reference.creations import Creations
 from runner.reference.delivering import delivered
 from runner.reference.ledger import Ledger
@@ -33,12 +34,19 @@ from runner.reference.streams import Streams
 from runner.reference.values import snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
+
     from runner.arrays import Arrays
     from runner.call import Call
     from runner.plan import Plan
     from runner.reference.findings import Finding
     from runner.reference.posts import Creating, Joining, Post, Posted
     from runner.reference.reading import Reading
+    from runner.reference.snapshots import Access, Place, Reads
+
+    #: (the run, the options as send and receive) -> which of them to try, in order
+    Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
 
 
 class Simulation:
@@ -53,16 +61,27 @@ class Simulation:
         schedule: tuple[int, ...] = (),
         limits: Limits = DEFAULT,
         way: int | None = None,
+        choosing: Choosing | None = None,
+        reads: Reads | None = None,
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
         `way` lets every reduction be off by its slack (:mod:`runner.reference.drifting`).
+        `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
+        none of them the run is `cut` there. `reads` lets the run note what is read and written.
         """
         self.plan = plan
         self.reading = reading
         self.schedule = schedule
-        #: each receive from anyone that had a choice, and the messages that it could take
-        self.choices: list[tuple[Posted, tuple[Posted, ...]]] = []
+        #: what each receive from anyone could take, and what it took
+        self.choices: list[Choice] = []
+        self.cut = False
+        self.reads = reads
+        #: what ranks read and then write whole, in order; kept where `reads` is given
+        self.accesses: list[Access] = []
+        #: the names that hold what a receive from anyone brought last
+        self.brought: set[Place] = set()
+        self._choosing = choosing
         self.meetings = Meetings()
         self.mailbox = Mailbox(reading)
         self.streams = Streams(reading)
@@ -101,7 +120,9 @@ class Simulation:
         while True:
             while self._ready:
                 self._advance(self._ready.popleft())
-            if not (self.streams.advance() or self._choose_message() or raising.give_up(self)):
+            if self.streams.advance() or self._choose_message():
+                continue
+            if self.cut or not raising.give_up(self):
                 return self
 
     def _advance(self, state: RankState) -> None:
@@ -115,6 +136,8 @@ class Simulation:
                 state.call = None
                 return
             state.call = call
+            if self.reads is not None:
+                self.accesses.append(self.reads.given(state.rank, call.step))
             self._take(state, call)
 
     def _take(self, state: RankState, call: Call) -> None:
@@ -190,20 +213,27 @@ class Simulation:
         Or let a receive that names the sender, although posted later, take it: torch promises no
         order between the two, and Gloo tells a sender of receives that name it alone.
         """
-        for receive in self.mailbox.receives:
-            candidates = self.mailbox.candidates(receive) if receive.message.peer is None else []
-            if candidates:
-                options = [(send, receive) for send in candidates]
-                options += [
-                    (send, named)
-                    for send in candidates
-                    if (named := self.mailbox.named(send)) is not None
-                ]
-                at = len(self.choices)
-                chosen = self.schedule[at] if at < len(self.schedule) else 0
-                self.choices.append((receive, tuple(send for send, _ in options)))
-                self.pass_on(*options[chosen])
-                return True
+        options = [
+            pair
+            for receive, candidates in self.mailbox.open()
+            for pair in self._pairs(receive, candidates)
+        ]
+        if options:
+            chosen = self._chosen(options)
+            if chosen is None:
+                self.cut = True
+                return False
+            self.choices.append(
+                Choice(
+                    options=tuple(options),
+                    chosen=chosen,
+                    mark=len(self.accesses),
+                    posted=self.mailbox.count,
+                    senders=tuple(sender_of(self, send) for send, _ in options),
+                )
+            )
+            self.pass_on(*options[chosen])
+            return True
         # a specific receive that an earlier receive from anyone had held back
         for receive in self.mailbox.receives:
             partner = self.mailbox.partner_of(receive)
@@ -211,6 +241,22 @@ class Simulation:
                 self.pass_on(partner, receive)
                 return True
         return False
+
+    def _pairs(self, receive: Posted, candidates: list[Posted]) -> Iterator[tuple[Posted, Posted]]:
+        """Yield which message may be taken here, by this receive or one that names its sender."""
+        yield from ((send, receive) for send in candidates)
+        for send in candidates:
+            named = self.mailbox.named(send)
+            if named is not None:
+                yield send, named
+
+    def _chosen(self, options: list[tuple[Posted, Posted]]) -> int | None:
+        at = len(self.choices)
+        if at < len(self.schedule):
+            return self.schedule[at]
+        if self._choosing is None:
+            return 0
+        return next(iter(self._choosing(self, options)), None)
 
     # ------------------------------------------------------------------ going on
 

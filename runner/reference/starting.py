@@ -12,6 +12,7 @@ from runner.operations.entries import Ending, ProgramError
 from runner.reference import buffers, completing, flying, raising
 from runner.reference.findings import Finding
 from runner.reference.posts import Creating, Post, Posted, Work
+from runner.reference.snapshots import NOTHING
 from runner.reference.values import frozen, tainted
 from runner.trace import Event, Failure
 
@@ -75,7 +76,8 @@ def create_groups(simulation: Simulation) -> None:
 
 
 def _local(simulation: Simulation, state: RankState, call: Call, operation: Local) -> None:
-    start_s = state.clock_s
+    start_s, scope = state.clock_s, state.process.scope
+    before = {name: scope.get(name) for name in operation.introduces(call.step)}
     try:
         operation.run(state.process, call.entry)
     except Ending as ending:
@@ -87,6 +89,10 @@ def _local(simulation: Simulation, state: RankState, call: Call, operation: Loca
         raising.fail(state, call, failure, start_s)
         return
     buffers.note_reads(simulation, state, call)
+    anew = frozenset((state.rank, name) for name in before if scope.get(name) is not before[name])
+    simulation.brought.difference_update((state.rank, name) for name in before)
+    if simulation.reads is not None and anew:
+        simulation.accesses.append((NOTHING, anew))
     state.clock_s += operation.duration_s(call.entry)
     completing.record(simulation, state, call, start_s=start_s)
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from runner.reference.posts import Work
 
 
+#: a step and its iteration
+Place = tuple[int, tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flight:
     """A tensor argument in the hands of asynchronous work.
@@ -105,3 +109,10 @@ class RankState:
                 **fields,
             )
         )
+
+
+def stands_at(state: RankState) -> Place | None:
+    """Return where a rank is blocked, or None."""
+    if state.state != "blocked" or state.call is None:
+        return None
+    return state.call.step.index, state.call.iteration

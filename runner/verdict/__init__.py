@@ -16,12 +16,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.problems import ScenarioError
-from runner.trace import Recorded
+from runner.trace import Orders, Recorded
 from runner.verdict.agreement import judge_agreement
 from runner.verdict.case import start
 from runner.verdict.conduct import GAVE_UP, judge_conduct
 from runner.verdict.ending import judge_diagnoses, judge_ending
-from runner.verdict.expectations import Values
+from runner.verdict.expectations import Values, judge_orders
 from runner.verdict.finding import (
     ALONE,
     FINDING_CODES,
@@ -86,6 +86,7 @@ def judge(
     resolved = plan(scenario, limits=limits)
     name = backend or (observed.backend if observed is not None else None)
     version = torch or (None if observed is None else observed.environment.get("torch"))
+    taken, all_seen = _taken(predicted, observed) if reference else (None, False)
     try:
         parts = [
             _judge_on(
@@ -95,12 +96,15 @@ def judge(
                     observed,
                     final,
                     general=predicted,
+                    taken=taken,
                     reference=reference,
                     limits=limits,
                 )
             )
             for section, final in sections(scenario, predicted, observed, name, version)
         ]
+        if taken is None and all_seen and not any(part.findings for part in parts):
+            parts = [_of_no_order(scenario, part) for part in parts]
     except ScenarioError as error:
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
@@ -108,10 +112,34 @@ def judge(
     return _merged(parts)
 
 
+def _taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None, bool]:
+    """Return what is predicted of the order of arrival that a run took, and whether one must be.
+
+    A run that did not complete may have stopped anywhere.
+    """
+    if observed is None or not isinstance(predicted.orders, Orders):
+        return None, False
+    taken, all_seen = predicted.orders.taken(observed)
+    return taken, all_seen and observed.outcome == "completes"
+
+
+def _of_no_order(scenario: Scenario, verdict: Verdict) -> Verdict:
+    """Return the verdict on a run of which no order of arrival gives what its ranks held."""
+    finding = Finding(
+        witness="backend",
+        code="no_such_order",
+        prose="what the ranks held in the run comes of no order in which the messages can arrive",
+        mark=scenario.mark,
+        ranks=tuple(range(scenario.world_size)),
+        name="order",
+    )
+    return replace(verdict, status="FAILED", findings=(finding,))
+
+
 def _judge_on(case: Case) -> Verdict:
     predicted, observed = case.prediction, case.run
     values = Values(case)
-    stated = [*values.judge(), *judge_conduct(case)]
+    stated = [*values.judge(), *judge_orders(case, values), *judge_conduct(case)]
     ending = judge_ending(case)
     diagnoses = judge_diagnoses(case)
     agreement = judge_agreement(case, values.blamed)

@@ -43,7 +43,8 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
     spots: dict[tuple[int, tuple[int, ...], str], _Spot] = {}
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]] = {}
     for rank in range(case.scenario.world_size):
-        predicted, observed = case.predicted.rank(rank), case.observed.rank(rank)
+        predicted = (case.taken or case.predicted).rank(rank)
+        observed = case.observed.rank(rank)
         if predicted is not None and observed is not None:
             _initial(case, rank, spots)
             _follow(case, predicted, observed, _Found(spots=spots, conduct=conduct, blamed=blamed))

@@ -13,7 +13,7 @@ from runner.verdict.memory import Memories
 from runner.verdict.order import Moment, ProgramOrder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from runner.forms import PerRank
     from runner.language.limits import Limits
@@ -75,6 +75,7 @@ class Case:
     `general` is what the semantics make of the program on any backend: the prediction, unless the
     backend at hand is known to make something else of it.
 
+    `taken` is the prediction for the order of arrival that the run took, where there are several.
     `reference` False switches the reference's own opinion off: only author and run are compared.
     `relied` collects what the judge learns on the way: which undefined values the author relies on.
     """
@@ -85,6 +86,7 @@ class Case:
     predicted: Memories
     observed: Memories | None
     general: Trace
+    taken: Memories | None = None
     reference: bool = True
     limits: Limits | None = None
     relied: list[Diagnosis] = field(default_factory=list)
@@ -177,6 +179,11 @@ class Case:
         numbered = (replace(each, finding=number + at) for at, each in enumerate(own, start=1))
         return (*found, *numbered)
 
+    @property
+    def orders(self) -> Sequence[Trace]:
+        """What comes of each order of arrival; empty where there is one, or the author alone."""
+        return self.prediction.orders if self.reference else ()
+
     def instances(self) -> Iterator[Instance]:
         """Yield every step beside which something is expected, on each rank that took it."""
         indexes = frozenset(
@@ -241,9 +248,13 @@ def start(
     *,
     reference: bool,
     general: Trace | None = None,
+    taken: Trace | None = None,
     limits: Limits | None = None,
 ) -> Case:
-    """Lay the witnesses side by side; `general` is `predicted` where it is left out."""
+    """Lay the witnesses side by side; `general` is `predicted` where it is left out.
+
+    `taken` is what is predicted of the order of arrival that the run took.
+    """
     traces = (predicted,) if observed is None else (predicted, observed)
     order = ProgramOrder(plan.scenario.steps, traces)
     arrays = numpy_arrays(limits) if limits else numpy_arrays()
@@ -255,6 +266,7 @@ def start(
         predicted=expected,
         observed=None if observed is None else Memories(plan, observed, order, arrays, expected),
         general=predicted if general is None else general,
+        taken=None if taken is None else Memories(plan, taken, order, arrays),
         reference=reference,
         limits=limits,
     )

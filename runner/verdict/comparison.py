@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runner.operations.entries import Undefined, dtype_name
-from runner.operations.reduction import is_inexact, wide
+from runner.operations.reduction import TOLERANCES, is_inexact, wide
 from runner.verdict.finding import Difference
 from runner.verdict.numbers import as_numbers, exactly, is_array, largest, ratio
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
     from runner.trace import Value
 
-#: dtype -> (rtol, atol)
-TOLERANCES = {
-    "float16": (2.0**-10, 1e-5),
-    "bfloat16": (2.0**-7, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-}
 EXACT = (0.0, 0.0)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from runner.operations.entries import Undefined
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.drift import differences_beyond
 from runner.verdict.ending import observed_outcome
 from runner.verdict.finding import Against, Difference, Finding, Witness
-from runner.verdict.memory import UndefinedRead
+from runner.verdict.memory import Memories, UndefinedRead
 from runner.verdict.views import View, view_at_end, view_of
 from runner.verdict.wording import prose_of
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from runner.scenario import ValueExpectation
     from runner.trace import Event, Value
     from runner.verdict.case import Case, Side
-    from runner.verdict.memory import Memories
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +43,8 @@ class Values:
         self.groups: dict[tuple[int, int, Witness], _Group] = {}
         #: (rank, step index, iteration, name) that a finding blames on the backend already
         self.blamed: set[tuple[int, int, tuple[int, ...], str]] = set()
+        #: what came of each expectation at each instance: by step, iteration and rank
+        self.asked: dict[_Asked, tuple[_Place, list[Difference]]] = {}
 
     def judge(self) -> list[Finding]:
         """Return the findings on all values that the author states."""
@@ -96,6 +97,8 @@ class Values:
         mine = self._compare(predicted, expectation, shared) if asked else None
         seen = self._compare(observed, expectation, shared, slack)
         self.case.compared += (mine is not None) + (seen is not None)
+        if mine is not None:
+            self.asked[(id(expectation), *place.instance, rank)] = place, mine
         for witness, found in _blame(mine, seen, ran=observed is not None):
             self._add(place, witness, "run" if mine is None else "reference", found)
 
@@ -131,6 +134,8 @@ class Values:
     def _undefined(
         self, view: View, value: Undefined, name: str, key: str
     ) -> list[Difference] | None:
+        if value.diagnosis == "message_race" and self.case.orders:
+            return None  # judge_orders asks every order
         text = f"is undefined after {value.cause}: no value may be relied on"
         if name != key:
             text = f"relies on {name}, which is undefined after {value.cause}"
@@ -172,6 +177,70 @@ class _Place:
     rank: int
     event: Event | None
     expectation: ValueExpectation
+
+    @property
+    def instance(self) -> tuple[int, tuple[int, ...]]:
+        """The step and its iteration; the end is -1."""
+        return (self.event.index, self.event.iteration) if self.event else (-1, ())
+
+
+#: an expectation, a step, its iteration, a rank
+_Asked: TypeAlias = tuple[int, int, tuple[int, ...], int]
+
+
+def judge_orders(case: Case, known: Values) -> list[Finding]:
+    """Return the stated values that do not hold in every order of arrival.
+
+    `known` are those of the prediction itself: what holds or fails in all orders alike.
+    """
+    failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]] = {}
+    holding: set[_Asked] = set()
+    for order in case.orders:
+        predicted = Memories(case.predicted.plan, order, case.order, case.predicted.arrays)
+        values = Values(
+            replace(case, predicted=predicted, observed=None, relied=[], notes=[], compared=0)
+        )
+        values.judge()
+        for asked, (place, differences_) in values.asked.items():
+            if asked in known.asked:
+                continue
+            if differences_:
+                failing.setdefault(asked, (place, differences_, order.because))
+            else:
+                holding.add(asked)
+    case.compared += len(failing.keys() | holding)
+    groups: dict[tuple[int, int], list[_Asked]] = {}
+    for asked in sorted(failing, key=lambda each: each[1:]):
+        groups.setdefault((asked[0], asked[1]), []).append(asked)
+    return [_of_orders(failing, holding, group) for group in groups.values()]
+
+
+def _of_orders(
+    failing: dict[_Asked, tuple[_Place, list[Difference], tuple[str, ...]]],
+    holding: set[_Asked],
+    group: list[_Asked],
+) -> Finding:
+    """Return the finding on one expectation, at the first instance at which it fails."""
+    place, _, because = failing[group[0]]
+    index, iteration = place.instance
+    here = [asked for asked in group if asked[2] == iteration]
+    key, found = place.expectation.key.text, [each for asked in here for each in failing[asked][1]]
+    some = any(asked in holding for asked in group)
+    prose = prose_of(key, found)
+    return Finding(
+        witness="expectation",
+        code="holds_in_some_orders" if some else found[0].code,
+        prose=f"{key} holds in some orders of arrival only: in another, {prose}" if some else prose,
+        because=because,
+        mark=place.expectation.mark or place.expectation.key.mark,
+        ranks=tuple(sorted({each.rank for each in found})),
+        label=place.event.label if place.event else None,
+        index=index,
+        iteration=iteration,
+        name=key,
+        differences=tuple(found),
+        more=len({asked[2] for asked in group}) - 1,
+    )
 
 
 def _view(side: Side | None, *, raises: bool) -> View | None:

@@ -46,6 +46,8 @@ FINDING_CODES = (
     "shape_differs",
     "dtype_differs",
     "value_missing",
+    "holds_in_some_orders",
+    "no_such_order",
     "undefined_read",
     "raises_differs",
     "elapsed_differs",

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
-from judging import checked
+from judging import checked, codes, on_rank, ran
+
+import runner
+from runner.language.functions import numpy_arrays
+from runner.language.limits import DEFAULT
+from runner.reference.reading import Reading
+from runner.reference.schedules import explored
+from runner.reference.simulation import Simulation
+from runner.reference.state import stands_at
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from runner.plan import Plan
+    from runner.trace import Event, Trace
     from runner.verdict import Verdict
 
 BOTH = """\
@@ -52,3 +66,299 @@ def test_what_comes_to_the_same_is_no_race(tmp_path: Path, other: str) -> None:
     if "tag" in other:
         text = text.replace("tensor: z, dst: 0", "tensor: z, dst: 0, tag: 3")
     assert names(checked(text, tmp_path)) == set()
+
+
+# ---------------------------------------------------------------------------- what ends alike
+
+GATHERED = """\
+world_size: WORLD
+tensors: {x: "VALUE", got: [0.0], total: [0.0]}
+steps:
+  - {ranks: "rank > 0", send: {tensor: x, dst: 0}}
+  - for: {k: "range(COUNT)"}
+    ranks: 0
+    steps:
+      - {ranks: 0, recv: {tensor: got}BESIDE}
+      - {ranks: 0, compute: {total: "FOLD"}}
+"""
+
+
+def gathered(
+    folder: Path,
+    *,
+    world: int = 4,
+    value: str = "full(1, 0.1 * rank)",
+    count: str = "world_size - 1",
+    fold: str = "total + got",
+    beside: str = "",
+    tail: str = "",
+) -> Verdict:
+    text = GATHERED.replace("WORLD", str(world)).replace("VALUE", value).replace("COUNT", count)
+    return checked(text.replace("FOLD", fold).replace("BESIDE", beside) + tail, folder)
+
+
+def test_a_server_that_sums_what_comes_is_no_race(tmp_path: Path) -> None:
+    verdict = gathered(tmp_path, tail="expect: {total: {0: [0.6], else: [0]}}\n")
+    assert (verdict.status, names(verdict)) == ("PASSED", set())
+
+
+def test_an_order_of_additions_is_within_the_tolerance(tmp_path: Path) -> None:
+    verdict = gathered(tmp_path, value="full(1, 1 / (rank + 2))")
+    assert (verdict.status, names(verdict)) == ("PASSED", set())
+
+
+def test_what_the_last_message_left_is_no_race_unless_it_is_stated(tmp_path: Path) -> None:
+    assert names(gathered(tmp_path)) == set()
+    stated = gathered(tmp_path, tail="expect: {got: {0: [0.1], else: [0]}}\n")
+    assert names(stated) == {"message_race"}
+    assert set(codes(stated)) == {"diagnosis_undeclared", "holds_in_some_orders"}
+
+
+def test_a_copy_of_it_is_a_race(tmp_path: Path) -> None:
+    assert names(gathered(tmp_path, fold="got + 0")) == {"message_race"}
+
+
+def test_who_is_left_behind_is_a_race(tmp_path: Path) -> None:
+    left = gathered(tmp_path, count="world_size - 2", value="[7]")
+    assert "message_race" in names(left)
+
+
+# ---------------------------------------------------------------------------- what is stated
+
+
+def test_a_value_that_one_order_gives_does_not_hold(tmp_path: Path) -> None:
+    verdict = gathered(
+        tmp_path,
+        world=3,
+        fold="total * 2 + got",
+        value="full(1, rank)",
+        tail="expect: {total: {0: [4], else: [0]}, diagnosis: message_race}\n",
+    )
+    (finding,) = verdict.findings
+    assert (verdict.status, finding.code, finding.ranks) == ("FAILED", "holds_in_some_orders", (0,))
+    assert finding.because == ("rank 0 takes from rank 2, then rank 1",)
+
+
+def test_a_value_that_no_order_gives_differs(tmp_path: Path) -> None:
+    verdict = gathered(
+        tmp_path,
+        world=3,
+        fold="total * 2 + got",
+        value="full(1, rank)",
+        tail="expect: {total: {0: [77], else: [0]}, diagnosis: message_race}\n",
+    )
+    assert (verdict.status, codes(verdict)) == ("FAILED", ["value_differs"])
+
+
+def test_what_every_order_gives_may_be_stated_of_a_race(tmp_path: Path) -> None:
+    verdict = gathered(
+        tmp_path,
+        world=3,
+        fold="total * 2 + got",
+        value="full(1, rank)",
+        tail='expect: {"total[0] > 3.5": {0: true, else: false}, diagnosis: message_race}\n',
+    )
+    assert (verdict.status, codes(verdict)) == ("PASSED", [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"), [("[1]", "holds_in_some_orders"), ("[77]", "value_differs")]
+)
+def test_a_step_is_held_to_every_order_without_a_race(
+    tmp_path: Path, wanted: str, code: str
+) -> None:
+    beside = f", expect: {{got: {wanted}}}"
+    verdict = gathered(tmp_path, value="full(1, rank)", count="3", beside=beside)
+    assert (names(verdict), codes(verdict)) == (set(), [code])
+
+
+def test_a_step_that_only_another_order_takes_is_held_to_what_it_states(tmp_path: Path) -> None:
+    tail = '  - {ranks: "rank == 0 and got[0] == 1", expect: {total: [77]}}\n'
+    verdict = gathered(tmp_path, world=3, value="full(1, rank)", tail=tail)
+    assert codes(verdict) == ["value_differs"]
+
+
+# ---------------------------------------------------------------------------- how many orders
+
+
+def orders(verdict: Verdict) -> int:
+    assert verdict.predicted is not None
+    return len(verdict.predicted.orders) or 1
+
+
+def test_equal_messages_to_one_receiver_are_one_choice(tmp_path: Path) -> None:
+    tail = "  - barrier: {}\nexpect: {total: {0: [441], else: [0]}}\n"
+    verdict = gathered(tmp_path, world=64, value="[7]", beside=", expect: {got: [7]}", tail=tail)
+    assert (verdict.status, names(verdict), orders(verdict)) == ("PASSED", set(), 1)
+
+
+def test_several_equal_messages_of_each_are_one_choice(tmp_path: Path) -> None:
+    text = """\
+world_size: 4
+tensors: {x: [7], got: [0], total: [0]}
+steps:
+  - for: {k: "range(21)"}
+    steps:
+      - {ranks: "rank > 0", send: {tensor: x, dst: 0}}
+  - for: {k: "range(63)"}
+    ranks: 0
+    steps:
+      - {ranks: 0, recv: {tensor: got}}
+      - {ranks: 0, compute: {total: "total + got"}}
+expect: {total: {0: [441], else: [0]}}
+"""
+    verdict = checked(text, tmp_path)
+    assert (verdict.status, names(verdict), orders(verdict)) == ("PASSED", set(), 1)
+
+
+def test_orders_that_come_to_one_state_are_one_from_there(tmp_path: Path) -> None:
+    """Six messages have 720 orders, but rank 0 is in one of 64 states."""
+    verdict = gathered(tmp_path, world=7, value="full(1, rank)")
+    assert (verdict.status, names(verdict)) == ("PASSED", set())
+    assert orders(verdict) <= 6 * 2**5
+
+
+def test_a_race_is_a_race_where_the_bound_is_hit(tmp_path: Path) -> None:
+    verdict = gathered(tmp_path, world=12, value="full(1, rank)", fold="total * 2 + got")
+    assert (verdict.status, names(verdict)) == ("FAILED", {"message_race"})
+
+
+# ---------------------------------------------------------------------------- what a run took
+
+
+def run_of(folder: Path, *sources: int) -> Verdict:
+    """Return the verdict on a run in which rank 0 took the messages of these ranks in turn."""
+    text = GATHERED.replace("WORLD", "3").replace("VALUE", "full(1, rank)").replace("COUNT", "2")
+    text = text.replace("FOLD", "total * 2 + got").replace("BESIDE", "")
+    changes, total = [], 0.0
+    for turn, source in enumerate(sources):
+        total = total * 2 + source
+        changes += [written(0, 2, turn, "got", source), written(0, 3, turn, "total", total)]
+    return ran(text + "expect: {diagnosis: message_race}\n", folder, *changes)
+
+
+def written(rank: int, index: int, turn: int, name: str, value: float) -> Callable[[Trace], Trace]:
+    def change(event: Event) -> Event:
+        if (event.index, event.iteration) != (index, (turn,)):
+            return event
+        return replace(event, writes={name: np.full(1, value, np.float32)})
+
+    return on_rank(
+        rank, lambda found: replace(found, events=tuple(change(each) for each in found.events))
+    )
+
+
+@pytest.mark.parametrize("sources", [(1, 2), (2, 1)])
+def test_a_run_may_take_any_order(tmp_path: Path, sources: tuple[int, ...]) -> None:
+    assert run_of(tmp_path, *sources).status == "PASSED"
+
+
+def test_a_run_that_took_a_message_twice_took_no_order(tmp_path: Path) -> None:
+    verdict = run_of(tmp_path, 1, 1)
+    assert (verdict.status, codes(verdict)) == ("FAILED", ["no_such_order"])
+
+
+def test_a_run_is_compared_with_the_order_that_it_took(tmp_path: Path) -> None:
+    """Values that another order gives are wrong in this one."""
+    text = GATHERED.replace("WORLD", "3").replace("VALUE", "full(1, rank)").replace("COUNT", "2")
+    text = text.replace("FOLD", "total * 2 + got").replace("BESIDE", "")
+    changes = [
+        written(0, 2, 0, "got", 1),
+        written(0, 3, 0, "total", 2),
+        written(0, 2, 1, "got", 2),
+        written(0, 3, 1, "total", 6),
+    ]
+    verdict = ran(text + "expect: {diagnosis: message_race}\n", tmp_path, *changes)
+    assert (verdict.status, codes(verdict)) == ("FAILED", ["no_such_order"])
+
+
+# ---------------------------------------------------------------------------- nothing is left out
+
+
+def every_end(plan: Plan) -> set[str]:
+    """Return the ends of all orders, one by one: nothing is merged, and no state is known."""
+    found: set[str] = set()
+    schedule: tuple[int, ...] | None = ()
+    while schedule is not None:
+        run = Simulation(plan, numpy_arrays(), reading=Reading(), schedule=schedule).run()
+        found.add(end_of(run, ends_of(run)))
+        schedule = None
+        for at in reversed(range(len(run.choices))):
+            if run.choices[at].chosen + 1 < len(run.choices[at].options):
+                before = (choice.chosen for choice in run.choices[:at])
+                schedule = (*before, run.choices[at].chosen + 1)
+                break
+    return found
+
+
+def ends_of(run: Simulation) -> dict[tuple[int, str], Any]:
+    return {
+        (state.rank, name): state.process.scope[name]
+        for state in run.ranks
+        for name in state.process.held
+    }
+
+
+def end_of(run: Simulation, ends: Mapping[tuple[int, str], Any]) -> str:
+    """Return where the ranks ended, and what they hold but for what messages left in `got`."""
+    places = [(state.state, stands_at(state)) for state in run.ranks]
+    held = [(place, np.asarray(ends[place]).tolist()) for place in sorted(ends)]
+    return str((places, [each for each in held if each[0][1] != "got"]))
+
+
+def random_program(seed: int) -> str:
+    """Return a program of three or four ranks with at most five messages, some of them equal."""
+    draw = random.Random(seed)  # noqa: S311 -- a program, no secret
+    size = draw.choice([3, 3, 4])
+    steps, handle = [], 0
+    receivers = [0] if draw.random() < 0.6 else [0, 1]
+    for _ in range(draw.randint(2, 5)):
+        target = draw.choice(receivers)
+        source = draw.choice([rank for rank in range(size) if rank != target])
+        handle += 1
+        value = draw.choice(["[7]", "[7]", f"[{source}]"])
+        sent = {"plain": f"{{ranks: {source}, send: {{tensor: {value}, dst: {target}}}}}"}
+        sent["later"] = (
+            f"{{ranks: {source}, isend: {{tensor: {value}, dst: {target}}}, as: s{handle}}}"
+        )
+        named = draw.random() < 0.2
+        received = (
+            f"{{ranks: {target}, recv: {{tensor: got{', src: ' + str(source) if named else ''}}}}}"
+        )
+        kept = draw.choice(["total + got", "total * 2 + got", "total + got", "total"])
+        block = [
+            sent[draw.choice(["plain", "plain", "later"])],
+            received,
+            f'{{ranks: {target}, compute: {{total: "{kept}"}}}}',
+        ]
+        if draw.random() < 0.3:
+            block.append(
+                f'{{ranks: "rank == {target} and got[0] == 7", compute: {{total: "total + 10"}}}}'
+            )
+        if draw.random() < 0.5:
+            steps += block
+        else:
+            steps = [block[0], *steps, *block[1:]]
+        if draw.random() < 0.15:
+            steps.append("{barrier: {}}")
+    steps += [
+        f"{{wait: s{number}}}"
+        for number in range(1, handle + 1)
+        if f"as: s{number}}}" in str(steps)
+    ]
+    body = "".join(f"  - {step}\n" for step in steps)
+    return f"world_size: {size}\ntensors: {{got: [0], total: [0]}}\nsteps:\n{body}"
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_what_is_merged_hides_no_end(tmp_path: Path, block: int) -> None:
+    for seed in range(block * 40, block * 40 + 40):
+        path = tmp_path / f"program{seed}.yaml"
+        path.write_text(random_program(seed), encoding="utf-8")
+        (scenario,) = runner.load(path)
+        plan = runner.plan(scenario)
+        runs, bounded = explored(plan, numpy_arrays(), Reading(), limits=DEFAULT)
+        only = ends_of(Simulation(plan, numpy_arrays(), reading=Reading()).run())
+        seen = {end_of(run.simulation, run.ends or only) for run in runs if not run.simulation.cut}
+        assert not bounded
+        assert seen == every_end(plan), random_program(seed)
