@@ -201,6 +201,7 @@ def judge_orders(case: Case, known: Values) -> list[Finding]:
             replace(case, predicted=predicted, observed=None, relied=[], notes=[], compared=0)
         )
         values.judge()
+        case.predicted.chosen |= predicted.chosen
         for asked, (place, differences_) in values.asked.items():
             if asked in known.asked:
                 continue

@@ -182,7 +182,7 @@ def _name(step: Step) -> str:
 def _taken(case: Case, wanted: set[int]) -> set[int]:
     """Return which of the wanted steps some rank took; looks no further than needed."""
     taken: set[int] = set()
-    for trace in (case.prediction, case.run):
+    for trace in (case.prediction, case.run, *case.orders):
         for index in _indexes(trace) if trace is not None else ():
             if index in wanted and index not in taken:
                 taken.add(index)
