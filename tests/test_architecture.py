@@ -1,4 +1,4 @@
-"""The walls of the house: what may import what, where torch stands, how long a room may be."""
+"""The walls of the house: what may import what, and where torch stands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "runner"
 FILES = sorted(PACKAGE.rglob("*.py"))
-#: lines of a file with code; explanations are prose, and as long as they need to be
-LONGEST = 500
-ROOMS = [path for path in FILES if path.parent.name != "explanations"]
 
 #: a part of the package -> the parts that it may not know
 WALLS = {
@@ -146,12 +143,6 @@ def test_no_ladder_over_operation_names() -> None:
         ]
         named += [f"{module_of(path)}:{node.lineno} {node.value!r}" for node in compared]
     assert not named, f"operation names are compared with in {named}"
-
-
-@pytest.mark.parametrize("path", ROOMS, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_file_is_one_room(path: Path) -> None:
-    length = len(path.read_text(encoding="utf-8").splitlines())
-    assert length <= LONGEST, f"{path.name} has {length} lines"
 
 
 def test_public_names() -> None:

@@ -178,7 +178,7 @@ class Reads:
         self._steps: dict[int, tuple[frozenset[str], frozenset[str], frozenset[str]]] = {}
         steps = steps_of(scenario.steps)
         chosen = {name for step in steps for form in (step.ranks, step.over) for name in _of(form)}
-        finals = (scenario.expect, *scenario.expect.backends.values())
+        finals = (scenario.expect, *scenario.expect.merged.values())
         stated = {name for final in finals for name in _stated(final.at_end)}
         #: read at any time, and read at the end
         self.always = self.everywhere(chosen)
