@@ -166,6 +166,24 @@ expect: {outcome: deadlock}
     assert (found.outcome, found.open) == ("deadlock", ("completes", "crash", "error"))
 
 
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_an_exchange_that_both_begin_with_a_send_stands_beside_any_number_of_idle_ranks(
+    tmp_path: Path, size: int
+) -> None:
+    exchange = f"""\
+world_size: {size}
+tensors: {{x: "full(1, rank)", y: [-1]}}
+steps:
+  - {{ranks: rank < 2, isend: {{tensor: x, dst: "1 - rank"}}, as: away}}
+  - {{ranks: rank < 2, recv: {{tensor: y, src: "1 - rank"}}}}
+  - {{ranks: rank < 2, wait: away}}
+"""
+    trace = predicted(exchange, tmp_path)
+    assert trace.outcome == "completes"
+    assert trace.on("nccl").outcome == "deadlock"
+    assert "completes" not in trace.on("nccl").open
+
+
 BATCH_MEETS_PLAIN = """\
 world_size: {size}
 tensors: {{x: "full(1, rank)", y: [-1]}}
