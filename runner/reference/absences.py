@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from runner.reference.findings import Finding
 from runner.reference.posts import Joining
 from runner.reference.results import ALL_OUTCOMES
-from runner.reference.telling import place, several
+from runner.reference.telling import listing, odd_first, place, several
 from runner.reference.waits import gone
 
 if TYPE_CHECKING:
@@ -46,11 +46,10 @@ def _call_mismatch(meeting: Meeting) -> Finding:
         for at, joining in meeting.joined.items()
     }
     usual = Counter(names[at] for at in sorted(names)).most_common(1)[0][0]
-    told = "; ".join(
-        f"{several([meeting.group.ranks[at] for at in sorted(names) if names[at] == name])} in "
-        f"`{name}`{_first_place(meeting, names, name)}"
-        for name in meeting.kinds
-    )
+    parts: dict[str, list[int]] = {}
+    for at in sorted(names):
+        parts.setdefault(names[at], []).append(meeting.group.ranks[at])
+    told = odd_first(parts, lambda name: f" in `{name}`{_first_place(meeting, names, name)}")
     first = min(meeting.joined.values(), key=lambda joining: joining.call.step.index)
     return Finding(
         name="call_mismatch",
@@ -100,24 +99,71 @@ def absent_members(simulation: Simulation, futures: Futures) -> list[Finding]:
         never = [rank for rank in absent if futures.brings(joining, rank) == "never"]
         if never:
             excused = all(gone(simulation, rank) for rank in never)
-            found.append(replace(_missing(meeting, joining, tuple(never)), optional=excused))
+            found.append(
+                replace(
+                    _missing(simulation, futures, meeting, joining, tuple(never)), optional=excused
+                )
+            )
     return found
 
 
-def _missing(meeting: Meeting, joining: Joining, never: tuple[int, ...]) -> Finding:
+def _missing(
+    simulation: Simulation,
+    futures: Futures,
+    meeting: Meeting,
+    joining: Joining,
+    never: tuple[int, ...],
+) -> Finding:
     present = sorted(other.rank for other in meeting.joined.values())
-    return Finding(
-        name="missing_participant",
-        prose=(
-            f"{several(never)} never {'enters' if len(never) == 1 else 'enter'} "
+    alone = len(never) == 1
+    skipped = _skipped(simulation, futures, joining, never[0])
+    waiting = (
+        f"{several(present)} {'waits' if len(present) == 1 else 'wait'} in "
+        f"`{joining.call.label}`{place(joining)}"
+    )
+    if skipped is None:
+        prose = (
+            f"{several(never)} never enter{'s' if alone else ''} "
             f"`{joining.call.label}`{place(joining)}, where {several(present)} "
             f"{'waits' if len(present) == 1 else 'wait'}"
-        ),
+        )
+    else:
+        prose = (
+            f"{several(never)} skip{'s' if alone else ''} `{skipped.call.label}`{place(skipped)}, "
+            f"and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
+            f"{meeting.group.name}, for which {waiting}"
+        )
+    return Finding(
+        name="missing_participant",
+        prose=prose,
         kind=f"missing:{meeting.group.key}:{joining.call.step.index}:{never}",
         index=joining.call.step.index,
         iteration=joining.call.iteration,
         ranks=tuple(sorted({*present, *never})),
         odd=never,
+    )
+
+
+def _skipped(
+    simulation: Simulation, futures: Futures, joining: Joining, absent: int
+) -> Joining | None:
+    """Return the first call on the group that `absent` skips, if it takes the one waited in.
+
+    Collectives meet by their number on the group: a rank that leaves one out is in each later one
+    too early, and what it lacks in the end is none of the steps that it skipped.
+    """
+    key = joining.meeting.group.key
+    there = joining.meeting.group.group_rank(absent)
+    here = joining.meeting.group.group_rank(joining.rank)
+    before = simulation.meetings.of_group(key)
+    taken = [each.joined[there].call for each in before if there in each.joined]
+    taken += [call for call in futures.of(absent) if call.entry.group.key == key]
+    instances = {(call.step.index, call.iteration) for call in taken}
+    if (joining.call.step.index, joining.call.iteration) not in instances:
+        return None
+    mine = (each.joined[here] for each in before if here in each.joined)
+    return next(
+        (own for own in mine if (own.call.step.index, own.call.iteration) not in instances), None
     )
 
 
@@ -143,10 +189,11 @@ def disputed_creations(simulation: Simulation, futures: Futures) -> list[Finding
 
 
 def _created_differently(here: dict[int, Creating]) -> Finding:
-    told = "; ".join(
-        f"rank {rank} creates {list(here[rank].group.ranks)}{place(here[rank])}"
-        for rank in sorted(here)
-    )
+    parts: dict[str, list[int]] = {}
+    for rank in sorted(here):
+        lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
+        parts.setdefault(lists, []).append(rank)
+    told = odd_first(parts, lambda lists: f" create{'s' if len(parts[lists]) == 1 else ''} {lists}")
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
     ordinal = here[min(here)].ordinal
     first = here[min(here)].call

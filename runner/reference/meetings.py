@@ -73,6 +73,7 @@ class Meetings:
     def __init__(self) -> None:
         self._at: dict[tuple[str, int], Meeting] = {}
         self._next: dict[tuple[str, int], int] = {}
+        self._of: dict[str, list[Meeting]] = {}
 
     def join(self, call: Call, time_s: float) -> Joining:
         """Enter the rank's next collective on its group."""
@@ -83,6 +84,7 @@ class Meetings:
         meeting = self._at.get((group.key, position))
         if meeting is None:
             meeting = self._at[group.key, position] = Meeting(group=group, position=position)
+            self._of.setdefault(group.key, []).append(meeting)
         joining = Joining(rank=entry.rank, call=call, time_s=time_s, meeting=meeting, entry=entry)
         assert call.operation is not None  # noqa: S101 -- only operations are entered
         meeting.add(entry.group_rank, joining, call.operation.name)
@@ -91,6 +93,10 @@ class Meetings:
     def position(self, group_key: str, rank: int) -> int:
         """Return how many collectives the rank has entered on the group."""
         return self._next.get((group_key, rank), 0)
+
+    def of_group(self, group_key: str) -> list[Meeting]:
+        """Return the meetings of one group, in the order in which the first member came."""
+        return self._of.get(group_key, [])
 
     def all(self) -> list[Meeting]:
         """Return every meeting, in the order in which the first member came."""

@@ -16,6 +16,7 @@ from runner.operations.entries import Entry, Undefined
 from runner.reference.findings import Finding
 from runner.reference.needing import moves_nothing, needs
 from runner.reference.slack import slack_of
+from runner.reference.telling import clipped, odd_first, place
 from runner.reference.values import frozen, frozen_arguments
 
 if TYPE_CHECKING:
@@ -153,11 +154,11 @@ def _disagreement(
     counted = Counter(values.values())
     usual = counted.most_common(1)[0][0]
     odd = tuple(meeting.group.ranks[at] for at in sorted(values) if values[at] != usual)
-    told = "; ".join(
-        f"{_ranks([meeting.group.ranks[at] for at in sorted(values) if values[at] == value])}: "
-        f"{value}{_place(involved, values, value)}"
-        for value in dict.fromkeys(values[at] for at in sorted(values))
-    )
+    parts: dict[str, list[int]] = {}
+    for at in sorted(values):
+        parts.setdefault(values[at], []).append(meeting.group.ranks[at])
+    places = _places(involved, values)
+    told = odd_first(parts, lambda value: f": {clipped(value)}{places[value]}")
     first = involved[min(involved)].call
     return Finding(
         name=disagreement.diagnosis,
@@ -173,11 +174,10 @@ def _disagreement(
     )
 
 
-def _place(involved: Mapping[int, Joining], values: Mapping[int, str], value: str) -> str:
-    at = min(at for at in values if values[at] == value)
-    mark = involved[at].call.step.mark if at in involved else None
-    return f" ({mark.short})" if mark else ""
-
-
-def _ranks(ranks: list[int]) -> str:
-    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+def _places(involved: Mapping[int, Joining], values: Mapping[int, str]) -> dict[str, str]:
+    """Return, by value, the place of the first call that has it."""
+    found: dict[str, str] = {}
+    for at in sorted(values):
+        if values[at] not in found:
+            found[values[at]] = place(involved[at]) if at in involved else ""
+    return found

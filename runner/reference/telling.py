@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from runner.reference.posts import Post, Work
 
 #: ranks that are listed one by one
 LISTED = 8
+#: parts of a disagreement that are told: with many ranks each may have a value of its own
+PARTS = 3
+#: characters of a value that are shown
+SHOWN = 60
 
 
 def place(post: Post | Work) -> str:
@@ -25,3 +29,33 @@ def several(numbers: Sequence[int]) -> str:
         shown = ", ".join(map(str, numbers[: LISTED - 1]))
         return f"ranks {shown} and {len(numbers) - LISTED + 1} more"
     return ("rank " if len(numbers) == 1 else "ranks ") + ", ".join(map(str, numbers))
+
+
+def listing(numbers: Sequence[int]) -> str:
+    """Return `[0, 1, 2]`; of many the first ones, the last, and how many there are."""
+    if len(numbers) <= LISTED:
+        return f"[{', '.join(map(str, numbers))}]"
+    first = ", ".join(map(str, numbers[:3]))
+    return f"[{first}, ..., {numbers[-1]}] ({len(numbers)} ranks)"
+
+
+def clipped(text: str) -> str:
+    """Return a value's text, its middle left out where it is long."""
+    if len(text) <= SHOWN:
+        return text
+    half = (SHOWN - 5) // 2
+    return f"{text[:half]} ... {text[-half:]}"
+
+
+def odd_first(parts: Mapping[str, Sequence[int]], tell: Callable[[str], str]) -> str:
+    """Tell which ranks have which value: the fewest ranks first, and at most a few values.
+
+    `parts` has the ranks by their value, in the order of the first rank; `tell` puts a value into
+    words, without its ranks.
+    """
+    ordered = sorted(parts, key=lambda value: len(parts[value]))
+    told = [f"{several(parts[value])}{tell(value)}" for value in ordered[:PARTS]]
+    if len(ordered) > PARTS:
+        more = sum(len(parts[value]) for value in ordered[PARTS:])
+        told.append(f"and other values on {more} more ranks")
+    return "; ".join(told)

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING
 
 from runner.reference.findings import Finding
 from runner.reference.telling import place
-from runner.reference.waits import gone, messages_of
+from runner.reference.waits import gone, messages_of, on
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runner.operations.entries import Message
+    from runner.plan import Group
     from runner.reference.posts import Posted
     from runner.reference.simulation import Simulation
     from runner.reference.waits import Futures
+
+#: members of a group whose futures are looked at for a receive from anyone
+MOST_PEERS = 64
 
 
 def unmatched_messages(simulation: Simulation, futures: Futures) -> list[Finding]:
@@ -38,29 +45,34 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
     step = post.call.step
     other = _other_tag(simulation, futures, post)
     if other is not None:
-        first, second = (post.rank, post.message.peer) if sends else (post.message.peer, post.rank)
+        peer, tag = other
+        first, second = (post.rank, peer) if sends else (peer, post.rank)
         mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
+        whom = " from anyone" if post.message.peer is None else ""
         return Finding(
             name="tag_mismatch",
             prose=(
-                f"rank {post.rank} {mine} with tag {post.message.tag} in "
-                f"`{post.call.label}`{place(post)}, rank {post.message.peer} {theirs} with tag "
-                f"{other}"
+                f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
+                f"`{post.call.label}`{place(post)}, rank {peer} {theirs} with tag {tag}"
             ),
             kind=f"tag:{post.group.key}:{first}:{second}",
             index=step.index,
             iteration=post.call.iteration,
-            ranks=tuple(sorted({post.rank, post.message.peer or 0})),
+            ranks=tuple(sorted({post.rank, peer})),
             also=("unmatched_send", "unmatched_recv", "circular_wait"),
         )
+    elsewhere = _other_group(simulation, futures, post)
+    here = on(simulation, post)
+    if elsewhere is not None:
+        here, there = f" on {post.group.name}", f" on {elsewhere}"
     whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
-    prose = (
-        f"rank {post.rank} sends to {whom} in `{post.call.label}`{place(post)}, and {whom} never "
-        "receives it"
-        if sends
-        else f"rank {post.rank} receives from {whom} in `{post.call.label}`{place(post)}, and "
-        f"{whom} never sends"
-    )
+    mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
+    prose = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`{place(post)}, and "
+    if elsewhere is not None:
+        does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
+        prose += f"{whom} {does}, and only{there}: messages of two groups never meet"
+    else:
+        prose += f"{whom} never {lacks}"
     name = "unmatched_send" if sends else "unmatched_recv"
     return Finding(
         name=name,
@@ -74,21 +86,42 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
     )
 
 
-def _other_tag(simulation: Simulation, futures: Futures, post: Posted) -> int | None:
-    """Return the tag of the message that the peer has for this rank under another tag."""
-    peer = post.message.peer
-    if peer is None:
-        return None
-    box = simulation.mailbox.receives if post.message.sends else simulation.mailbox.sends
-    for other in box:
-        if other.rank == peer and other.message.peer == post.rank and other.group == post.group:
-            return other.message.tag
-    for call in futures.of(peer):
-        for message in messages_of(call):
-            if (
-                message.sends != post.message.sends
-                and message.peer == post.rank
-                and message.tag != post.message.tag
-            ):
-                return message.tag
+def _other_tag(simulation: Simulation, futures: Futures, post: Posted) -> tuple[int, int] | None:
+    """Return a peer, and the tag of the message that it has for this rank under another tag."""
+    tag = post.message.tag
+    for peer, group, message in _opposite(simulation, futures, post):
+        if group == post.group and message.tag != tag:
+            return peer, message.tag
     return None
+
+
+def _other_group(simulation: Simulation, futures: Futures, post: Posted) -> str | None:
+    """Return the group on which a named peer has the opposite of a message, under its tag."""
+    if post.message.peer is None:
+        return None
+    for _, group, message in _opposite(simulation, futures, post):
+        if group != post.group and message.tag == post.message.tag:
+            return group.name
+    return None
+
+
+def _opposite(
+    simulation: Simulation, futures: Futures, post: Posted
+) -> Iterator[tuple[int, Group, Message]]:
+    """Yield the messages that would be the other end of one, but for tag and group."""
+    mine = post.message
+    box = simulation.mailbox.receives if mine.sends else simulation.mailbox.sends
+    for other in box:
+        if _meets(mine.peer, other.rank) and _meets(other.message.peer, post.rank):
+            yield other.rank, other.group, other.message
+    members = post.group.ranks if mine.peer is None else (mine.peer,)
+    for peer in members if len(members) <= MOST_PEERS else ():
+        for call in futures.of(peer) if peer != post.rank else ():
+            for message in messages_of(call):
+                if message.sends != mine.sends and _meets(message.peer, post.rank):
+                    yield peer, call.entry.group, message
+
+
+def _meets(peer: int | None, rank: int) -> bool:
+    """Whether a message to or from `peer` (None: anyone) may be one with `rank`."""
+    return peer is None or peer == rank

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint
+from runner.plan import WORLD
 from runner.problems import ScenarioError
 from runner.reference.needing import needs
 from runner.reference.posts import Creating, Joining, Post, Posted
@@ -114,12 +115,26 @@ def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
         if at not in joined and (simulation.reading.strict or at in missed)
     ]
     because = f"to enter `{operation.label(first.entry)}`"
+    if any(_was_there(simulation, first, rank) for rank in absent[:SHOWN]):
+        because = f"to make operation {first.meeting.position + 1} on {group.name}"
     return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
+
+
+def _was_there(simulation: Simulation, post: Joining, rank: int) -> bool:
+    """Whether a rank took the step in which `post` waits, as an earlier operation on the group."""
+    meeting, call = post.meeting, post.call
+    at = meeting.group.group_rank(rank)
+    return any(
+        (each.joined[at].call.step.index, each.joined[at].call.iteration)
+        == (call.step.index, call.iteration)
+        for each in simulation.meetings.of_group(meeting.group.key)
+        if at in each.joined
+    )
 
 
 def _alone(simulation: Simulation, post: Post) -> Need:
     if isinstance(post, Posted):
-        because = "to receive" if post.message.sends else "to send"
+        because = ("to receive" if post.message.sends else "to send") + on(simulation, post)
         if post.message.peer is not None:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
@@ -247,6 +262,13 @@ def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
         and (not tags or message.tag == post.message.tag)
         and (message.peer == post.rank or (message.peer is None and post.message.sends))
     )
+
+
+def on(simulation: Simulation, post: Posted) -> str:
+    """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
+    box = simulation.mailbox
+    groups = {each.group.key for each in (*box.sends, *box.receives)}
+    return f" on {post.group.name}" if post.group.key != WORLD or len(groups) > 1 else ""
 
 
 def gone(simulation: Simulation, rank: int) -> bool:

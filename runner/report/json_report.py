@@ -15,6 +15,7 @@ from runner.report.at_end import AtEnd
 from runner.report.prose import blocked_of, details
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import TextIO
 
     from runner.problems import Mark, Problem
@@ -27,6 +28,8 @@ VERSION = 1
 DOCUMENT = "scenario-results"
 LINES = "scenario-results-lines"
 TOOL = "scenario-runner"
+#: ranks that are listed one by one; of more, those in a row are told by the first and the last
+LISTED = 64
 #: what a trace tells of its own case; all else in its environment is the same for a whole run
 _OF_ONE_CASE = frozenset({"world_s", "gpus"})
 
@@ -176,8 +179,8 @@ def _predicted(trace: Trace) -> dict[str, Any]:
             {
                 "diagnosis": diagnosis.name,
                 "prose": diagnosis.prose,
-                "ranks": list(diagnosis.ranks),
-                "odd": list(diagnosis.odd),
+                "ranks": ranges(diagnosis.ranks),
+                "odd": ranges(diagnosis.odd),
             }
             for diagnosis in trace.diagnoses
         ],
@@ -204,7 +207,32 @@ def _observed(trace: Trace) -> dict[str, Any]:
 
 
 def _blocked(trace: Trace) -> dict[str, str]:
-    return {str(rank): label for rank, label in blocked_of(trace).items()}
+    blocked = blocked_of(trace)
+    if len(blocked) <= LISTED:
+        return {str(rank): label for rank, label in blocked.items()}
+    by_label: dict[str, list[int]] = {}
+    for rank, label in blocked.items():
+        by_label.setdefault(label, []).append(rank)
+    return {
+        str(part) if isinstance(part, int) else f"{part[0]}-{part[1]}": label
+        for label, ranks in by_label.items()
+        for part in ranges(ranks, listed=0)
+    }
+
+
+def ranges(ranks: Sequence[int], *, listed: int = LISTED) -> list[int | list[int]]:
+    """Return ranks as plain data: one by one, or of many those in a row as `[first, last]`."""
+    if len(ranks) <= listed:
+        return list(ranks)
+    found: list[int | list[int]] = []
+    row: list[int] = []
+    for rank in (*sorted(set(ranks)), None):
+        if row and rank != row[-1] + 1:
+            found.append([row[0], row[-1]] if len(row) > 1 else row[0])
+            row = []
+        if rank is not None:
+            row = [row[0], rank] if row else [rank]
+    return found
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -225,7 +253,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "message": ": ".join(filter(None, (finding.prose, "; ".join(finding.because)))),
         "hint": finding.guess,
         "alone": finding.witness,
-        "ranks": list(finding.ranks),
+        "ranks": ranges(finding.ranks),
         "step": finding.label,
         "iteration": list(finding.iteration),
         "name": finding.name,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from runner.display import MOST_LINE, brief, clean_line, short
 from runner.problems import Problem
+from runner.verdict.wording import ranks_text
 
 if TYPE_CHECKING:
     from runner.problems import Mark
@@ -40,6 +41,8 @@ SIDES = {
 
 #: findings shown whole for one case, and problems of one file; the rest is counted
 MOST_FINDINGS, MOST_PROBLEMS = 10, 100
+#: blocked ranks that `-v` tells in one line, and steps that it tells of more
+MOST_BLOCKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +188,21 @@ def blocked_of(trace: Trace) -> dict[int, str]:
     }
 
 
+def _many_blocked(blocked: dict[int, str]) -> list[Line]:
+    """Return who is blocked where, a line for each of the first steps."""
+    by_step: dict[str, list[int]] = {}
+    for rank, step in blocked.items():
+        by_step.setdefault(step, []).append(rank)
+    lines = [
+        Line(f"      blocked: {ranks_text(ranks)} in `{step}`", "dim")
+        for step, ranks in list(by_step.items())[:MOST_BLOCKED]
+    ]
+    left = len(by_step) - MOST_BLOCKED
+    if left > 0:
+        lines.append(Line(f"      ... and in {left} more steps", "dim"))
+    return lines
+
+
 def more(verdict: Verdict) -> list[Line]:
     """Return what `-v` adds: prediction and observation, the diagnoses' prose, the notes."""
     lines: list[Line] = []
@@ -192,9 +210,11 @@ def more(verdict: Verdict) -> list[Line]:
         if trace is not None:
             text = f"    {title}: {trace.outcome}"
             blocked = blocked_of(trace)
-            if blocked:
+            if 0 < len(blocked) <= MOST_BLOCKED:
                 text += "; blocked: " + ", ".join(f"{r} in `{s}`" for r, s in blocked.items())
             lines.append(Line(text, "dim"))
+            if len(blocked) > MOST_BLOCKED:
+                lines += _many_blocked(blocked)
     if verdict.predicted is not None:
         lines += [
             Line(f"    {diagnosis.name}: {_brief(diagnosis.prose)}", "dim")

@@ -20,7 +20,7 @@ from runner.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from runner.verdict.finding import Difference, Finding, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 Json = dict[str, Any]
 
@@ -151,8 +151,8 @@ def _predicted(entry: Json) -> Trace:
         Diagnosis(
             name=each["diagnosis"],
             prose=each["prose"],
-            ranks=tuple(each["ranks"]),
-            odd=tuple(each["odd"]),
+            ranks=_ranks(each["ranks"]),
+            odd=_ranks(each["odd"]),
         )
         for each in entry["explanations"]
     )
@@ -189,10 +189,20 @@ def _observed(entry: Json, environment: Mapping[str, str]) -> Trace:
 
 
 def _blocked(entry: Json) -> tuple[RankTrace, ...]:
+    labels: dict[int, str] = {}
+    for key, label in entry["blocked"].items():
+        first, _, last = key.partition("-")
+        labels |= dict.fromkeys(range(int(first), int(last or first) + 1), label)
     return tuple(
-        RankTrace(rank=int(rank), ending="blocked", events=(Event(index=-1, label=label),))
-        for rank, label in entry["blocked"].items()
+        RankTrace(rank=rank, ending="blocked", events=(Event(index=-1, label=labels[rank]),))
+        for rank in sorted(labels)
     )
+
+
+def _ranks(told: Sequence[int | list[int]]) -> tuple[int, ...]:
+    """Return ranks that are told one by one, or in a row by the first and the last."""
+    parts = ([each] if isinstance(each, int) else range(each[0], each[1] + 1) for each in told)
+    return tuple(rank for part in parts for rank in part)
 
 
 def _mark(entry: Json) -> Mark | None:
@@ -223,7 +233,7 @@ def _finding(entry: Json) -> Finding:
         code=entry["code"],
         prose=entry["message"],
         mark=_mark(entry),
-        ranks=tuple(entry["ranks"]),
+        ranks=_ranks(entry["ranks"]),
         label=entry["step"],
         iteration=tuple(entry["iteration"]),
         name=entry["name"],

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from runner.verdict.finding import Difference
 
+#: differences that are told: with many ranks each may have one of its own
+MOST = 3
+
 
 def prose_of(name: str, found: list[Difference]) -> str:
     """Say on which ranks which difference shows: equal messages once, ranks in order."""
@@ -14,7 +17,11 @@ def prose_of(name: str, found: list[Difference]) -> str:
     for difference in found:
         item = "".join(f"[{position}]" for position in difference.item)
         by_message.setdefault(f"{name}{item} {difference.message}", []).append(difference.rank)
-    return "; ".join(f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items())
+    told = [f"{text} on {ranks_text(ranks)}" for text, ranks in by_message.items()]
+    if len(told) > MOST:
+        left = {rank for ranks in list(by_message.values())[MOST:] for rank in ranks}
+        told = [*told[:MOST], f"and otherwise on {ranks_text(sorted(left))}"]
+    return "; ".join(told)
 
 
 def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:

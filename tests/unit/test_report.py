@@ -137,7 +137,7 @@ def test_the_summary_counts_and_shows_silently_wrong_programs(tmp_path: Path) ->
         in shown
     )
     assert "slowest 1:" in shown
-    assert shown.rstrip().endswith("1 passed, 1 failed, 1 unsupported in 1.50 s")
+    assert shown.rstrip().endswith("1 passed, 1 failed, 1 unsupported, 1 warning in 1.50 s")
 
 
 def test_verbose_shows_prediction_and_explanation(tmp_path: Path) -> None:
