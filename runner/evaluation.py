@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runner.argument_types import whole, wholes
 from runner.forms import Constant, Expression, ListForm, Objects, PerRank, Record, Selector, Typed
 from runner.nesting import DEFAULT_DTYPE
-from runner.problems import ScenarioError
+from runner.problems import Problem, ScenarioError
 from runner.wrong_values import (
     cannot_compute,
     no_selector,
@@ -90,7 +90,7 @@ class Evaluator:
 
     def _tree(self, tree: Any) -> Any:  # noqa: ANN401
         if isinstance(tree, Expression):
-            return self.evaluate(tree)
+            return _plain(self.evaluate(tree), tree)
         if isinstance(tree, dict):
             return {key: self._tree(value) for key, value in tree.items()}
         if isinstance(tree, list | tuple):
@@ -217,3 +217,20 @@ class Evaluator:
             return make()
         except CANNOT_COMPUTE as error:
             raise ScenarioError([cannot_compute("this value", mark, self.rank, error)]) from error
+
+
+def _plain(value: Any, expression: Expression) -> Any:  # noqa: ANN401 -- a number or a list of them
+    """Return what a part of an object is: numbers and lists, which every rank can be sent.
+
+    Raises ScenarioError for a tensor or a complex number: objects hold plain values alone.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, range | list | tuple):
+        return [_plain(item, expression) for item in value]
+    what = "a complex number" if isinstance(value, complex) else "a tensor"
+    message = f"`{expression.text}` is {what}, and an object holds plain values: numbers, lists"
+    hint = "send a tensor with an operation on tensors"
+    raise ScenarioError(
+        [Problem(code="wrong_type", message=message, mark=expression.mark, hint=hint)]
+    )
