@@ -42,6 +42,8 @@ class Course:
     died: dict[int, str] = field(default_factory=dict)
     #: ranks whose processes do not run any more, and what is wrong with each
     lost: dict[int, str] = field(default_factory=dict)
+    #: a process ended before every rank was ready
+    unbegun: bool = False
     moved_s: float = field(default_factory=time.monotonic)
     broken: bool = False
     hung: bool = False

@@ -147,6 +147,12 @@ class Host:
         launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
         watch = job.own.get(carrier(choice.backend), job.watch)
         findings = launch.supervisor.run(order, watch)
+        if findings.unbegun:
+            # it may have been killed before this scenario came, which is not to pay for that
+            self._give_up()
+            launch = self._begin_at_last(job.size)
+            launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
+            findings = launch.supervisor.run(order, watch)
         self._spoilt = not findings.usable
         return replace(
             findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)

@@ -277,7 +277,9 @@ class Launcher:
         self._stop()
         if self._answered or code is None or code < 0:
             how = f" ({signal.Signals(-code).name})" if code is not None and code < 0 else ""
-            return LaunchError(f"the process that holds the workers ({host.pid}) ended{how}: {said}")
+            return LaunchError(
+                f"the process that holds the workers ({host.pid}) ended{how}: {said}"
+            )
         return StartError(f"no launch can start: {lack_of(said) or said}")
 
 

@@ -12,6 +12,8 @@ import time
 from datetime import timedelta
 from typing import Any, Protocol
 
+#: what no value is
+ABSENT = "absent"
 #: bytes; torch's store refuses values of 8 MiB
 PIECE = 4 << 20
 #: bytes; smaller arrays are pickled in place
@@ -31,6 +33,7 @@ class Store(Protocol):
     def wait(self, keys: list[str], timeout: timedelta, /) -> None: ...  # noqa: D102 -- torch's own
     def check(self, keys: list[str], /) -> bool: ...  # noqa: D102 -- torch's own
     def delete_key(self, key: str, /) -> bool: ...  # noqa: D102 -- torch's own
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes: ...  # noqa: D102 -- torch's own
 
 
 def arrives(store: Store, key: str, timeout_s: float) -> bool:
@@ -58,6 +61,16 @@ def awaited(store: Store, key: str) -> bytes:
         except RuntimeError as error:
             if "timeout" not in str(error).lower():
                 raise
+
+
+def look(store: Store, key: str) -> bytes | None:
+    """Return the value of `key`, None where there is none, in one exchange with the store.
+
+    torch's `get` takes two: it waits first. A comparison with what no value is changes nothing, and
+    answers with the value that is there.
+    """
+    found = store.compare_set(key, ABSENT, ABSENT)
+    return None if found == ABSENT.encode() else found
 
 
 def put(store: Store, key: str, value: object) -> None:
@@ -89,9 +102,16 @@ def fetch(store: Store, key: str, *, keep: bool = False) -> list[bytes | bytearr
 
     With `keep` it stays where it is, for others to read.
     """
-    head = store.get(key)
+    head = look(store, key)
+    if head is None:
+        head = store.get(key)
     if not keep:
         store.delete_key(key)
+    return _whole(store, key, head, keep=keep)
+
+
+def _whole(store: Store, key: str, head: bytes, *, keep: bool = False) -> list[bytes | bytearray]:
+    """Return a value that begins with `head`: itself, or the pieces that lie beside it."""
     if head[:1] != b"!":
         return [head]
     parts: list[bytes | bytearray] = []
@@ -137,6 +157,8 @@ class Inbox:
         self._hole_since_s: float | None = None
         #: slots that were stepped over: a writer may have been slow, and not killed
         self._holes: list[int] = []
+        #: keys of messages that were read, and are there still
+        self._read: list[str] = []
 
     def take(self, timeout_s: float) -> list[bytes | bytearray] | None:
         """Take the next message, still pickled; None if none arrives in time.
@@ -146,9 +168,10 @@ class Inbox:
         again for as long as nothing else comes.
         """
         key = f"{self._name}/{self._next}"
-        if not self._store.check([key]) and not (
-            timeout_s > 0 and arrives(self._store, key, timeout_s)
-        ):
+        head = look(self._store, key)
+        if head is None and timeout_s > 0 and arrives(self._store, key, timeout_s):
+            head = look(self._store, key)
+        if head is None:
             late = next((slot for slot in self._holes if self._is_full(slot)), None)
             if late is not None:
                 self._holes.remove(late)
@@ -156,9 +179,17 @@ class Inbox:
             if not self._is_hole():
                 return None
             key = f"{self._name}/{self._next}"
+            head = self._store.get(key)
         self._next += 1
         self._hole_since_s = None
-        return fetch(self._store, key)
+        self._read.append(key)
+        return _whole(self._store, key, head)
+
+    def clear(self) -> None:
+        """Take away what was read: no reader need wait for that."""
+        for key in self._read:
+            self._store.delete_key(key)
+        self._read.clear()
 
     def expects(self) -> bool:
         """Return whether a message is on its way that was begun: a slot is taken, and not read.

@@ -58,8 +58,8 @@ class Findings:
     """What is known of one scenario in the end.
 
     `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
-    the processes of all ranks. `usable`: the launch can take another. `duration_s`: from the order
-    to the verdict, in seconds.
+    the processes of all ranks; `unbegun`: one of them ended before the scenario began. `usable`:
+    the launch can take another. `duration_s`: from the order to the verdict, in seconds.
     `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
@@ -70,6 +70,7 @@ class Findings:
     usable: bool
     lost: Mapping[int, str] = field(default_factory=dict)
     pids: Mapping[int, int] = field(default_factory=dict)
+    unbegun: bool = False
     hung: bool = False
     duration_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -96,9 +97,12 @@ class Supervisor:
         self._turns: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._unsettled: tuple[Course, Inbox, Order] | None = None
+        #: the mail of the last scenario, and its number: both are still in the store
+        self._read: tuple[Inbox, int] | None = None
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Let go of the store, and of what leads to it."""
+        self._read = self._unsettled = None
         del self._store
 
     def greet(
@@ -167,7 +171,7 @@ class Supervisor:
                 course.moved_s = time.monotonic()
                 self._store.set(f"{name}/break", b"1")
         self._store.set(f"{name}/over", b"1")
-        fetch(self._store, f"order/{order.number}")
+        self._read = inbox, order.number
         usable = not (course.died or course.lost or course.leaving or course.unable)
         usable = usable and len(course.told) == watch.world_size
         usable = usable and not any(
@@ -181,6 +185,7 @@ class Supervisor:
             unable=course.unable,
             died=course.died,
             lost=course.lost,
+            unbegun=course.unbegun,
             pids=self._pids,
             usable=usable,
             hung=course.hung,
@@ -205,6 +210,7 @@ class Supervisor:
         if found:
             _take_in(course, inbox, 0.0)
         if course.died and not self._store.check([f"{name}/{BEGUN}"]):
+            course.unbegun = True
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
         course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
@@ -253,6 +259,10 @@ class Supervisor:
         Where communicators were aborted, a fresh world must prove that they can be made anew. To be
         called between two scenarios; the verdict need not wait for it.
         """
+        if self._read is not None:
+            (read, number), self._read = self._read, None
+            read.clear()
+            fetch(self._store, f"order/{number}")
         if self._unsettled is None:
             return True
         (course, inbox, order), self._unsettled = self._unsettled, None

@@ -249,7 +249,7 @@ def test_a_host_killed_from_outside_ends_one_scenario(
         analysed(FINE).run_on(launcher)
         host = launcher.processes()[0]
         thread = later(lambda: os.kill(host, signal.SIGKILL))
-        with pytest.raises(LaunchError, match="the process that holds the workers ended"):
+        with pytest.raises(LaunchError, match=rf"holds the workers \({host}\) ended \(SIGKILL"):
             analysed(SLOW).run_on(launcher)
         thread.join()
         assert analysed(FINE).run_on(launcher).outcome == "completes"
@@ -313,3 +313,14 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
     launch.end()
     with pytest.raises(OSError, match="file descriptor"):
         os.fstat(launch.gate[1])
+
+
+def test_a_worker_killed_between_two_scenarios_costs_neither(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    with Launcher(LaunchOptions()) as launcher:
+        analysed(FINE).run_on(launcher)
+        for _ in range(5):
+            _, *workers = launcher.processes()
+            os.kill(workers[1], signal.SIGKILL)
+            assert analysed(FINE).run_on(launcher).outcome == "completes"

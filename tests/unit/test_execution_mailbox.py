@@ -41,6 +41,13 @@ class DictStore:
     def check(self, keys: list[str]) -> bool:  # noqa: D102 -- torch's own
         return all(key in self.values for key in keys)
 
+    def compare_set(self, key: str, expected: str, desired: str) -> bytes:  # noqa: D102 -- torch's own
+        if key not in self.values and expected:
+            return expected.encode()
+        if self.values.get(key, b"") == expected.encode():
+            self.values[key] = desired.encode()
+        return self.values[key]
+
     def delete_key(self, key: str) -> bool:  # noqa: D102 -- torch's own
         return self.values.pop(key, None) is not None
 
@@ -63,7 +70,9 @@ def test_a_large_array_travels_in_pieces_and_leaves_nothing() -> None:
     value = np.arange(3 * mailbox.PIECE // 4, dtype=np.int64)
     Outbox(store, "mail").post({"x": value, "small": np.ones(2)})
     assert store.largest <= mailbox.PIECE
-    received = taken(Inbox(store, "mail"))
+    inbox = Inbox(store, "mail")
+    received = taken(inbox)
+    inbox.clear()
     assert isinstance(received, dict)
     assert np.array_equal(received["x"], value)
     assert received["small"].tolist() == [1, 1]
