@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FLAGS = ("-std=c++17", "-O1", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
+#: what the sources here need; torch's own headers may want a later standard
+STANDARD = "17"
+#: a header of torch refuses an older compiler by the value of __cplusplus
+_WANTED = re.compile(r"__cplusplus < (\d{4})\d\dL")
+FLAGS = ("-O1", "-fPIC", "-pthread", "-Wall", "-Wextra", "-Werror")
 
 
 class NotHereError(Exception):
@@ -91,6 +96,14 @@ class Torch:
     folder: Path
     includes: tuple[Path, ...]
 
+    @property
+    def standard(self) -> str:
+        """The standard of C++ that its headers want: -std=c++20."""
+        header = self.folder / "include" / "ATen" / "ATen.h"
+        wanted = _WANTED.search(header.read_text(encoding="utf-8", errors="replace"))
+        year = wanted[1][2:] if wanted else STANDARD
+        return f"-std=c++{max(year, STANDARD)}"
+
 
 def installed() -> Torch:
     """Return the torch of this interpreter, without importing it. Raises NotHereError."""
@@ -158,7 +171,18 @@ def _plugged(into: Path, torch: Torch) -> None:
     isystem = [f"-isystem{each}" for each in includes]
     out = into / "kernels.so"
     where = f"-L{torch.folder / 'lib'}"
-    _run("g++", *FLAGS, *isystem, "-shared", HERE / KERNELS, where, *libraries, "-o", out)
+    _run(
+        "g++",
+        torch.standard,
+        *FLAGS,
+        *isystem,
+        "-shared",
+        HERE / KERNELS,
+        where,
+        *libraries,
+        "-o",
+        out,
+    )
     (into / "simulated_kernels.py").write_text(PLUGIN)
     told = into / "simulated_kernels-0.dist-info"
     told.mkdir(exist_ok=True)
@@ -169,7 +193,8 @@ def _plugged(into: Path, torch: Torch) -> None:
 def _compiled(source: str, into: Path, torch: Torch) -> Path:
     found = into / f"{source.replace('/', '_')}.o"
     includes = [HERE / "headers", *torch.includes]
-    _run("g++", *FLAGS, "-c", *(f"-isystem{each}" for each in includes), HERE / source, "-o", found)
+    isystem = [f"-isystem{each}" for each in includes]
+    _run("g++", torch.standard, *FLAGS, "-c", *isystem, HERE / source, "-o", found)
     return found
 
 
@@ -202,7 +227,7 @@ def _refusals(
     source = into / f"{library.soname}.refusals.cpp"
     source.write_text("\n".join(lines))
     found = source.with_suffix(".o")
-    _run("g++", *FLAGS, "-c", source, "-o", found)
+    _run("g++", f"-std=c++{STANDARD}", *FLAGS, "-c", source, "-o", found)
     return [found]
 
 
