@@ -342,6 +342,10 @@ def serve_launch(
     Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
     `closed` are descriptors of the host that a worker must not keep open.
     """
+    # torchrun's agent has handlers that raise, of which torch would write a file about the worker
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
     gc.freeze()
@@ -354,10 +358,10 @@ def serve_launch(
     try:
         beats.keep(rank)
         Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
         # for the host, which wants to know why a worker does not come up
         os.write(shared, f"{type(error).__name__}: {error}\n".encode())
-        raise
+        os._exit(1)  # an exception that left here would be written to a file that stays
     os._exit(0)
 
 
