@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -183,3 +184,17 @@ def test_the_reference_has_every_report(filled: Callable[[str], str]) -> None:
 def test_pages_name_a_part_that_exists(filled: Callable[[str], str]) -> None:
     for page in PAGES:
         assert "<!-- generated:" not in filled(str(page.relative_to(DOCS)))
+
+
+def test_the_sections_of_the_nightly_run_are_documented() -> None:
+    found = subprocess.run(
+        ["bash", DOCS.parent / ".ci" / "nightly", "no-such-section"],  # noqa: S607
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 2
+    sections = found.stderr.partition("there are ")[2].split()
+    page = (DOCS / "how-to" / "contribute.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", page.partition("`.ci/nightly` takes")[2], re.MULTILINE)
+    assert rows == sections
