@@ -119,7 +119,7 @@ class Conductor:
         findings = replace(
             findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
         )
-        return observed(plan, findings)
+        return observed(plan, findings, predicted)
 
     def _why_ended(self) -> str:
         """Return why this launch can run nothing any more."""

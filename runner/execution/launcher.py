@@ -229,7 +229,7 @@ class Launcher:
             size=plan.world_size if options.isolate else self._size,
             fresh=options.isolate,
         )
-        return observed(plan, self._answer(job, plan.world_size))
+        return observed(plan, self._answer(job, plan.world_size), predicted)
 
     def _answer(self, job: Job, least: int) -> Any:  # noqa: ANN401 -- Findings
         """Return the findings on a job, by a launch of its size or, where that cannot start, less.

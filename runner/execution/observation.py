@@ -23,8 +23,8 @@ CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS
 CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
 
 
-def observed(plan: Plan, findings: Findings) -> Trace:
-    """Return the observed trace of a plan.
+def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
+    """Return the observed trace of a plan of which something was predicted.
 
     Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
     the process of one did not run any more, or was ended by neither the program nor the backend.
@@ -41,7 +41,7 @@ def observed(plan: Plan, findings: Findings) -> Trace:
     late_s = _late(findings)
     ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
     ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
-    ranks = _settled(plan, ranks)
+    ranks = _settled(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
     notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
     if findings.hung:
@@ -119,14 +119,18 @@ def _standing(position: Position) -> Event:
     return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
 
 
-def _settled(plan: Plan, ranks: list[RankTrace]) -> list[RankTrace]:
+def _settled(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTrace]:
     """Call a rank blocked that raised only because its call could not end within its timeout.
 
-    So it is where no step and no top-level `raises` asked for what the timeout brings. A rank that
-    lost its peer counts as blocked with it where that peer timed out, and none died or raised
-    anything else.
+    So it is where no step and no top-level `raises` asked for what the timeout brings, and it was
+    not predicted either: who waits for a rank that comes, but comes too late, is not blocked. A
+    rank that lost its peer counts as blocked with it where that peer timed out, and none died or
+    raised anything else.
     """
     if any(_stated(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
+        return ranks
+    late = {rank.rank for rank in predicted.ranks if _raised_kind(rank) in CASCADE}
+    if any(rank.ending == "raised" and rank.rank in late for rank in ranks):
         return ranks
     last = {rank.rank: _raised_kind(rank) for rank in ranks if rank.ending == "raised"}
     timed_out = "timeout" in last.values()
@@ -137,7 +141,9 @@ def _settled(plan: Plan, ranks: list[RankTrace]) -> list[RankTrace]:
 
 
 def _raised_kind(rank: RankTrace) -> str:
-    failure = rank.events[-1].failure if rank.events else None
+    """Return what a rank that ended so raised; `other` where it ended otherwise."""
+    ended = rank.ending == "raised" and len(rank.events)
+    failure = rank.events[-1].failure if ended else None
     return failure.kinds[0] if failure else "other"
 
 

@@ -152,7 +152,7 @@ def too_late(works: tuple[Work, ...]) -> Late | None:
         timeout_s = timeout_of(work.call)
         for post in work.posts:
             if (post.done_s or 0.0) - post.time_s > timeout_s:
-                failure = Failure(kinds=("timeout", "peer_lost"))
+                failure = Failure(kinds=WAITING_KINDS)
                 return Late(at_s=post.time_s + timeout_s, failure=failure)
             if post.time_s - _first_s(post) > timeout_s:
                 failure = Failure(kinds=("peer_lost", "timeout", "aborted", "other"))

@@ -18,7 +18,7 @@ from runner.verdict.finding import Difference, Finding
 from runner.verdict.wording import prose_of, ranks_text
 
 if TYPE_CHECKING:
-    from runner.trace import RankTrace
+    from runner.trace import RankTrace, Trace
     from runner.verdict.case import Case
 
 #: the moment before step 1, as an event
@@ -42,12 +42,18 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
         return []
     spots: dict[tuple[int, tuple[int, ...], str], _Spot] = {}
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]] = {}
+    late = _late(case.prediction)
     for rank in range(case.scenario.world_size):
         predicted = (case.taken or case.predicted).rank(rank)
         observed = case.observed.rank(rank)
         if predicted is not None and observed is not None:
             _initial(case, rank, spots)
-            _follow(case, predicted, observed, _Found(spots=spots, conduct=conduct, blamed=blamed))
+            _follow(
+                case,
+                predicted,
+                observed,
+                _Found(spots=spots, conduct=conduct, blamed=blamed, late=late),
+            )
     found = [_spot_finding(case, spot) for spot in spots.values()]
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
@@ -57,6 +63,14 @@ class _Found:
     spots: dict[tuple[int, tuple[int, ...], str], _Spot]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
     blamed: Blamed
+    #: where a rank gives up on another that comes too late: who need not wait there may as well
+    late: frozenset[tuple[int, tuple[int, ...]]]
+
+
+def _late(predicted: Trace) -> frozenset[tuple[int, tuple[int, ...]]]:
+    """Return the steps at which a rank is predicted to end because it, or another, is late."""
+    ended = [rank.events[-1] for rank in predicted.ranks if rank.ending == "raised" and rank.events]
+    return frozenset((event.index, event.iteration) for event in ended if _gave_up(event))
 
 
 def _initial(case: Case, rank: int, spots: dict[tuple[int, tuple[int, ...], str], _Spot]) -> None:
@@ -78,7 +92,8 @@ def _follow(case: Case, predicted: RankTrace, observed: RankTrace, found: _Found
         other = seen.get(nth(event))
         if other is None:
             return
-        problem = _departs(case, predicted, event, other)
+        forgiven = (event.index, event.iteration) in found.late and _gave_up(other)
+        problem = None if forgiven else _departs(case, predicted, event, other)
         if problem is not None:
             key = (event.index, event.iteration, problem)
             found.conduct.setdefault(key, []).append((predicted.rank, other))
@@ -146,6 +161,10 @@ def _departs(case: Case, predicted: RankTrace, event: Event, other: Event) -> st
     if event.state == "raised":
         return _departs_from_raised(event, other, opened)
     return None
+
+
+def _gave_up(other: Event) -> bool:
+    return other.failure is not None and not GAVE_UP.isdisjoint(other.failure.kinds)
 
 
 def _departs_from_done(other: Event, opened: set[str]) -> str | None:

@@ -15,7 +15,7 @@ from runner.language import load
 from runner.plan import Plan, plan
 from runner.problems import LaunchError
 from runner.reference import simulate
-from runner.trace import Event, Failure, RankTrace
+from runner.trace import Event, Failure, RankTrace, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,14 +46,25 @@ def findings(*told: Told, died: dict[int, str] | None = None) -> Findings:
     )
 
 
-def outcome(plan_: Plan, *told: Told, died: dict[int, str] | None = None) -> str:
-    return observed(plan_, findings(*told, died=died)).outcome
+def outcome(
+    plan_: Plan,
+    *told: Told,
+    died: dict[int, str] | None = None,
+    predicted: Trace | None = None,
+) -> str:
+    return observed(plan_, findings(*told, died=died), predicted or simulate(plan_)).outcome
 
 
 def test_a_timeout_that_nobody_asked_for_is_a_deadlock(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     assert outcome(program, raised(0, "timeout"), raised(1, "peer_lost")) == "deadlock"
     assert outcome(program, raised(0, "timeout"), ended(1)) == "deadlock"
+
+
+def test_who_waits_for_a_late_rank_is_not_blocked(tmp_path: Path) -> None:
+    text = PAIR.replace("steps:", "timeout: 1s\nsteps:\n  - {ranks: 0, sleep: 2s}", 1)
+    program = planned(text + "  - all_reduce: {tensor: x}\n", tmp_path)
+    assert outcome(program, raised(0, "peer_lost"), raised(1, "timeout")) == "error"
 
 
 def test_a_timeout_that_the_end_states_is_an_error(tmp_path: Path) -> None:
@@ -96,7 +107,7 @@ def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
             replace(ended(0), began_s=7.25, host="one"),
             replace(ended(1), began_s=7.0, host=second_host),
         )
-        return [rank.late_s for rank in observed(program, findings(*told)).ranks]
+        return [rank.late_s for rank in observed(program, findings(*told), simulate(program)).ranks]
 
     assert began("one") == [0.25, 0.0]
     assert began("other") == [BETWEEN_HOSTS_S, BETWEEN_HOSTS_S]
@@ -105,7 +116,7 @@ def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
 def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     seen = Findings(told={0: ended(0)}, stuck={1: (0, ())}, unable={}, died={}, usable=False)
-    trace = observed(program, seen)
+    trace = observed(program, seen, simulate(program))
     assert trace.ranks[1].ending == "blocked"
     assert trace.ranks[1].events[-1].index == 0
 
@@ -116,7 +127,7 @@ def test_a_rank_that_could_not_start_is_named(tmp_path: Path) -> None:
         told={}, stuck={}, unable={1: Unable(rank=1, reason="no route")}, died={}, usable=False
     )
     with pytest.raises(LaunchError, match="no route"):
-        observed(program, unable)
+        observed(program, unable, simulate(program))
 
 
 HANG = (
