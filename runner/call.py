@@ -28,6 +28,8 @@ class Call:
     operation: Operation | None
     entry: Entry
     roots: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: the name under which its work is waited for
+    handle: str | None = None
 
     @property
     def label(self) -> str:

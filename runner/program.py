@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runner.argument_types import whole
 from runner.call import Call
 from runner.forms import PerRank, roots_of
 from runner.membership import Membership
@@ -201,10 +202,28 @@ class Process(Membership):
         else:
             entry = Entry(rank=self.rank, group=group, arguments=self._arguments(step, known))
             roots = operation.roots(self, step) if known.roots is None else self._roots(known)
-        call = Call(step=step, iteration=iteration, operation=operation, entry=entry, roots=roots)
+        call = Call(
+            step=step,
+            iteration=iteration,
+            operation=operation,
+            entry=entry,
+            roots=roots,
+            handle=step.handle if step.handle_index is None else self._indexed(step),
+        )
         if known.names is not None and known.arguments is not None and iteration:
             self._last[step.index] = call
         return call
+
+    def _indexed(self, step: Step) -> str:
+        """Return the name of a handle with the value of its index."""
+        index = self.evaluate(step.handle_index)
+        number = self._guarded(partial(whole, index), step.mark)
+        return f"{step.handle}[{number}]"
+
+    def keep(self, call: Call) -> None:
+        """Know the handle of work that was started, and of `up[3]` that there is an `up`."""
+        if call.handle is not None and call.step.handle is not None:
+            self.handles |= {call.handle, call.step.handle}
 
     def _same_tensors(self, call: Call, known: Prepared) -> bool:
         """Return whether a call would be the same now: its tensors are what their names hold."""

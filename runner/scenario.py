@@ -176,6 +176,8 @@ class Step:
     name: str | None = None
     ranks: Selector | None = None
     handle: str | None = None
+    #: of a handle that is one of its own for each value
+    handle_index: Form | None = None
     expect: Expectation | None = None
     variable: str | None = None
     over: Form | None = None

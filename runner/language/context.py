@@ -118,6 +118,8 @@ class Names:
     computed: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     handles: frozenset[str] = frozenset()
+    #: those of them that are one for each value of an index
+    indexed: frozenset[str] = frozenset()
     #: the variables of all loops, each known only inside its own
     variables: frozenset[str] = frozenset()
     #: what an expression may read, once it was asked for

@@ -13,7 +13,7 @@ from runner.language.groups import group_specs
 from runner.language.handing import all_definitions
 from runner.language.inputs import declared_inputs, police_library
 from runner.language.making import unmade
-from runner.language.namespace import Definition, named, police_definitions
+from runner.language.namespace import HANDLES, Definition, named, police_definitions
 from runner.language.objects import object_value
 from runner.language.outcomes import final_expectation
 from runner.language.steps import step_list
@@ -111,7 +111,8 @@ def _scenario(
         objects=named(found, "object"),
         computed=named(found, "computed name"),
         groups=named(found, "group", "new group"),
-        handles=named(found, "work handle"),
+        handles=named(found, *HANDLES),
+        indexed=named(found, "indexed work handle"),
         variables=named(found, "loop variable"),
     )
     context = _anew(context, names)
@@ -150,11 +151,11 @@ def _check_library(tree: Mapping, context: Context) -> None:
     police_library(tree, context)
     found = all_definitions(tree, context)
     inputs = frozenset(declared_inputs(tree, context))
-    own = named(found, "computed name", "work handle", "new group")
+    own = named(found, "computed name", *HANDLES, "new group")
     names = Names(
         computed=named(found, "computed name") | inputs,
         groups=named(found, "new group") | inputs,
-        handles=named(found, "work handle") | inputs,
+        handles=named(found, *HANDLES) | inputs,
     )
     there = _anew(context, names)
     opaque = Inlined(

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.language.inputs import declared_inputs
-from runner.language.namespace import Definition, definitions, is_name
+from runner.language.namespace import HANDLES, Definition, definitions, is_name
 from runner.language.tree import Mapping, Node, Scalar, Sequence
 from runner.language.used_files import permitted, tree_of
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from runner.language.context import Context
 
 #: what a step may make under a name that it was handed
-_MADE = frozenset({"computed name", "new group", "work handle"})
+_MADE = frozenset({"computed name", "new group", *HANDLES})
 
 
 def all_definitions(tree: Mapping, context: Context) -> list[Definition]:

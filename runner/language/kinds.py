@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.forms import Constant, Record
+from runner.forms import Constant, ListForm, Record
 from runner.language import choosing, durations, words
 from runner.language.expressing import FAILED, constant_value, expression
 from runner.language.foreign import likely
-from runner.language.namespace import police_new_name
+from runner.language.namespace import INDEXED, police_new_name
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.operations.entries import PremulSum
 from runner.vocabulary import REDUCE_OPS
@@ -103,13 +103,33 @@ def handles(node: Node, context: Context, param: Param) -> Form:
         nothing = Constant(value=[], mark=node.mark)
         return found if found.otherwise is not None else replace(found, otherwise=nothing)
     named = node.items if isinstance(node, Sequence) else [node]
-    kept = [name for item in named if (name := _handle(item, context)) is not None]
+    items = [item for each in named if (item := _handle(each, context)) is not None]
+    if any(isinstance(item, ListForm) for item in items):
+        return ListForm(items=tuple(items), mark=node.mark)
+    kept = [item.value for item in items if isinstance(item, Constant)]
     return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
 
 
-def _handle(node: Node, context: Context) -> str | None:
+def _handle(node: Node, context: Context) -> Form | None:
+    """Return the name of a handle; with an index, a list of the name and the index."""
+    node, context = context.resolve(node)
     handles = context.names.handles
     text = node.value if isinstance(node, Scalar) else None
+    indexed = INDEXED.fullmatch(text) if isinstance(text, str) else None
+    if indexed is not None:
+        name = _handle(Scalar(mark=node.mark, value=indexed["name"], text=indexed["name"]), context)
+        index = Scalar(mark=node.mark, value=indexed["index"], text=indexed["index"])
+        if not isinstance(name, Constant):
+            return None
+        if context.inlined is None and name.value not in context.names.indexed:
+            context.faults.add(
+                "unknown_handle",
+                f"`{name.value}` is one work handle, and has no index",
+                node.mark,
+                f"wait for `{name.value}`, or give each work a handle of its own: `as: {text}`",
+            )
+            return None
+        return ListForm(items=(name, expression(index, context)), mark=node.mark)
     if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
         context.faults.add(
             "unknown_handle",
@@ -118,7 +138,8 @@ def _handle(node: Node, context: Context) -> str | None:
             "name the handle with `as` beside the asynchronous step, and wait for that name",
         )
         return None
-    return words.fixed(node, context, handles, code="unknown_handle", what="work handle")
+    found = words.fixed(node, context, handles, code="unknown_handle", what="work handle")
+    return None if found is None else Constant(value=found, mark=node.mark)
 
 
 def new_name(node: Node, context: Context, param: Param) -> Form:

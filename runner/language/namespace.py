@@ -49,6 +49,11 @@ MOST_NAME = 200
 
 _NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*")
 
+#: `up[t]`: a handle of its own for each value of the index
+INDEXED = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)\[(?P<index>.+)\]")
+#: the sorts of handles; one name is not of both
+HANDLES = ("work handle", "indexed work handle")
+
 _NAME_HINT = "a name is ASCII letters, digits and underscores, and does not begin with a digit"
 
 #: sorts of which the same name may be defined twice, and together
@@ -157,7 +162,7 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
         for key, value in _entries(step):
             match key_text(key):
                 case "as":
-                    yield from _defined("work handle", value)
+                    yield from _handle(value)
                 case "for":
                     for variable, _ in _entries(value):
                         yield from _defined("loop variable", variable)
@@ -165,6 +170,15 @@ def _in_steps(steps: Node | None) -> Iterator[Definition]:
                     yield from _in_steps(value)
                 case action if action in BY_NAME:
                     yield from _in_action(action, value)
+
+
+def _handle(node: Node) -> Iterator[Definition]:
+    for definition in _defined("work handle", node):
+        indexed = INDEXED.fullmatch(definition.name)
+        if indexed is None:
+            yield definition
+        else:
+            yield Definition("indexed work handle", indexed["name"], definition.node)
 
 
 def _in_action(action: str, value: Node) -> Iterator[Definition]:
@@ -199,7 +213,7 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
     first: dict[str, Definition] = {}
     for definition in found:
         name = definition.name
-        if definition.sort == "work handle":
+        if definition.sort in HANDLES:
             if not _NAME.fullmatch(name):
                 faults.add("bad_name", f"`{name}` is no name", definition.node.mark, _NAME_HINT)
         elif definition.sort != "group" or definition.node.text == name:
@@ -215,11 +229,15 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
             continue
         faults.add(
             "duplicate_name",
-            f"`{name}` is a {definition.sort} here, and a {known.sort} in line"
+            f"`{name}` is {_article(definition.sort)} here, and {_article(known.sort)} in line"
             f" {known.node.mark.line}",
             definition.node.mark,
             "give one of them another name",
         )
+
+
+def _article(sort: str) -> str:
+    return f"an {sort}" if sort[0] in "aeio" else f"a {sort}"
 
 
 def _compatible(one: str, other: str) -> bool:

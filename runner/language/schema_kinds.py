@@ -34,7 +34,8 @@ def _arguments() -> dict[str, Schema]:
         ref("name"),
         closed({"premul_sum": {"type": ["number", "string"]}}, required=["premul_sum"]),
     )
-    names = any_of(ref("name"), {"type": "array", "items": ref("name")})
+    handle = any_of(ref("name"), {"type": "string", "pattern": r"^[A-Za-z_][A-Za-z0-9_]*\[.+\]$"})
+    names = any_of(handle, {"type": "array", "items": handle})
     kinds: dict[str, Schema] = {
         "tensor": ref("value"),
         "tensors": any_of(listed, per_rank(listed)),

@@ -47,7 +47,11 @@ def step() -> Schema:
             "description": "Who takes the step; every member of its group if left out.",
             **ref("selector"),
         },
-        "as": {"description": "Names the work handle of an asynchronous step.", "type": "string"},
+        "as": {
+            "description": "Names the work handle of an asynchronous step.",
+            "type": "string",
+            "examples": ["up", "up[t]"],
+        },
         "expect": ref("expectation"),
         "steps": {
             "description": "What `for` repeats.",

@@ -9,10 +9,10 @@ from runner.language import choosing
 from runner.language.actions import BESIDE, BODY, action_of, police_handle
 from runner.language.calling import arguments_of, usage
 from runner.language.expectations import expectation
-from runner.language.expressing import constant_value
+from runner.language.expressing import constant_value, expression
 from runner.language.foreign import likely
 from runner.language.limits import beyond
-from runner.language.namespace import police_length
+from runner.language.namespace import INDEXED, police_length
 from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.language.use import inline, police_number
 from runner.operations import BY_NAME
@@ -98,18 +98,23 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
     if "ranks" in beside:
         fields["ranks"] = choosing.selector(beside["ranks"], context)
     if "as" in beside:
-        fields["handle"] = _handle(beside["as"], context)
+        fields["handle"], fields["handle_index"] = _handle(beside["as"], context)
     if "expect" in beside:
         fields["expect"] = expectation(beside["expect"], context)
     return fields
 
 
-def _handle(node: Node, context: Context) -> str | None:
+def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
+    """Return the name of a handle, and what it is indexed by: `up[t]` is one for each `t`."""
     node, context = context.resolve(node)
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
         choosing.wrong_type(node, context, "`as`", "the name of a work handle")
-        return None
-    return context.final(node.value)
+        return None, None
+    indexed = INDEXED.fullmatch(node.value)
+    if indexed is None:
+        return context.final(node.value), None
+    index = Scalar(mark=node.mark, value=indexed["index"], text=indexed["index"])
+    return context.final(indexed["name"]), expression(index, context)
 
 
 # ---------------------------------------------------------------------- kinds of steps

@@ -15,7 +15,7 @@ from runner.language.context import Context, Inlined, Names
 from runner.language.handing import all_definitions
 from runner.language.inputs import bindings_of, declared_inputs
 from runner.language.limits import beyond
-from runner.language.namespace import named
+from runner.language.namespace import HANDLES, named
 from runner.language.tree import Mapping, Node, Scalar, key_text
 from runner.language.used_files import permitted, tree_of
 
@@ -41,7 +41,7 @@ def inline(
     inputs = declared_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
     found = all_definitions(tree, replace(context, path=path, chain=(*context.chain, path)))
-    own = named(found, "computed name", "work handle", "new group", "loop variable")
+    own = named(found, "computed name", *HANDLES, "new group", "loop variable")
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
     names = context.names
     there = replace(
@@ -53,7 +53,7 @@ def inline(
             names,
             computed=names.computed
             | {fresh[n] for n in named(found, "computed name") & set(fresh)},
-            handles=names.handles | {fresh[n] for n in named(found, "work handle") & set(fresh)},
+            handles=names.handles | {fresh[n] for n in named(found, *HANDLES) & set(fresh)},
             groups=names.groups | {fresh[n] for n in named(found, "new group") & set(fresh)},
         ),
         inlined=Inlined(

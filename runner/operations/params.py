@@ -26,7 +26,7 @@ KINDS = {
     "ranks": "a list of world ranks, or an expression that yields one",
     "objects": "a list of plain values: the name of one in `objects:`, or YAML data",
     "object": "one plain value: the name of one in `objects:`, or YAML data",
-    "handles": "the name of a work handle, or a list of them",
+    "handles": "the name of a work handle (`up`, `up[t]`), or a list of them",
     "name": "a new name",
     "word": "one of a few fixed words",
     "text": "free text",

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from runner.argument_types import whole
 from runner.operations.base import Waiting
 from runner.operations.params import Param
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from runner.operations.entries import Entry
     from runner.program import Process
     from runner.scenario import Step
 
+T = TypeVar("T")
+
 
 class Wait(Waiting):
-    """Wait for the work behind one handle, or behind several, in order."""
+    """Wait for the work behind one handle, or behind several, in order.
+
+    `up` waits for those of `up[0]`, `up[1]`, ... that were not waited for yet.
+    """
 
     name = "wait"
     bare = "handles"
@@ -46,9 +54,27 @@ steps:
     def concerns(self, process: Process, step: Step) -> bool:
         """A rank that started none of this work skips the step."""
         named = process.evaluate(step.arguments["handles"])
-        return not process.handles.isdisjoint([named] if isinstance(named, str) else named)
+        return not process.handles.isdisjoint(_names(named))
 
     def handles(self, entry: Entry) -> tuple[str, ...]:
         """Return the handles in the order in which they are waited for."""
-        named = entry["handles"]
-        return (named,) if isinstance(named, str) else tuple(named)
+        return _names(entry["handles"])
+
+
+def held_by(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> list[T]:
+    """Return the work that a name means, of what names keep.
+
+    `up` means those of `up[...]` not yet waited for; all of them where there is none left.
+    """
+    if name in kept:
+        return [kept[name]]
+    found = [work for key, work in kept.items() if key.startswith(f"{name}[")]
+    return [work for work in found if not waited(work)] or found
+
+
+def _names(named: Any) -> tuple[str, ...]:  # noqa: ANN401 -- a name, or a list of names and pairs
+    if isinstance(named, str):
+        return (named,)
+    return tuple(
+        each if isinstance(each, str) else f"{each[0]}[{whole(each[1])}]" for each in named
+    )

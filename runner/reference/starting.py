@@ -9,6 +9,7 @@ import numpy as np
 
 from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
 from runner.operations.entries import Ending, ProgramError
+from runner.operations.wait import held_by
 from runner.reference import buffers, completing, flying, raising
 from runner.reference.findings import Finding
 from runner.reference.posts import Creating, Post, Posted, Work
@@ -196,7 +197,9 @@ def _met(simulation: Simulation, creating: Creating) -> list[Creating] | None:
 
 def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Waiting) -> None:
     works = tuple(
-        state.handles[name] for name in operation.handles(call.entry) if name in state.handles
+        work
+        for name in operation.handles(call.entry)
+        for work in held_by(name, state.handles, lambda work: work.waited)
     )
     state.waiting = works
     state.state = "blocked"
@@ -275,10 +278,10 @@ def _work(state: RankState, call: Call) -> Work:
 def _return(simulation: Simulation, state: RankState, work: Work) -> None:
     """Let an asynchronous call return: its work has a handle, and the call's tensors."""
     call = work.call
-    work.handle = call.step.handle
+    work.handle = call.handle
     if work.handle is not None:
         state.handles[work.handle] = work
-        state.process.handles.add(work.handle)
+        state.process.keep(call)
     flying.take(state, call, work)
     completing.record(simulation, state, call, start_s=state.clock_s, written=())
 

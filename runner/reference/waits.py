@@ -185,8 +185,7 @@ class Futures:
                     call.operation.run(state.process, call.entry)
                 elif isinstance(call.operation, GroupCreation):
                     self._join(state, call, created)
-                if call.step.handle is not None:
-                    state.process.handles.add(call.step.handle)
+                state.process.keep(call)
         except ScenarioError:
             pass  # what lies behind needs values that never come
         return found

@@ -81,16 +81,22 @@ def completions(resolved: Plan, places: Places, rows: list[Row]) -> dict[At, At]
     completed: dict[At, At] = {}
     for lane, row in enumerate(rows):
         handles = Handles(resolved, row.trace.rank)
-        started: dict[str, int] = {}
+        started: dict[str, list[int]] = {}
+        indexed: set[str] = set()
         for position, event in enumerate(row.events):
             step = places[event.index].step
             if step is None:
                 continue
             if step.handle is not None:
-                started[step.handle] = position
+                if step.handle_index is not None:
+                    indexed.add(step.handle)
+                kept = started.get(step.handle, []) if step.handle in indexed else []
+                started[step.handle] = [*kept, position]
             if isinstance(step.operation, Waiting):
                 for name in handles.of(step):
-                    if name in started:
-                        completed.setdefault((lane, started[name]), (lane, position))
-                        row.waits[position] += row.links[started[name]]
+                    for at in started.get(name, ()):
+                        completed.setdefault((lane, at), (lane, position))
+                        row.waits[position] += row.links[at]
+                    if name in indexed:
+                        started.pop(name, None)
     return completed

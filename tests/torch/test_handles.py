@@ -79,3 +79,31 @@ def test_to_drop_the_work_of_a_collective_changes_nothing(
         "- {barrier: {}}\n"
     )
     assert trace.outcome == "completes"
+
+
+EACH = (
+    "- {for: {t: range(3)}, steps: [{ranks: 0, isend: {tensor: x, dst: 1, tag: t}, as: 'up[t]'}]}\n"
+    "- {ranks: 1, sleep: 0.3s}\n"
+    "- {for: {t: range(3)}, steps: [{ranks: 1, recv: {tensor: y, src: 0, tag: t}}]}\n"
+)
+
+
+@pytest.mark.parametrize("waits", ["- {wait: up}\n", "- {wait: 'up[1]'}\n- {wait: up}\n"])
+def test_an_index_keeps_each_message(waits: str, observe: Callable[[str], Trace]) -> None:
+    trace = observe(HEAD + EACH + waits)
+    assert trace.outcome == "completes"
+    assert trace.ranks[1].events[-1].writes["y"].tolist() == [1, 1]
+
+
+def test_an_index_given_anew_drops_the_message_before(observe: Callable[[str], Trace]) -> None:
+    trace = observe(HEAD + EACH.replace("up[t]", "up[0]") + "- {wait: up}\n")
+    assert trace.outcome == "deadlock"
+
+
+def test_a_second_wait_for_a_message_is_really_made(observe: Callable[[str], Trace]) -> None:
+    sent = (
+        "- {ranks: 0, isend: {tensor: x, dst: 1}, as: h}\n- {ranks: 1, recv: {tensor: y, src: 0}}\n"
+    )
+    trace = observe(HEAD + sent + "- {wait: h}\n- {wait: h}\n")
+    assert trace.outcome == "deadlock"
+    assert [rank.ending for rank in trace.ranks] == ["blocked", "finished"]

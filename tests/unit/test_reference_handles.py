@@ -127,6 +127,36 @@ def test_a_second_wait_for_a_collective_returns(tmp_path: Path) -> None:
     assert (names(trace), trace.outcome, trace.open) == ([], "completes", ())
 
 
+EACH = (
+    "- {for: {t: range(3)}, steps: ["
+    "{ranks: 0, isend: {tensor: x, dst: 1, tag: t}, as: 'up[t]'}, "
+    "{ranks: 1, recv: {tensor: y, src: 0, tag: t}}]}\n"
+)
+
+INDEXED = {
+    "all_together": ("- {wait: up}\n", []),
+    "one_by_one": ("- {for: {t: range(3)}, steps: [wait: 'up[2 - t]']}\n", []),
+    "one_first": ("- {wait: 'up[1]'}\n- {wait: up}\n", []),
+    "in_a_list": ("- {wait: ['up[0]', 'up[1]', 'up[1 + 1]']}\n", []),
+    "one_left": ("- {wait: ['up[0]', 'up[2]']}\n", ["missing_wait"]),
+    "one_twice": ("- {wait: ['up[0]', 'up[0]']}\n- {wait: up}\n", ["double_wait"]),
+    "all_twice": ("- {wait: up}\n- {wait: up}\n", ["double_wait"]),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
+def test_an_index_makes_a_handle_of_its_own(name: str, tmp_path: Path) -> None:
+    waits, found = INDEXED[name]
+    trace = predicted(EACH + waits, tmp_path)
+    assert (names(trace), trace.outcome) == (found, "completes")
+    assert trace.open == (("deadlock",) if found else ())
+
+
+def test_an_index_given_anew_drops_the_work_before(tmp_path: Path) -> None:
+    again = EACH.replace("up[t]", "up[0]")
+    assert names(predicted(again + "- {wait: up}\n", tmp_path)) == ["missing_wait"]
+
+
 @pytest.mark.parametrize("steps", [*DROPPED.values(), *TWICE.values()])
 def test_the_engine_for_many_ranks_leaves_it_to_the_other(steps: str, tmp_path: Path) -> None:
     path = tmp_path / "left.yaml"

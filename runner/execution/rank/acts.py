@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from runner.execution.rank import arguments
 from runner.execution.rank.objects import bounded
 from runner.operations.base import GroupCreation, Local, Operation, Waiting
+from runner.operations.wait import held_by
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -41,6 +42,7 @@ class Pending:
     work: Any
     written: tuple[str, ...]
     timeout_s: float
+    waited: bool = False
 
 
 class Acts:
@@ -94,8 +96,14 @@ class Acts:
 
     def _awaited(self, call: Call) -> list[Pending]:
         operation: Any = call.operation
-        found = (self._pending.get(name) for name in operation.handles(call.entry))
-        return [pending for pending in found if pending is not None]
+        return self._named(operation.handles(call.entry))
+
+    def _named(self, handles: tuple[str, ...]) -> list[Pending]:
+        return [
+            pending
+            for name in handles
+            for pending in held_by(name, self._pending, lambda pending: pending.waited)
+        ]
 
     # ------------------------------------------------------------------ by shape
 
@@ -132,24 +140,25 @@ class Acts:
         return act
 
     def _starting(self, call: Call, made: Callable[[], Any]) -> Act:
-        handle, written = call.step.handle, call.written
+        handle, written = call.handle, call.written
         timeout_s = call.entry.group.timeout_s
 
         def act() -> tuple[str, ...]:
             work = made()
             if handle is not None:
                 self._pending[handle] = Pending(work, written, timeout_s)
-                self._process.handles.add(handle)
+                self._process.keep(call)
             return ()  # nothing else holds the work, here or in torch
 
         return act
 
     def _waiting(self, handles: tuple[str, ...]) -> Act:
         def act() -> tuple[str, ...]:
-            awaited = [self._pending[name] for name in handles if name in self._pending]
+            awaited = self._named(handles)
             for pending in awaited:
                 for work in pending.work if isinstance(pending.work, list) else (pending.work,):
                     work.wait()
+                pending.waited = True
             return awaited[0].written if len(awaited) == 1 else _written(awaited)
 
         return act

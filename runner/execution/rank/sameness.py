@@ -85,6 +85,8 @@ class Sameness:
     def _counting(self, step: Step, variable: str | None) -> tuple[Expression, ...]:
         """Return the expressions that a variable occurs in; none where it occurs in a list, too."""
         forms = [(step.ranks.form, self._names(step.ranks.form, "ranks"))] if step.ranks else []
+        if step.handle_index is not None:
+            forms.append((step.handle_index, self._names(step.handle_index, "rank")))
         for param in step.operation.params if step.operation else ():
             form = step.arguments.get(param.name)
             if form is not None:
@@ -105,7 +107,7 @@ class Sameness:
             self._argument(param, given.get(param.name))
             for param in (operation.params if operation else ())
         ]
-        return self._joined([selection, *arguments])
+        return self._joined([selection, self._names(step.handle_index, "rank"), *arguments])
 
     def _argument(self, param: Param, form: Form | None) -> frozenset[str] | None:
         if param.kind == "assignments":
@@ -166,6 +168,8 @@ def key(step: Step) -> Hashable:
     forms = [*step.arguments.values()]
     if step.ranks is not None:
         forms.append(step.ranks.form)
+    if step.handle_index is not None:
+        forms.append(step.handle_index)
     parts = tuple(_part(form) for form in forms)
     if None in parts:
         return None

@@ -56,6 +56,8 @@ def _police(plan: Plan) -> None:
     if scenario.expect.ends != ("completes",) or scenario.expect.diagnoses:
         leave("a program that is stated to be wrong")
     steps = steps_of(scenario.steps)
+    if any(step.handle_index is not None for step in steps_of(scenario.steps)):
+        leave("a handle for each value of an index")
     if any(step.expect is not None and step.expect.raises is not None for step in steps):
         leave("a step that raises")
     shapes = (Collective, Local, PointToPoint, Waiting)
