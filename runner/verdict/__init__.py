@@ -20,7 +20,7 @@ from runner.trace import Orders, Recorded
 from runner.verdict.agreement import judge_agreement
 from runner.verdict.case import start
 from runner.verdict.conduct import GAVE_UP, judge_conduct
-from runner.verdict.ending import judge_diagnoses, judge_ending
+from runner.verdict.ending import judge_diagnoses, judge_ending, warn_of_open
 from runner.verdict.expectations import Values, judge_orders
 from runner.verdict.finding import (
     ALONE,
@@ -148,6 +148,8 @@ def _judge_on(case: Case) -> Verdict:
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
         for finding in (*diagnoses, *ending, *stated, *agreement, *unreached)
     ]
+    if not found:
+        warn_of_open(case)
     forecast = note_of(case)
     case.notes += [] if forecast is None else [forecast]
     notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]

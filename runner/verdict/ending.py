@@ -89,7 +89,6 @@ def _outcome(case: Case) -> list[Finding]:
     case.compared += 1
     if observed is None:
         if not case.reference or allowed.intersection(stated) or case.own_outcome:
-            _warn_of_open(case, allowed)
             return []
         where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
         told = f"the program's outcome{where} is {predicted}"
@@ -98,7 +97,6 @@ def _outcome(case: Case) -> list[Finding]:
         return [_outcome_finding(case, "expectation", told)]
     if observed in stated:
         if observed in allowed or not case.reference or case.own_outcome:
-            _warn_of_open(case, allowed)
             return []
         text = f"the reference says {predicted}, the run agrees with you: {observed}"
         return [_outcome_finding(case, "reference", text)]
@@ -110,8 +108,13 @@ def _outcome(case: Case) -> list[Finding]:
     return [_outcome_finding(case, alone, told)]
 
 
-def _warn_of_open(case: Case, allowed: set[str]) -> None:
-    """Warn where the author states no outcome, and another than `completes` stays possible."""
+def warn_of_open(case: Case) -> None:
+    """Warn where the author states no outcome, and another than `completes` stays possible.
+
+    To be asked where nothing else is wrong: a fault that is not stated says more.
+    """
+    opened = case.prediction.open if case.run is None else case.open
+    allowed = {case.prediction.outcome, *opened}
     others = sorted(allowed - {"completes"}, key=OUTCOMES.index)
     if case.final.outcomes or not case.reference or not others:
         return
