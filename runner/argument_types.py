@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+#: the longest sleep, or timeout, in seconds: a file must not keep a machine busy for days
+LONGEST_S = 3600.0
+
+
 def whole(value: Any) -> int:  # noqa: ANN401 -- a number, or an array of one element
     """Return an integer; TypeError or ValueError where the value is none."""
     if value.__class__ is int:
@@ -45,6 +49,9 @@ def seconds(value: Any) -> float:  # noqa: ANN401 -- a number, or an array of on
     number = float(_number(value))
     if isnan(number) or isinf(number) or number < 0:
         message = f"a duration is zero or more seconds, not {number:g}"
+        raise ValueError(message)
+    if number > LONGEST_S:
+        message = f"a duration is at most an hour, not {number:g} s"
         raise ValueError(message)
     return number
 

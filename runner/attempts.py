@@ -10,8 +10,8 @@ import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runner.language.limits import DEFAULT, Limits
-from runner.problems import LaunchError, ScenarioError, UnsupportedError, WorkerError
+from runner.language.limits import DEFAULT, Limits, beyond
+from runner.problems import LaunchError, Problem, ScenarioError, UnsupportedError, WorkerError
 from runner.results import Analysis, Executor, Result
 from runner.verdict import Verdict, judge
 
@@ -39,7 +39,7 @@ def analyse(
     began = time.perf_counter()
     meant = not scenario.backends or backend in scenario.backends
     try:
-        with accounted(limits):
+        with accounted(limits) as opened:
             resolved = plan(scenario, limits=limits)
             predicted = simulate(resolved, limits=limits)
             verdict = judge(
@@ -66,8 +66,28 @@ def analyse(
         predicted=predicted,
         verdict=verdict.strict() if strict else verdict,
         duration_s=time.perf_counter() - began,
+        too_large=_too_large(opened.run_bytes, limits, scenario),
         strict=strict,
     )
+
+
+def _too_large(held: int, limits: Limits, scenario: Scenario) -> Problem | None:
+    """Return what is wrong with a run in which the ranks hold so many bytes together, or None."""
+    if held <= limits.max_run_bytes:
+        return None
+    message = (
+        f"in a run its ranks hold {held} bytes: {beyond('max_run_bytes', limits)}; "
+        "`scenario check` checks it without one"
+    )
+    return Problem(code="too_much_memory", message=message, mark=scenario.mark)
+
+
+def runnable(analysis: Analysis) -> Analysis:
+    """Return an analysis, INVALID where a run of the case would hold too much."""
+    if analysis.too_large is None or analysis.verdict.status != "PASSED":
+        return analysis
+    verdict = Verdict(status="INVALID", problems=(analysis.too_large,))
+    return replace(analysis, verdict=verdict)
 
 
 def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
@@ -119,6 +139,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
 
     A case that the analysis already found wrong is not run.
     """
+    analysis = runnable(analysis)
     if analysis.verdict.status != "PASSED" or analysis.plan is None or analysis.predicted is None:
         return result_of(analysis)
     began = time.perf_counter()

@@ -17,6 +17,7 @@ import selectors
 import signal
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING, Generic, NoReturn, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ WORTHWHILE = 16
 #: more cases than this are not given to one worker before all are known
 MOST_AHEAD = 64
 
+#: seconds between two looks at workers that give nothing
+LOOK_S = 1.0
+
 #: how many entries a queue may have: a pipe holds as much as is written before anyone reads
 _QUEUE = 8192
 
@@ -43,13 +47,19 @@ class Crew(Generic[T, R]):
     """Gives what `do` makes of each case; a context manager, which ends the workers.
 
     `do` must depend on nothing but its case, and its results must pickle. `lost` gives the result
-    of a case whose worker ended without one.
+    of a case whose worker ended without one; it is told whether the worker was ended because it
+    gave no result for `patience_s` seconds: `do` bounds itself, but a call that does not return to
+    Python does not.
     """
 
-    def __init__(self, do: Callable[[T], R], lost: Callable[[T], R]) -> None:
+    def __init__(
+        self, do: Callable[[T], R], lost: Callable[[T, bool], R], patience_s: float
+    ) -> None:
         """Begin without a worker."""
         self._do = do
         self._lost = lost
+        self._patience_s = patience_s
+        self._late = False
         self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
         self._cases: list[T] = []
         self._begun = 0
@@ -115,9 +125,10 @@ class Crew(Generic[T, R]):
         if at >= self._begun:
             return self._do(self._cases[at])
         while at not in self._found and self._workers.get_map():
-            self._hear(None)
+            self._hear(LOOK_S)
+            self._end_late()
         if at not in self._found:
-            return self._lost(self._cases[at])
+            return self._lost(self._cases[at], self._late)
         result, error = self._found.pop(at)
         if error is not None:
             raise error
@@ -161,9 +172,19 @@ class Crew(Generic[T, R]):
         for key, _ in self._workers.select(timeout_s):
             received = os.read(key.fd, _CHUNK)
             if received:
+                key.data.heard_s = time.monotonic()
                 for at, result, error in key.data.messages(received):
                     self._found[at] = result, error
             else:
+                self._bury(key.data)
+
+    def _end_late(self) -> None:
+        """End the workers that have given nothing for too long."""
+        now_s = time.monotonic()
+        for key in list(self._workers.get_map().values()):
+            if now_s - key.data.heard_s > self._patience_s:
+                self._late = True
+                os.kill(key.data.pid, signal.SIGKILL)
                 self._bury(key.data)
 
     def _bury(self, worker: _Worker) -> None:
@@ -178,6 +199,7 @@ class _Worker:
     def __init__(self, pid: int, pipe: int) -> None:
         self.pid = pid
         self.pipe = pipe
+        self.heard_s = time.monotonic()
         self._received = bytearray()
 
     def messages(self, received: bytes) -> Iterator[tuple[int, object, Exception | None]]:

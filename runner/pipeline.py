@@ -15,10 +15,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from runner.attempts import analyse, case_result, execute, repeated, result_of
+from runner.attempts import analyse, case_result, execute, repeated, result_of, runnable
 from runner.collector import settled
 from runner.crew import Crew
 from runner.interruption import held_back, interruptible
+from runner.language.budget import session, session_over
+from runner.language.limits import beyond
 from runner.loading import load_all
 from runner.results import (
     FAILED,
@@ -65,7 +67,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
+    from runner.language.limits import Limits
     from runner.scenario import Scenario
+
+#: seconds beyond its own bound that an analysis gets before its process is ended
+GRACE_S = 15.0
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
 TRIES = 3
@@ -99,7 +105,9 @@ def check(
         verdict = analysis.verdict if traces else slimmed(analysis.verdict)
         return verdict, analysis.duration_s
 
-    with Crew(verdict_on, _lost) as crew:
+    limits = selection.limits
+    patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
+    with session(limits), Crew(verdict_on, _lost, patience_s) as crew:
         with interruptible():
             loaded = load_all(selection, crew.ahead)
         try:
@@ -110,7 +118,9 @@ def check(
                     _keep(results, result, listener)
                 for scenario in loaded.scenarios:
                     listener.running(scenario)
-                    verdict, duration_s = next(verdicts)
+                    verdict, duration_s = (
+                        (_unreached(limits), 0.0) if session_over() else next(verdicts)
+                    )
                     _keep(results, case_result(scenario, verdict, duration_s), listener)
                     if stop_at_failure and verdict.status == "FAILED":
                         break
@@ -119,9 +129,19 @@ def check(
     return _outcome(results, began, selection, loaded, interrupted=interrupted)
 
 
-def _lost(_: Scenario) -> tuple[Verdict, float]:
+def _unreached(limits: Limits) -> Verdict:
+    """Return the verdict on a case that the session had no time for."""
+    reason = f"there was no time left for it: {beyond('max_total_seconds', limits)}"
+    return Verdict(status="INCONCLUSIVE", reason=reason)
+
+
+def _lost(_: Scenario, late: bool) -> tuple[Verdict, float]:  # noqa: FBT001 -- as a crew asks
     """Return the verdict on a case whose analysis ended with its process."""
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
+    if late:
+        reason = (
+            "its analysis, or one before it in the same process, took longer than --max-seconds"
+        )
     return Verdict(status="INCONCLUSIVE", reason=reason), 0.0
 
 
@@ -138,6 +158,18 @@ def run(
     `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
     `repeat` times.
     """
+    with session(selection.limits):
+        return _run(selection, launch, listener, stop_at_failure=stop_at_failure, repeat=repeat)
+
+
+def _run(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    *,
+    stop_at_failure: bool,
+    repeat: int,
+) -> Outcome:
     began = time.perf_counter()
     with interruptible():
         loaded = load_all(selection)
@@ -162,7 +194,12 @@ def run(
                     gc.collect()  # what the analyses left, which is not to stay for as long
                     with settled():
                         _run_each(
-                            analyses, conduct, results, listener, stop_at_failure=stop_at_failure
+                            analyses,
+                            conduct,
+                            results,
+                            listener,
+                            stop_at_failure=stop_at_failure,
+                            limits=selection.limits,
                         )
     except KeyboardInterrupt:
         interrupted = True
@@ -172,7 +209,8 @@ def run(
 
 def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
     limits, strict = selection.limits, selection.strict
-    return [analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios]
+    analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
+    return [runnable(analysis) for analysis in analyses]
 
 
 def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
@@ -186,6 +224,7 @@ def _run_each(
     listener: Listener,
     *,
     stop_at_failure: bool,
+    limits: Limits,
 ) -> None:
     waiting = deque(analyses)
     analyses.clear()
@@ -193,7 +232,9 @@ def _run_each(
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
         listener.running(analysis.scenario)
-        if len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
+        if session_over():
+            result = _not_tried(analysis, str(_unreached(limits).reason))
+        elif len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
             result = _not_tried(analysis, str(reasons[0]))
         else:
             result = conduct(analysis)

@@ -109,6 +109,7 @@ class Analysis:
     predicted: Trace | None
     verdict: Verdict
     duration_s: float = 0.0
+    too_large: Problem | None = None
     strict: bool = False
 
 

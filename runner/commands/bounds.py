@@ -88,4 +88,5 @@ def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
         plugins=tuple(options["plugins"]),
         isolate=options["isolate"],
         max_ranks=options["max_ranks"],
+        max_seconds=options["max_seconds"],
     )

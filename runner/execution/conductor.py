@@ -100,7 +100,13 @@ class Conductor:
             share_gpu=options.share_gpu,
             sharing=choice.sharing,
         )
-        watch = watch_for(plan, predicted, confirm=options.confirm, backend=carrier(choice.backend))
+        watch = watch_for(
+            plan,
+            predicted,
+            confirm=options.confirm,
+            backend=carrier(choice.backend),
+            max_seconds=options.max_seconds,
+        )
         try:
             findings = self._supervisor.run(order, watch)
             usable = findings.usable and self._supervisor.settled(FREE_S)

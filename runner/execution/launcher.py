@@ -217,12 +217,12 @@ class Launcher:
             plugins=options.plugins,
             share_gpu=options.share_gpu,
         )
-        confirm = options.confirm
+        confirm, most_s = options.confirm, options.max_seconds
         job = Job(
             order=order,
-            watch=watch_for(plan, predicted, confirm=confirm),
+            watch=watch_for(plan, predicted, confirm=confirm, max_seconds=most_s),
             own={
-                name: watch_for(plan, predicted, confirm=confirm, backend=name)
+                name: watch_for(plan, predicted, confirm=confirm, backend=name, max_seconds=most_s)
                 for name in eventual(options.backend)
                 if predicted.on(name) is not predicted
             },

@@ -15,7 +15,8 @@ class LaunchOptions:
     replaces the scenario's own process-group timeout. `isolate` gives each scenario processes of
     its own. `confirm` is `prediction` (a predicted deadlock is confirmed as soon as every rank
     stands where it must) or `timeout` (it is left to the backend's timeout). `share_gpu` allows
-    more NCCL ranks than GPUs. `max_ranks` bounds the processes that are ever started.
+    more NCCL ranks than GPUs. `max_ranks` bounds the processes that are ever started,
+    `max_seconds` what one scenario may take, unless it states longer timeouts and sleeps itself.
     """
 
     backend: str = "auto"
@@ -25,3 +26,4 @@ class LaunchOptions:
     confirm: str = "prediction"
     share_gpu: bool = False
     max_ranks: int = 64
+    max_seconds: float = 120.0

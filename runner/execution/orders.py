@@ -66,7 +66,8 @@ class Watch:
     predicted deadlock must stand before it is confirmed. Where a backend is known to bring the
     program to a halt, `anywhere_s` is how long all ranks must stand wherever they do. `stopped_s`
     and `silent_s` are how long a rank's process may be stopped, and how long it may show no sign of
-    life (see :mod:`runner.execution.heartbeat`), before it counts as lost.
+    life (see :mod:`runner.execution.heartbeat`), before it counts as lost. `most_s` is how long the
+    whole scenario may take before it is given up, by the option `bound`; None is for ever.
     """
 
     world_size: int
@@ -75,6 +76,8 @@ class Watch:
     anywhere_s: float | None = None
     stopped_s: float = STOPPED_S
     silent_s: float = SILENT_S
+    most_s: float | None = None
+    bound: str = "--max-seconds"
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 

@@ -164,6 +164,8 @@ class Supervisor:
         while not self._over(course, watch, inbox):
             _take_in(course, inbox, LOOK_S)
             self._look_for_losses(course, inbox, watch, name)
+            if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
+                _give_up(course, watch)
             if device_type(order.backend) != "cpu" and time.monotonic() - began_s > WORLD_S:
                 _give_up_worlds(course, watch.world_size)
             if not course.broken and self._for_good(course, watch):
@@ -296,6 +298,13 @@ def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> None:
     while parts is not None:
         note(course, opened(parts))
         parts = inbox.take(0.0)
+
+
+def _give_up(course: Course, watch: Watch) -> None:
+    """Give up the ranks of a scenario that takes too long: their launch ends with it."""
+    how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
+    for rank in set(range(watch.world_size)) - course.told.keys():
+        course.lost.setdefault(rank, how)
 
 
 def _give_up_worlds(course: Course, world_size: int) -> None:

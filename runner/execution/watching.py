@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from runner.argument_types import LONGEST_S
 from runner.execution import heartbeat
 from runner.execution.orders import Stop, Watch
 from runner.forms import Constant, PerRank
+from runner.language.budget import session_left_s
 from runner.scenario import RaiseSpec, steps_of
 
 if TYPE_CHECKING:
@@ -26,16 +28,32 @@ SETTLE_S, DOUBT_S = 0.04, 0.75
 ANYWHERE_S = 3.0
 #: seconds that a timeout is taken for which only the ranks can compute
 UNKNOWN_S = 3600.0
+#: times its own timeouts and sleeps that a scenario may take
+PATIENT = 3.0
 STANDING = frozenset({"blocked", "possibly_blocked"})
 
 
-def watch_for(plan: Plan, predicted: Trace, *, confirm: str, backend: str | None = None) -> Watch:
+def watch_for(
+    plan: Plan,
+    predicted: Trace,
+    *,
+    confirm: str,
+    backend: str | None = None,
+    max_seconds: float | None = None,
+) -> Watch:
     """Return the watch for a plan, on a backend if one is named.
+
+    It may take `max_seconds`, and where it states longer timeouts and sleeps three times these.
 
     A predicted deadlock is broken as soon as it is confirmed, unless the scenario's end, or
     `confirm`, asks for what the backend's own timeout brings. Ranks may stand where the semantics
     say and where the backend's forecast says; a forecast alone is given the longer time.
     """
+    most_s = None if max_seconds is None else max(max_seconds, _stated_s(plan, predicted))
+    left_s = session_left_s()
+    ends = left_s is not None and (most_s is None or left_s < most_s)
+    if ends:
+        most_s = left_s
     forecast = predicted.on(backend)
     readings = (predicted,) if forecast is predicted else (predicted, forecast)
     halts = forecast.outcome == "deadlock"
@@ -48,8 +66,15 @@ def watch_for(plan: Plan, predicted: Trace, *, confirm: str, backend: str | None
         anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
         stopped_s=heartbeat.STOPPED_S,
         silent_s=heartbeat.SILENT_S,
+        most_s=most_s,
+        bound="--max-total-seconds" if ends else "--max-seconds",
         stops=_stops(plan, readings) if breaks else {},
     )
+
+
+def _stated_s(plan: Plan, predicted: Trace) -> float:
+    """Return three times the seconds of a plan's timeouts and sleeps, an hour of the latter."""
+    return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
 
 
 def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:

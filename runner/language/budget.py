@@ -63,12 +63,14 @@ class Account:
     """What one file, or one case, may still take: units of work, turns of loops, bytes, time."""
 
     __slots__ = (
+        "_clock",
         "_ends_s",
         "_next",
         "_passed",
         "at",
         "bytes_left",
         "limits",
+        "run_bytes",
         "turns_left",
         "work_left",
     )
@@ -80,9 +82,14 @@ class Account:
         self.bytes_left = limits.max_bytes
         self.turns_left = limits.max_turns
         self._ends_s = time.monotonic() + limits.max_seconds
-        self._next = self.work_left - _GLANCE
+        self._clock = "max_seconds"
+        if _Open.ends_s is not None and _Open.ends_s < self._ends_s:
+            self._ends_s, self._clock = _Open.ends_s, "max_total_seconds"
+        self._next = self.work_left if session_over() else self.work_left - _GLANCE
         #: the bound that was passed: whatever goes on all the same ends at its next charge
         self._passed: BoundError | None = None
+        #: bytes that the ranks of a run would hold, by the simulation in which they hold most
+        self.run_bytes = 0
         #: the place of what is computed now, for what is charged without one
         self.at: Mark | None = None
 
@@ -98,7 +105,7 @@ class Account:
         if self.work_left < 0:
             self._refuse("too_much_work", "max_work", "takes too much work", mark)
         if time.monotonic() > self._ends_s:
-            message = f"this takes too long: {beyond('max_seconds', self.limits)}"
+            message = f"this takes too long: {beyond(self._clock, self.limits)}"
             self._passed = OverdueError(
                 [Problem(code="too_slow", message=message, mark=mark or self.at)]
             )
@@ -132,9 +139,34 @@ class Account:
 
 
 class _Open:
-    """The account that is open in this process; no two analyses overlap in it."""
+    """The account that is open in this process; no two analyses overlap in it.
+
+    `ends_s` is when the session ends, by the monotonic clock; None where nothing bounds it.
+    """
 
     account: Account | None = None
+    ends_s: float | None = None
+
+
+@contextmanager
+def session(limits: Limits) -> Iterator[None]:
+    """Bound all that is read, analysed and run inside by `max_total_seconds`."""
+    before = _Open.ends_s
+    _Open.ends_s = time.monotonic() + limits.max_total_seconds
+    try:
+        yield
+    finally:
+        _Open.ends_s = before
+
+
+def session_left_s() -> float | None:
+    """Return the seconds that are left to the session, zero or less behind its end; or None."""
+    return None if _Open.ends_s is None else _Open.ends_s - time.monotonic()
+
+
+def session_over() -> bool:
+    """Whether the session has no time left."""
+    return _Open.ends_s is not None and time.monotonic() > _Open.ends_s
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from runner.argument_types import LONGEST_S
 from runner.forms import Constant
 from runner.language.choosing import per_rank, wrong_type
 from runner.language.expressing import FAILED, constant_value, expression
@@ -35,19 +36,29 @@ def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
         case Scalar(value=str()):
             given = _stated_seconds(node, context)
             if given is not None:
+                _police(given, node, context, what)
                 return Constant(value=given, mark=node.mark)
             if _is_no_duration(node, context):
                 return FAILED
             return expression(node, context)
         case Scalar(value=int() | float()):
-            if node.value < 0:
-                hint = "a duration is never negative: 10s, 0.5s, 200ms"
-                context.faults.add("bad_duration", f"{what} is negative", node.mark, hint)
+            _police(node.value, node, context, what)
             return Constant(value=float(node.value), mark=node.mark)
         case Scalar():
             return Constant(value=None, mark=node.mark)
         case Mapping():
             return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
+
+
+def _police(given: float, node: Node, context: Context, what: str) -> None:
+    """Note a duration that no clock can wait for, or no one should."""
+    if given < 0:
+        hint = "a duration is never negative: 10s, 0.5s, 200ms"
+        context.faults.add("bad_duration", f"{what} is negative", node.mark, hint)
+    elif not given <= LONGEST_S:
+        hint = "one sleep, or timeout, is at most an hour: 3600s, 1h"
+        message = f"{what} is longer than an hour" if given > 0 else f"{what} is no duration"
+        context.faults.add("bad_duration", message, node.mark, hint)
 
 
 def _stated_seconds(node: Scalar, context: Context) -> float | None:
@@ -66,12 +77,12 @@ def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
             return None
     if given is None:
         given = constant_value(node, context, what=what)
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf"):
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
         return float(given)
     if given is not None:
         context.faults.add(
             "bad_duration",
-            f"{what} must be a duration greater than zero",
+            f"{what} must be a duration greater than zero, and at most an hour",
             node.mark,
             "write it as 10s, 0.5s, 200ms or 2min",
         )

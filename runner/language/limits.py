@@ -32,7 +32,15 @@ class Limits:
     max_bytes: int = _bound(
         2**30, "--max-bytes", "bytes made by the analysis, over all ranks and steps"
     )
-    max_seconds: int = _bound(120, "--max-seconds", "seconds of the analysis of a case")
+    max_run_bytes: int = _bound(
+        2**32, "--max-run-bytes", "bytes that the ranks of a run hold, with a copy of each result"
+    )
+    max_seconds: int = _bound(
+        120, "--max-seconds", "seconds of the analysis of a case, and of its run"
+    )
+    max_total_seconds: int = _bound(
+        86_400, "--max-total-seconds", "seconds of all cases together; what is left is not run"
+    )
     max_schedules: int = _bound(
         1_024, "--max-schedules", "orders of arrival at the receives from anyone"
     )

@@ -49,6 +49,7 @@ class Ledger:
         self._limits = limits
         self._steps = 0
         self._kept = 0
+        self._held = 0
         self.account = account() or Account(limits)
 
     def step(self, mark: Mark | None, count: int = 1, *, events: int = 1) -> None:
@@ -79,7 +80,14 @@ class Ledger:
 
     def keep(self, values: Iterable[Any], mark: Mark | None, *, copies: int = 1) -> None:
         """Count copies of values that are kept, before they are made; ScenarioError beyond."""
-        self.keep_bytes(copies * sum(map(size_of, values)), mark)
+        count = copies * sum(map(size_of, values))
+        self.keep_bytes(count, mark)
+        self.hold(count)
+
+    def hold(self, count: int) -> None:
+        """Count bytes that the ranks of a run hold, their copies of what steps stored included."""
+        self._held += count
+        self.account.run_bytes = max(self.account.run_bytes, self._held)
 
     def keep_bytes(self, count: int, mark: Mark | None) -> None:
         """Count bytes that are kept; ScenarioError beyond `max_bytes`."""

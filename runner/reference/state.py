@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from runner.reference.ledger import size_of
 from runner.reference.values import snapshot
 from runner.trace import Event
 
@@ -96,7 +97,8 @@ class RankState:
             scope = self.process.scope
             self.ledger.keep([scope.get(name) for name in written], call.step.mark)
         if fields.get("slack"):
-            self.ledger.keep(fields["slack"].values(), call.step.mark)
+            slack = sum(map(size_of, fields["slack"].values()))
+            self.ledger.keep_bytes(slack, call.step.mark)
         kept = {name: snapshot(self.process, name) for name in written}
         kept.update(raced or {})
         self.events.append(

@@ -629,6 +629,34 @@ steps:
     ),
 )
 
+#: durations that no one can wait for
+DURATIONS = (
+    *(
+        Row(
+            name=f"a_sleep_of_{text}",
+            make=f"{HEAD}steps: [{{sleep: {text}}}]\n",
+            code=INVALID,
+            says="bad_duration",
+        )
+        for text in ("1000000000s", "1e300", ".nan", ".inf", "-1s", "3601s", "99999999999h")
+    ),
+    *(
+        Row(
+            name=f"a_timeout_of_{text}",
+            make=f"{HEAD}timeout: {text}\n{ONE_STEP}",
+            code=INVALID,
+            says="bad_duration",
+        )
+        for text in ("1e300", ".nan", "-5s", "99999999999h")
+    ),
+    Row(
+        name="a_sleep_by_an_expression",
+        make=HEAD + 'steps: [{sleep: "10.0 ** 300"}]\n',
+        code=INVALID,
+        says="at most an hour",
+    ),
+)
+
 #: what would take memory: counted before it is made
 MEMORY = (
     Row(
@@ -704,4 +732,4 @@ steps: [all_gather_into_tensor: {output_tensor: y, input_tensor: x}]
     ),
 )
 
-TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES, *SAID, *TIME, *MEMORY)
+TABLE = (*YAML, *EXPRESSIONS, *PROGRAMS, *FILES, *PLACES, *SAID, *TIME, *DURATIONS, *MEMORY)

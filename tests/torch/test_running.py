@@ -11,11 +11,15 @@ import pytest
 
 import runner
 from runner.execution import Launcher, LaunchOptions
+from runner.language.budget import session
+from runner.language.limits import Limits
+from runner.problems import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from runner.plan import Plan
     from runner.trace import Trace
 
 pytestmark = pytest.mark.torch
@@ -186,3 +190,21 @@ except SystemExit as end:
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
+def test_a_scenario_that_takes_too_long_is_given_up_and_the_next_one_runs(tmp_path: Path) -> None:
+    slow = planned(tmp_path, "slow", "world_size: 2\nsteps: [sleep: 3000s]\n")
+    quick = planned(tmp_path, "quick", SUM)
+    with Launcher(LaunchOptions()) as launcher:
+        launcher.run(quick, runner.simulate(quick))
+        with session(Limits(max_total_seconds=2)), pytest.raises(LaunchError) as raised:
+            launcher.run(slow, runner.simulate(slow))
+        assert "--max-total-seconds" in str(raised.value)
+        assert launcher.run(quick, runner.simulate(quick)).outcome == "completes"
+
+
+def planned(folder: Path, name: str, text: str) -> Plan:
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    return runner.plan(scenario)

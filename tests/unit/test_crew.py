@@ -21,14 +21,17 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning"),
 ]
 
-LOST = -1
+LOST, LATE = -1, -2
+
+#: seconds that no worker of these tests is silent for, unless it never returns
+PATIENCE_S = 60.0
 
 #: cases as the caller has them: objects, told apart by what they are and not by what they equal
 MANY = [[number] for number in range(5 * WORTHWHILE + 3)]
 
 
 def crew(do: Callable[[list[int]], int]) -> Crew[list[int], int]:
-    return Crew(do, lambda _: LOST)
+    return Crew(do, lambda _, late: LATE if late else LOST, PATIENCE_S)
 
 
 def square(case: list[int]) -> int:
@@ -85,7 +88,9 @@ def test_more_cases_than_a_queue_holds_are_taken_in_strides(
 
 def test_a_result_may_be_larger_than_a_pipe() -> None:
     large = 300_000
-    enlarged: Crew[list[int], bytes] = Crew(lambda case: bytes(case) * large, lambda _: b"")
+    enlarged: Crew[list[int], bytes] = Crew(
+        lambda case: bytes(case) * large, lambda _, late: str(late).encode(), PATIENCE_S
+    )
     with enlarged as several:
         assert [len(result) for result in several.results(MANY)] == [large] * len(MANY)
 
@@ -146,3 +151,15 @@ def test_leaving_early_ends_the_workers(tmp_path: Path) -> None:
         results = several.results(MANY)
         assert next(results) == 0
     assert list(tmp_path.iterdir())
+
+
+def test_a_worker_that_never_returns_is_ended_from_outside() -> None:
+    def stuck(case: list[int]) -> int:
+        if case == MANY[-1]:
+            threading.Event().wait()
+        return square(case)
+
+    several: Crew[list[int], int] = Crew(stuck, lambda _, late: LATE if late else LOST, 2.0)
+    with several:
+        found = list(several.results(MANY))
+    assert found == [*(square(case) for case in MANY[:-1]), LATE]

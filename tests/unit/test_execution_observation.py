@@ -146,6 +146,20 @@ def test_a_predicted_deadlock_is_watched_for(tmp_path: Path) -> None:
     assert watch.stops[1].positions == frozenset()
 
 
+STEP = "  - barrier: {}\n"
+
+
+def test_a_run_is_bounded_by_the_option_or_by_what_it_states(tmp_path: Path) -> None:
+    short = planned("timeout: 5s\n" + PAIR + STEP, tmp_path)
+    long = planned("timeout: 500s\n" + PAIR + STEP, tmp_path)
+    bounds = [
+        watch_for(each, simulate(each), confirm="prediction", max_seconds=120).most_s
+        for each in (short, long)
+    ]
+    assert bounds == [120, 1500]
+    assert watch_for(short, simulate(short), confirm="prediction").most_s is None
+
+
 RING_OF_ISENDS = """\
 world_size: 2
 tensors: {x: [1], y: [0]}

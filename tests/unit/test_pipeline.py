@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.language.limits import Limits
 from runner.pipeline import Outcome, Result, Selection, analyse, check, load_all, run
 from runner.problems import LaunchError, ScenarioError, UnsupportedError
 from runner.reference import simulate
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from runner.language.limits import Limits
     from runner.plan import Plan
     from runner.results import Analysis
     from runner.scenario import Scenario
@@ -423,3 +423,69 @@ steps:
         assert predicted is not None
         outcomes.append(predicted.outcome)
     assert outcomes == ["completes", "error"]
+
+
+LONG = """\
+world_size: 2
+tensors: {x: [0]}
+steps:
+  - for: {i: "range(100000)"}
+    steps:
+      - compute: {x: "[sum([a * b for a in range(100) for b in range(100)])]"}
+"""
+
+
+def test_the_clock_ends_an_analysis_and_decides_nothing(tmp_path: Path) -> None:
+    selection = written(tmp_path, first=GOOD, long=LONG, other=GOOD)
+    outcome = check(replace(selection, limits=Limits(max_seconds=0)), Listening())
+    assert statuses(outcome) == {"first": "PASSED", "long": "INCONCLUSIVE", "other": "PASSED"}
+    (reason,) = [r.verdict.reason for r in outcome.results if r.verdict.reason]
+    assert "--max-seconds" in reason
+    assert outcome.exit_code == 3
+
+
+def test_too_much_work_is_the_same_verdict_whatever_the_clock_says(tmp_path: Path) -> None:
+    selection = written(tmp_path, long=LONG)
+    told = {
+        str(check(replace(selection, limits=limits), Listening()).results[0].verdict.problems)
+        for limits in (
+            Limits(max_work=50_000_000, max_seconds=1000),
+            Limits(max_work=50_000_000, max_seconds=2000),
+        )
+    }
+    assert len(told) == 1
+    assert "too_much_work" in told.pop()
+
+
+def test_a_session_without_time_reports_what_is_left_as_inconclusive(tmp_path: Path) -> None:
+    selection = replace(
+        written(tmp_path, first=GOOD, other=GOOD), limits=Limits(max_total_seconds=0)
+    )
+    outcome = check(selection, Listening())
+    assert {result.verdict.status for result in outcome.results} == {"INCONCLUSIVE"}
+    assert all("--max-total-seconds" in (each.verdict.reason or "") for each in outcome.results)
+    assert outcome.exit_code == 3
+
+
+def test_a_session_that_ends_during_a_run_keeps_the_results_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = Obedient()
+    monkeypatch.setattr("runner.pipeline.session_over", lambda: bool(executor.ran))
+    selection = written(tmp_path, first=GOOD, other=GOOD)
+    outcome, _ = went(selection, executor)
+    assert statuses(outcome) == {"first": "PASSED", "other": "INCONCLUSIVE"}
+    assert executor.ran == ["first"]
+    assert outcome.exit_code == 3
+
+
+def test_ranks_that_would_hold_too_much_are_not_run(tmp_path: Path) -> None:
+    large = GOOD.replace("[1, 2]", '"ones(2**20)"').replace("[2, 4]", '"full(2**20, 2)"')
+    selection = replace(written(tmp_path, large=large), limits=Limits(max_run_bytes=2**20))
+    executor = Obedient()
+    outcome, _ = went(selection, executor)
+    assert executor.ran == []
+    assert outcome.exit_code == 2
+    (problem,) = outcome.results[0].verdict.problems
+    assert "--max-run-bytes" in problem.message
+    assert check(selection, Listening()).exit_code == 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runner.reference.ledger import size_of
 from runner.reference.vector.forms import looked_at
 from runner.reference.vector.record import Batch
 from runner.reference.vector.values import LARGEST, leave
@@ -71,7 +72,12 @@ class Notes:
     ) -> None:
         """Note that ranks took a step."""
         if slack:
-            self._ledger.keep(slack.values(), instance.step.mark)
+            self._ledger.keep_bytes(sum(map(size_of, slack.values())), instance.step.mark)
+        for name in names:
+            column = self._memory.columns.get(name)
+            if column is not None:
+                each = column.values.nbytes // len(column.values)
+                self._ledger.hold(scene.active.size * each)
         batch = Batch(instance, scene.active, names, said, changes, slack or None)
         if instance.step.expect is not None:
             for name in looked_at(instance.step.expect):

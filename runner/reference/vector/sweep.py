@@ -112,6 +112,7 @@ class Sweep:
                     self._memory.hold(name, active, value, form.mark)
         for name, column in self._memory.columns.items():
             self._ledger.keep_bytes(column.values.nbytes, None)
+            self._ledger.hold(2 * column.values.nbytes)
             column.shared = True
             kept = Column(name, column.values, column.held.copy(), column.whole)
             self.record.initial[name] = kept
