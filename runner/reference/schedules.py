@@ -59,6 +59,9 @@ SHOWN = 4
 #: part of the work and of the bytes of a case after which no further schedule is tried
 EXPLORING = 0.25
 
+#: units of work of one message that a receive from anyone may take
+OPTION_WORK = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
@@ -252,8 +255,12 @@ class _Search:
         most = self._limits.max_schedules
         if len(self.runs) == (min(ENOUGH, most) if self._apart else most):
             return "max_schedules"
+        return self._spent() if self.runs else None
+
+    def _spent(self) -> str | None:
+        """Return the bound of which the part for other orders is used up, or None."""
         found = account()
-        if self.runs and found is not None:
+        if found is not None:
             if found.work_left < self._limits.max_work * (1 - EXPLORING):
                 return "max_work"
             if found.bytes_left < self._limits.max_bytes * (1 - EXPLORING):
@@ -266,6 +273,7 @@ class _Search:
         options: Sequence[tuple[Posted, Posted]],
     ) -> Sequence[int]:
         """Return the options to try at a choice that is met for the first time in this run."""
+        simulation.ledger.account.spend(OPTION_WORK * len(options))
         tried = list(range(len(options)))
         if self._observed is not None:
             if not _agrees(simulation, self._observed):
@@ -276,7 +284,8 @@ class _Search:
             address = simulation.mailbox.address(options[0][1])
             own = [at for at in tried if simulation.mailbox.address(options[at][1]) == address]
             snapshot = None
-            if self._observed is None and self._reads is not None:
+            # with nothing left for another order no state is kept to compare with
+            if self._observed is None and self._reads is not None and self._spent() is None:
                 snapshot = snapshot_of(simulation)
                 for known in self._known.get(snapshot.control, ()):
                     if known.snapshot.alike(snapshot, known.after.live):

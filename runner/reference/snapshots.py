@@ -15,6 +15,7 @@ from runner.forms import Expression, ListForm, Objects, PerRank, Record, Selecto
 from runner.operations.base import PointToPoint
 from runner.operations.entries import Undefined
 from runner.operations.reduction import TOLERANCES
+from runner.reference.ledger import size_of
 from runner.reference.values import frozen
 from runner.scenario import steps_of
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
 Place = tuple[int, str]
 #: what a rank reads and then writes whole, in the order of the run
 Access = tuple[frozenset[Place], frozenset[Place]]
+
+#: units of work of a rank in a state, and of each event and each work that it has behind it
+RANK_WORK, PAST_WORK = 10_000, 60
+
+#: bytes of a value in a state, small as it may be
+PLACE_BYTES = 400
 
 NOTHING: frozenset[Place] = frozenset()
 
@@ -56,7 +63,10 @@ class Snapshot:
 
 
 def snapshot_of(simulation: Simulation) -> Snapshot:
-    """Return the state in which a run waits for a choice."""
+    """Return the state in which a run waits for a choice, charged to the account of the case."""
+    past = sum(len(state.events) + len(state.works) for state in simulation.ranks)
+    work = RANK_WORK * len(simulation.ranks) + PAST_WORK * past
+    simulation.ledger.account.spend(work)
     held: dict[Place, Any] = {}
     beside: dict[Hashable, Any] = {}
     control = [
@@ -67,6 +77,8 @@ def snapshot_of(simulation: Simulation) -> Snapshot:
             (each.rank, each.series, each.ordinal, each.group.ranks) for each in simulation.creating
         ),
     ]
+    kept = sum(PLACE_BYTES + size_of(value) for each in (held, beside) for value in each.values())
+    simulation.ledger.keep_bytes(kept, None)
     return Snapshot(control=tuple(control), held=held, beside=beside)
 
 
@@ -78,7 +90,8 @@ def _rank(
 ) -> Hashable:
     process, constants = state.process, simulation.plan.scenario.constants
     for name, value in process.scope.items():
-        if not (name.endswith("()") or name == "__builtins__" or name in constants):
+        # functions and operators have names that no author can write
+        if name.isidentifier() and name != "__builtins__" and name not in constants:
             held[state.rank, name] = process.undefined.get(name) or frozen(value)
     works = []
     for work in state.works:

@@ -215,11 +215,11 @@ def test_an_analysis_whose_process_is_killed_costs_one_case(
     here = os.getpid()
 
     def killed(
-        scenario: Scenario, limits: Limits, backend: str | None, *, strict: bool
+        scenario: Scenario, limits: Limits, backend: str | None, *, strict: bool, torch: str | None
     ) -> Analysis:
         if scenario.case == "case30" and os.getpid() != here:
             os.kill(os.getpid(), signal.SIGKILL)
-        return analyse(scenario, limits, backend, strict=strict)
+        return analyse(scenario, limits, backend, strict=strict, torch=torch)
 
     monkeypatch.setattr("runner.pipeline.analyse", killed)
     selection = written(tmp_path, **{f"case{number}": GOOD for number in range(40)})
