@@ -20,11 +20,8 @@ MOST_QUOTED, MOST_WORD, MOST_MESSAGE, MOST_LINE = 80, 160, 1_000, 4_000
 #: characters of a source line beside the fault that are shown with it
 MOST_BEFORE, MOST_AFTER = 40, 60
 
-_QUOTED = re.compile(
-    rf"`([^`\n]{{{MOST_QUOTED + 1},}})`"
-    rf"|(?<!\w)'([^'\n]{{{MOST_QUOTED + 1},}})'(?!\w)"
-    rf'|"([^"\n]{{{MOST_QUOTED + 1},}})"'
-)
+#: each pair of quotes in turn, so that what stands between two of them is no quotation
+_QUOTED = re.compile(r"`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"")
 _WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 
 

@@ -411,7 +411,7 @@ SAID = (
         name="many_problems",
         make="".join(f"k{number}: 1\n" for number in range(3_000)) + SMALL,
         code=INVALID,
-        says="2900 more problems",
+        says="too_many_problems",
         most_said=40_000,
     ),
     Row(name="a_near_miss", make="backends: [glo]\n" + SMALL, code=INVALID, says="unknown_word"),

@@ -62,6 +62,11 @@ def test_a_message_of_usual_length_stays_as_it_is() -> None:
     assert Problem(code="x", message=text).message == text
 
 
+def test_what_stands_between_two_quotations_is_none() -> None:
+    text = "`a` takes what comes from `b`".replace("takes", "takes " + "and takes " * 12)
+    assert Problem(code="x", message=text).message == text
+
+
 @pytest.mark.parametrize("column", [1, 30, 5_000, 9_999])
 def test_of_a_long_line_only_what_is_near_the_fault_is_shown(column: int) -> None:
     line = "".join(chr(ord("a") + at % 26) for at in range(10_000))
