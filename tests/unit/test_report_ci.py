@@ -83,7 +83,7 @@ def test_junit_has_backend_torch_and_world_size_as_properties(outcome: Outcome) 
     home = {"torch": "2.13.0+cpu", "backend": "gloo"}
     assert facts == {
         "some/sum.yaml on 3 ranks": {**home, "world_size": "3"},
-        "some/sum.yaml on 2 ranks": {**home, "world_size": "2", "warnings": "1"},
+        "some/sum.yaml on 2 ranks": {**home, "world_size": "2"},
         "bad.yaml": home,
     }
 
@@ -130,7 +130,7 @@ def points(text: str) -> list[Any]:
 def test_tap_is_read_by_a_parser(outcome: Outcome) -> None:
     text = written(TapReport, outcome)
     categories = [line.category for line in Parser().parse_text(text)]
-    assert categories == ["version", "plan", *["test"] * 11, "diagnostic"]
+    assert categories == ["version", "plan", *["test"] * 11]
     assert text.startswith("TAP version 14\n1..11\n")
     assert [point.number for point in points(text)] == list(range(1, 12))
     states = {point.description: (point.ok, point.skip) for point in points(text)}
@@ -224,8 +224,8 @@ def test_no_command_is_read_from_what_a_run_shows(outcome: Outcome) -> None:
     token = lines[0].removeprefix("::stop-commands::")
     assert len(token) == 32
     assert lines[1] == f"::{token}::"
-    assert all(line.startswith("::error ") for line in lines[2:11])
-    assert [line.split("title=")[1].split("::")[0] for line in lines[11:]] == ["outcome_open"]
+    assert all(line.startswith("::error ") for line in lines[2:])
+    assert len(lines) == 2 + 9
 
 
 def test_annotations_tell_each_cause(outcome: Outcome) -> None:
@@ -239,9 +239,7 @@ def test_annotations_tell_each_cause(outcome: Outcome) -> None:
 
 def test_markdown_tells_counts_environment_and_each_cause(outcome: Outcome) -> None:
     text = markdown.text(outcome)
-    assert text.startswith(
-        "## Scenarios: 5 failed, 1 flaky, 2 inconclusive, 1 invalid, 1 warning\n"
-    )
+    assert text.startswith("## Scenarios: 5 failed, 1 flaky, 2 inconclusive, 1 invalid\n")
     assert "shard 2/2, backend gloo, torch 2.13.0+cpu, 3.50 s" in text
     assert "| FAILED | 5 |" in text
     for words in CAUSES.values():

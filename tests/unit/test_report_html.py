@@ -55,7 +55,7 @@ def test_a_page_knows_every_case(tmp_path: Path) -> None:
     assert heads[0]["cause"] == "the program has circular_wait, which `diagnosis:` does not state"
     assert heads[2]["tags"] == ["sums"]
     assert heads[3]["cause"] == "unknown argument `tensr` of all_reduce"
-    assert whole["summary"] == "1 passed, 2 failed, 1 invalid, 1 warning in 1.50 s"
+    assert whole["summary"] == "1 passed, 2 failed, 1 invalid in 1.50 s"
     assert whole["environment"]["backend"] == "gloo"
     assert "break the ring" in whole["explanations"]["circular_wait"]["fix"]
 

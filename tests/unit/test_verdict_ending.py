@@ -55,6 +55,12 @@ def test_a_list_without_a_possible_outcome_is_wrong(tmp_path: Path) -> None:
     assert "you expect error or crash" in verdict.findings[0].prose
 
 
+def test_an_open_outcome_is_no_warning_where_its_fault_is_not_stated(tmp_path: Path) -> None:
+    verdict = checked(EITHER.replace("expect:\n  diagnosis: missing_participant\n", ""), tmp_path)
+    assert codes(verdict) == ["diagnosis_undeclared"]
+    assert verdict.warnings == ()
+
+
 def test_an_open_outcome_that_is_not_stated_is_a_warning(tmp_path: Path) -> None:
     (said,) = checked(EITHER, tmp_path).warnings
     assert (said.code, said.message) == (
