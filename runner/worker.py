@@ -25,7 +25,6 @@ from functools import cache, partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
-from weakref import WeakSet
 
 import torch
 import torch.distributed
@@ -35,7 +34,7 @@ from runner.execution.backends import carrier, device_type, require_known
 from runner.execution.errors import lack_of
 from runner.execution.front import BYE, INCONCLUSIVE, Front
 from runner.execution.mailbox import Outbox, awaited, fetch, opened, put
-from runner.execution.nodes import Follower, Leader, end_agent, name_of_node
+from runner.execution.nodes import FRONT, Follower, Leader, end_agent, name_of_node
 from runner.execution.orders import STOP, Begun, Free, Hello, Moved, Order, Unable
 from runner.execution.rank.board import Board
 from runner.execution.rank.completion import completion_on
@@ -47,7 +46,7 @@ from runner.execution.rank.objects import plain_only
 from runner.execution.rank.program import Program
 from runner.execution.rank.running import Running
 from runner.execution.rank.start import ATTEMPTS, Start, is_unconnected
-from runner.execution.rank.watch import Watcher
+from runner.execution.rank.watch import LAST_S, Watcher
 from runner.execution.rank.world import Reaper, World
 from runner.language.functions import TorchArrays
 from runner.operations.entries import Ending
@@ -75,13 +74,12 @@ class Worker:
         connect: Callable[[], Line],
         *,
         lifeline: int | None = None,
-        may_end: Callable[[], bool] = lambda: True,
         alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
     ) -> None:
         """Connect to the store: once for the main thread, once for those beside it.
 
-        The process ends when `lifeline` closes. Told to end, it does so once `may_end` allows it;
-        `alone` is called where the store is gone, and with it all that wants to know.
+        The process ends when `lifeline` closes; `alone` is called where the store is gone, and with
+        it all that wants to know.
         """
         self.rank = rank
         self._connect = connect
@@ -91,7 +89,7 @@ class Worker:
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
-        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, may_end=may_end, alone=alone)
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone)
         self._running: Running | None = None
         self._world: World | None = None
         #: the work that names of the scenario keep
@@ -382,55 +380,80 @@ def main() -> None:
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     die_with_parent()
-    Member(rank, size, f"runner/{launch}").run()
+    prefix = f"runner/{launch}"
+    if rank == 0:
+        own = os.getpid()
+        if os.fork():
+            Command(size, prefix).run()
+        die_with_parent()
+        if os.getppid() != own:
+            os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
+    Member(rank, prefix).run()
+
+
+class Command:
+    """The command line of rank 0: it reads, judges and reports, and leads a node.
+
+    The worker of rank 0 is a process of its own, so that a scenario that ends it, or whatever
+    else does, takes no report with it.
+    """
+
+    def __init__(self, size: int, prefix: str) -> None:
+        """Connect to the store of the launch, which is opened here where no agent has."""
+        self._server = _own_store()
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+        self._lines = (Line(dist, prefix), Line(dist, prefix))
+        beats, orders = self._lines
+        self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
+        self._front = Front(torch, orders.store, size, self._leader)
+
+    def run(self) -> NoReturn:
+        """Let the command line run in a thread, which ends this process."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._told_to_end)
+        self._leader.start()
+        self._front.start()
+        while True:
+            signal.pause()
+
+    def _told_to_end(self, *_: object) -> None:
+        """Leave the command line the time to report: it hears of what has been lost as well."""
+        timer = threading.Timer(LAST_S, os._exit, (INCONCLUSIVE,))
+        timer.daemon = True
+        timer.start()
+
+    def _lose(self, reason: str) -> None:
+        """Let every call on the store fail, which is out of reach: what is known is reported."""
+        self._front.lose(reason)
+        for line in self._lines:
+            line.cut()
 
 
 class Member:
     """One process of a launch that others started: a worker, and its part in its node."""
 
-    def __init__(self, rank: int, size: int, prefix: str) -> None:
-        """Connect to the store of the launch, which is opened here where no agent has."""
+    def __init__(self, rank: int, prefix: str) -> None:
+        """Connect to the store of the launch."""
         self._rank = rank
-        self._server = _own_store(rank)
         #: standard error as it is now: a worker's own goes into its account
         self._stderr = os.dup(2)
-        self._prefix = prefix
-        self._lines: WeakSet[Line] = WeakSet()
         self._losing = threading.Lock()
-        leads = int(os.environ.get("LOCAL_RANK", rank)) == 0
-        kind = Leader if leads else Follower
-        self._beats = self._connect()
-        self._node = kind(self._beats.store, rank, name_of_node(), lost=self._lose)
         self._parted = False
-        self._front: Front | None = None
-        if rank == 0:
-            sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-            assert isinstance(self._node, Leader)  # noqa: S101 -- rank 0 leads its node
-            self._orders = self._connect()
-            self._front = Front(torch, self._orders.store, size, self._node)
-        front = self._front
-        self._worker = Worker(
-            rank,
-            self._connect,
-            may_end=lambda: front is None or front.done.is_set(),
-            alone=self._alone,
-        )
-
-    def _connect(self) -> Line:
-        line = Line(dist, self._prefix)
-        self._lines.add(line)
-        return line
+        connect = partial(Line, dist, prefix)
+        leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
+        kind = Leader if leads else Follower
+        self._node = kind(connect().store, rank, name_of_node(), lost=self._lose)
+        self._worker = Worker(rank, connect, alone=self._alone)
 
     def run(self) -> NoReturn:
-        """Serve until rank 0 is done; every node ends with the code that rank 0 ends with."""
+        """Serve until the run is over; every node ends with the code that the command line has."""
         self._node.start()
+        leads = isinstance(self._node, Leader)
         files = None
-        if isinstance(self._node, Leader):
+        if leads or self._rank == 0:
             from runner.commands import spmd  # noqa: PLC0415 -- the command line's own modules
 
             files = spmd.read(sys.argv[1:])
-        if self._front is not None:
-            self._front.start()
         try:
             self._worker.serve(files)
             code = int(self._worker.store.get("code"))
@@ -439,13 +462,12 @@ class Member:
         else:
             self._parted = True
             self._node.part()
-            if self._front is None:
-                with suppress(RuntimeError):  # rank 0 did not wait any longer
-                    self._worker.store.add(BYE, 1)
-                # torchrun reports each process that fails: one of a node is enough
-                os._exit(code if isinstance(self._node, Leader) else 0)
+            with suppress(RuntimeError):  # the command line did not wait any longer
+                self._worker.store.add(BYE, 1)
+            # torchrun reports each process that fails: one of a node is enough
+            os._exit(code if leads else 0)
         while True:
-            signal.pause()  # the thread of the command line ends the process, or that of the node
+            signal.pause()  # the thread that hears of the node ends the process
 
     def _alone(self, error: str) -> None:
         """Take a thread's word that the store is gone; a leader soon finds out by itself."""
@@ -456,15 +478,10 @@ class Member:
             self._lose("the connection to the store is lost")
 
     def _lose(self, reason: str) -> None:
-        """End this node: it is out of reach of rank 0. Rank 0 itself goes on, to report."""
+        """End this process, and its node if it leads one: the command line is out of reach."""
         with self._losing:
             if self._parted:
-                return  # the run is over, and rank 0 may have ended first
-            if self._front is not None:
-                self._front.lose(reason)
-                for line in list(self._lines):
-                    line.cut()
-                return
+                return  # the run is over, and the command line may have ended first
             if isinstance(self._node, Leader):
                 self._node.tell_lost()
                 end_agent()
@@ -479,9 +496,9 @@ class Member:
             os._exit(INCONCLUSIVE)
 
 
-def _own_store(rank: int) -> Any:  # noqa: ANN401 -- kept alive by the caller, nothing more
-    """Open the store on rank 0 where no torchrun agent has (Slurm, Kubernetes)."""
-    if rank > 0 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+def _own_store() -> Any:  # noqa: ANN401 -- kept alive by the caller, nothing more
+    """Open the store of a launch where no torchrun agent has (Slurm, Kubernetes)."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
         return None
     return dist.TCPStore(
         os.environ["MASTER_ADDR"],

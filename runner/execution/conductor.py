@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: seconds that the other ranks get to come up
 START_S = 300.0
 #: seconds that a call which was broken gets to come back: there are no processes to replace it by
-FREE_S = 20.0
+FREE_S = 5.0
 
 
 class Conductor:

@@ -1,4 +1,4 @@
-"""The command line of rank 0 under torchrun or a cluster, in a thread beside its worker."""
+"""The command line under torchrun or a cluster, in a process beside the worker of rank 0."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ class Front:
         self._leader = leader
         self._code = INCONCLUSIVE
         self._failure = ""
-        self.done = threading.Event()
 
     def start(self) -> None:
-        """Run the command line in a thread; the main thread is the worker's."""
+        """Run the command line in a thread; the main thread takes signals."""
         threading.Thread(target=self._run, name="front", daemon=True).start()
 
     def lose(self, reason: str) -> None:
@@ -63,17 +62,14 @@ class Front:
         """
         if self._failure:
             how = f"the store of this launch is out of reach: {self._failure}"
-            return dict.fromkeys(range(1, self._size), how)
+            return dict.fromkeys(range(self._size), how)
         if watch is None:
             return self._leader.nodes.lost()
         found = self._leader.nodes.lost(watch.silent_s - SILENT_S)
         return {rank: how for rank, how in found.items() if rank < watch.world_size}
 
     def _run(self) -> None:
-        """Do what the command line says, and end the process with its exit code.
-
-        The main thread may be in a call that never returns: a peer on a lost node.
-        """
+        """Do what the command line says, and end the process with its exit code."""
         from runner.commands.spmd import command  # noqa: PLC0415 -- rank 0 only
 
         supervisor = Supervisor(self._store, dict, self.lost)
@@ -98,14 +94,13 @@ class Front:
         with suppress(RuntimeError):  # the store is gone, and with it every other node
             supervisor.dismiss(self._size, self._code)
             deadline_s = time.monotonic() + (LOST_BYE_S if lost else BYE_S)
-            there = self._size - 1 - len(lost.keys() - {0})
+            there = self._size - len(lost)
             while self._store.add(BYE, 0) < there and time.monotonic() < deadline_s:
                 time.sleep(0.01)
         if lost:
             self._leader.tell_lost()  # they may be in a call that never returns
         sys.stdout.flush()
         sys.stderr.flush()
-        self.done.set()
         if lost:
             end_agent()
         os._exit(self._code)

@@ -1,21 +1,22 @@
 """The nodes of a launch that others started: who is there, and who is lost.
 
-A node is what one agent has started on one host; its first process (`LOCAL_RANK` 0) leads it, rank
-0 the first node. Each process shows once a second that it runs:
+A node is what one agent has started on one host; its first process (`LOCAL_RANK` 0) leads it, and
+the command line that rank 0 has been started with leads the first. Each process shows once a second
+that it runs:
 
-    rank 1 ---> rank 0 ---> store <--- rank 2 <--- rank 3
-           socket    |   (on a host)     |   socket
-      of this host   +-- reads the beats of all nodes
-                                         +-- reads that of rank 0's node
+    ranks 0, 1 ---> command line ---> store <--- rank 2 <--- rank 3
+            socket       |         (on a host)     |   socket
+        of this host     +-- reads the beats of all nodes
+                                                   +-- reads that of the first node
 
 A process that ends closes its socket, and its leader says so in the node's next beat. A node whose
 beat does not change for a while is lost with its ranks. A cut link closes nothing: a call on the
 store waits for minutes then. So every leader has a second thread that never touches the store and
-gives it up once it has not answered for as long. Then rank 0 goes on by itself, to report what is
-known; every other node says why and ends, for only rank 0 judges and reports.
+gives it up once it has not answered for as long. Then the command line goes on by itself, to report
+what is known; every other node says why and ends, for only the command line judges and reports.
 
-Rank 0 reads one key for each node, every other node two: the store has two small calls a second for
-each node, however many ranks it has. Knows nothing of scenarios and nothing of torch.
+The store has two small calls a second for each node, however many ranks it has: a beat is set, and
+all beats are read in one call. Knows nothing of scenarios and nothing of torch.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ AGENT_S = 8.0
 
 #: who the kernel says is at the other end of a socket: process, user, group
 _PEER = struct.Struct("3i")
+#: stands for the command line where a rank's number is asked for
+FRONT = -1
 BEAT, GOODBYE, LOST = b".", b",", b"!"
 
 
@@ -138,12 +141,24 @@ class Nodes:
                     found.update(dict.fromkeys(beat.ranks, how))
                 for rank, how in beat.lost.items():
                     found[rank] = f"{how} on host {beat.host}"
+                found.pop(FRONT, None)
                 for rank, quiet_s in beat.quiet.items():
                     if quiet_s >= SILENT_S + more_s:
                         found[rank] = (
                             f"its process on host {beat.host} shows no sign of life for {quiet_s} s"
                         )
         return found
+
+    def first_lost(self) -> str | None:
+        """Return what is wrong with the command line, whose node alone is heard, if anything."""
+        with self._lock:
+            for heard in self._heard.values():
+                where = f"the command line on host {heard.beat.host}"
+                if FRONT in heard.beat.lost:
+                    return f"{where}: {heard.beat.lost[FRONT]}"
+                if heard.quiet_s >= FIRST_SILENCE_S:
+                    return f"{where} shows no sign of life for {heard.quiet_s:.0f} s"
+        return None
 
 
 def _ranks(ranks: Iterable[int]) -> str:
@@ -238,7 +253,7 @@ class Leader:
     def __init__(
         self, store: BeatStore, rank: int, name: str, *, lost: Callable[[str], None]
     ) -> None:
-        """Use `store`, a connection of its own; the leader of rank 0's node reads all beats.
+        """Use `store`, a connection of its own; the command line (FRONT) reads all beats.
 
         `lost` is called once, in a thread, with what is wrong, where the store or rank 0 is gone.
         """
@@ -264,7 +279,7 @@ class Leader:
         self._door.listen(512)
         self._ears.register(self._door, selectors.EVENT_READ)
         self._beat_once()
-        if self._rank == 0:
+        if self._rank == FRONT:
             self._store.set("nodes/first", self._name.encode())
         else:
             place = self._store.add("nodes/others", 1)
@@ -375,14 +390,14 @@ class Leader:
         beat = Beat(
             number=self._number,
             host=self._host,
-            ranks=tuple(sorted({self._rank, *self._members})),
+            ranks=tuple(sorted({self._rank, *self._members} - {FRONT})),
             lost=self._lost,
             quiet={each.rank: int(each.quiet_s) for each in members if each.quiet_s >= SILENT_S},
         )
         self._store.set(_beat(self._name), beat.encoded())
 
     def _read(self) -> None:
-        if self._rank == 0:
+        if self._rank == FRONT:
             for place in range(len(self._known) + 1, self._store.add("nodes/others", 0) + 1):
                 self._known.append(self._store.get(f"nodes/{place}").decode())
             names = [self._name, *self._known]
@@ -391,9 +406,8 @@ class Leader:
         texts = self._store.multi_get([_beat(name) for name in names])
         beats = {name: Beat.decoded(text) for name, text in zip(names, texts, strict=True)}
         self.nodes.hear(beats, time.monotonic())
-        more_s = FIRST_SILENCE_S - SILENCE_S
-        if self._rank != 0 and 0 in (lost := self.nodes.lost(more_s)):
-            self._give_up(f"rank 0 is lost: {lost[0]}")
+        if self._rank != FRONT and (why := self.nodes.first_lost()) is not None:
+            self._give_up(why)
 
     def _give_up(self, reason: str) -> None:
         if not self._over.is_set():
@@ -465,14 +479,15 @@ class Follower:
             return
         if LOST not in said:
             self._tell_of_leader()
-        self._lose("" if LOST in said else f"rank {self._leader}, which leads its node, ended")
+        leader = "the command line" if self._leader == FRONT else f"rank {self._leader}"
+        self._lose("" if LOST in said else f"{leader}, which leads its node, ended")
 
     def _tell_of_leader(self) -> None:
         """Beat once more for the node, whose leader cannot say any more that it is gone."""
         beat = Beat(
             number=-1,
             host=socket.gethostname(),
-            ranks=tuple(sorted((self._leader, self._rank))),
+            ranks=tuple(sorted({self._leader, self._rank} - {FRONT})),
             lost={self._leader: "its process ended"},
         )
         with suppress(RuntimeError):

@@ -1,8 +1,8 @@
 """A process, an agent or a link is lost: the case is inconclusive, reports and exit codes say so.
 
-    host node0: ranks 0, 1 (and the store)      host node1: ranks 2, 3
+    host node0: command line, ranks 0, 1 (and the store)      host node1: ranks 2, 3
 
-Rank 0 judges and reports. Where its node is the one that is lost, the other says so and ends.
+The command line judges and reports. Where it is lost, or its node, the other says so and ends.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ steps:
   - {sleep: 120s, ranks: [0, 2]}
   - {all_reduce: {tensor: x}, expect: {x: [4]}}
 """
+COMMAND_LINE = -1
 CASES = {"a_before": SUM, "b_lost": LONG, "c_after": SUM}
 #: seconds from a loss to the end of every host: 30 s of silence, and what a busy machine adds
 WITHIN_S = 60.0
@@ -106,18 +107,21 @@ def test_the_loss_of_another_node_is_reported(hosts: Hosts, loss: str, rendezvou
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rendezvous", ["c10d", "static"])
-def test_a_killed_worker_beside_rank_0_loses_no_report(hosts: Hosts, rendezvous: str) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_beside_the_command_line_loses_no_report(
+    hosts: Hosts, rank: int, rendezvous: str
+) -> None:
     hosts.launch(scenarios(hosts.folder), rendezvous=rendezvous)
     begun(hosts)
-    hosts.send(1, signal.SIGKILL)
-    check_reported(hosts.ended(WITHIN_S), rank=1, host="node0")
+    hosts.send(rank, signal.SIGKILL)
+    check_reported(hosts.ended(WITHIN_S), rank=rank, host="node0")
     hosts.until(lambda: hosts.everywhere() == [])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("rendezvous", ["c10d", "static"])
-@pytest.mark.parametrize("loss", ["agent", "worker", "stopped"])
-def test_without_rank_0_the_other_node_says_why_it_ends(
+@pytest.mark.parametrize("loss", ["agent", "killed", "stopped"])
+def test_without_the_command_line_the_other_node_says_why_it_ends(
     hosts: Hosts, loss: str, rendezvous: str
 ) -> None:
     hosts.launch(scenarios(hosts.folder), rendezvous=rendezvous)
@@ -125,7 +129,7 @@ def test_without_rank_0_the_other_node_says_why_it_ends(
     if loss == "agent":
         hosts.kill_agent(0)
     else:
-        hosts.send(0, signal.SIGKILL if loss == "worker" else signal.SIGSTOP)
+        hosts.send(COMMAND_LINE, signal.SIGKILL if loss == "killed" else signal.SIGSTOP)
     ended = hosts.ended_on(1, WITHIN_S)
     assert ended.codes[1] not in {0, None}, ended
     assert "host node1 (rank 2) is cut off from rank 0" in ended.output[1]

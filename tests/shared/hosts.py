@@ -155,14 +155,23 @@ class Hosts:
         return [pid for name in self.names for pid in self.processes(name)]
 
     def worker(self, rank: int) -> int:
-        """Return the process id of a rank, once it is there."""
+        """Return the process id of a rank, once it is there; -1 is the command line's.
+
+        The worker of rank 0 is a child of the command line.
+        """
+        return self._process(max(rank, 0), of_agent=rank != 0)
+
+    def _process(self, rank: int, *, of_agent: bool) -> int:
+        agents = {agent.pid for agent in self.agents}
         wanted = f"RANK={rank}".encode()
 
         def found() -> int | None:
             for pid in self.everywhere():
                 with suppress(OSError):
                     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                    if wanted in variables:
+                    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+                    parent = int(stat.rpartition(")")[2].split()[1])
+                    if wanted in variables and (parent in agents) == of_agent:
                         return pid
             return None
 

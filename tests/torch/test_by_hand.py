@@ -28,6 +28,18 @@ expect: {outcome: deadlock, diagnosis: circular_wait}
 """
 #: what only a run can tell: no collective is that fast
 WRONG = SUM.replace("{x: [2]}", "{elapsed: {max: 1us}}")
+ENDS = """\
+world_size: 2
+timeout: 30s
+tensors: {x: [1]}
+steps:
+  - barrier: {}
+  - fault: kill
+    ranks: 0
+  - all_reduce: {tensor: x}
+    ranks: 1
+expect: {outcome: crash, dies: {0: SIGKILL}, raises: {1: peer_lost}}
+"""
 WIDE = SUM.replace("world_size: 2", "world_size: 3").replace("x: [2]", "x: [3]")
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -40,7 +52,7 @@ def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
     finished = subprocess.run(
         [sys.executable, *arguments, str(folder), "--json", str(report)],
         capture_output=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert report.exists(), finished.stderr.decode()
@@ -61,6 +73,16 @@ def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure:
         assert near[case]["verdict"] == far[case]["verdict"]
         assert near[case]["observed"]["outcome"] == far[case]["observed"]["outcome"]
         assert near[case]["observed"].get("blocked") == far[case]["observed"].get("blocked")
+
+
+def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> None:
+    for name, text in {"a_sum": SUM, "b_ends": ENDS, "c_sum": SUM}.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    code, far = results(WORKER, tmp_path)
+    verdicts = {case: result["verdict"] for case, result in far.items()}
+    assert verdicts == {"a_sum": "PASSED", "b_ends": "PASSED", "c_sum": "INCONCLUSIVE"}
+    assert "this launch ended with b_ends" in far["c_sum"]["reason"]
+    assert code == 1  # torchrun makes that of each code
 
 
 def test_a_scenario_too_wide_for_the_launch_is_unsupported(tmp_path: Path) -> None:

@@ -36,19 +36,16 @@ class Watcher:
         rank: int,
         *,
         lifeline: int | None,
-        may_end: Callable[[], bool],
         alone: Callable[[str], None],
     ) -> None:
         """Watch nothing yet. `store` is this thread's own connection.
 
-        `may_end` tells whether the process may be ended as far as its other threads are concerned;
         `alone` is called where the store is gone, with what its connection says.
         """
         self._alone = alone
         self._store = store
         self._rank = rank
         self._lifeline = lifeline
-        self._may_end = may_end
         self._parent = os.getppid()
         self._running: Running | None = None
         self._told_to_end_s: float | None = None
@@ -103,5 +100,5 @@ class Watcher:
             return
         running = self._running
         released = running is None or self._store.check([running.key("over")])
-        if (released and self._may_end()) or time.monotonic() - self._told_to_end_s > LAST_S:
+        if released or time.monotonic() - self._told_to_end_s > LAST_S:
             os._exit(0)
