@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command line; Ctrl-C ends it at once until it says otherwise."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
-    from runner.cli import main as command  # noqa: PLC0415 -- what is guarded
+    from runner.cli import main as command
 
     command()
 

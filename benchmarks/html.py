@@ -23,8 +23,8 @@ import numpy as np
 
 import runner
 from benchmarks.measure import SCENARIO, Row, seconds, show
+from runner.pipeline.results import Outcome, Result
 from runner.report.html import HtmlReport
-from runner.results import Outcome, Result
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-    from runner.trace import RankTrace
+    from runner.model.trace import RankTrace
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 CASES = 100
@@ -138,7 +138,7 @@ def corpus(folder: Path) -> Path:
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Start the browser."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- the only use
+    from playwright.sync_api import sync_playwright
 
     path = shutil.which("chromium") or shutil.which("google-chrome")
     if path is None:

@@ -21,17 +21,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.measure import SCENARIO, Row, seconds, show
-from runner.pipeline import Selection, run
+from runner.pipeline.results import Selection
+from runner.pipeline.run import run
 from runner.report.formats import FORMATS
-from runner.report.pictures import forget
+from runner.report.output import forget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.plan import Plan
-    from runner.results import Outcome, Report, Result
-    from runner.scenario import Scenario
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
+    from runner.model.trace import Trace
+    from runner.pipeline.results import Outcome, Report, Result
 
 TIMES = 3
 SCENARIOS = 300
@@ -97,7 +98,7 @@ def command(names: list[str], folder: Path) -> list[str]:
 class Predicted:
     """An executor whose runs are as predicted: what is left of a run is what this program does."""
 
-    def run(self, plan: Plan, predicted: Trace) -> Trace:  # noqa: ARG002 -- the protocol's
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
         """Do as predicted."""
         return replace(predicted, backend="gloo", diagnoses=(), open=())
 
@@ -155,7 +156,7 @@ def main() -> None:
             without.append(seconds(command([], folder), codes=(1,)))
             with_all.append(seconds(command(names, folder), codes=(1,)))
         found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        assert len(found["results"]) == SCENARIOS, found["counts"]  # noqa: S101 -- all were told
+        assert len(found["results"]) == SCENARIOS, found["counts"]
         sizes = {name: (folder / f"report.{name}").stat().st_size for name in names}
         cost_s = alone(folder)
     rows = [

@@ -25,12 +25,11 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import runner
 from benchmarks.measure import Row, show
-from runner.execution.rank.board import Board
-from runner.execution.rank.completion import completion_on
-from runner.execution.rank.converting import Converter, FromDevice
-from runner.execution.rank.program import Program
-from runner.execution.rank.world import World
-from runner.language.functions import TorchArrays
+from runner.expressions.functions import TorchArrays
+from runner.worker.board import Board, Converter, FromDevice
+from runner.worker.device import completion_on
+from runner.worker.program import Program
+from runner.worker.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +67,7 @@ class Loop:
         return f'{head}  - for: {{i: "range({self.rounds})"}}\n    steps:\n{body}'
 
 
-def _all_reduce(x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+def _all_reduce(x: Any, _: Any) -> None:
     dist.all_reduce(x, op=dist.ReduceOp.MAX)
 
 
@@ -79,7 +78,7 @@ class Kept:
         """Keep nothing yet."""
         self._kept: list[Any] = []
 
-    def __call__(self, x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+    def __call__(self, x: Any, _: Any) -> None:
         """Call, copy, record."""
         dist.all_reduce(x, op=dist.ReduceOp.MAX)
         event = None
@@ -90,24 +89,24 @@ class Kept:
         self._kept.append((copy, event))
 
 
-def _send_and_receive(x: Any, y: Any) -> None:  # noqa: ANN401 -- tensors
+def _send_and_receive(x: Any, y: Any) -> None:
     dist.send(x, dst=1)
     dist.recv(y, src=1)
 
 
-def _start_and_wait(x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+def _start_and_wait(x: Any, _: Any) -> None:
     dist.all_reduce(x, op=dist.ReduceOp.MAX, async_op=True).wait()
 
 
-def _compute(x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+def _compute(x: Any, _: Any) -> None:
     x.add(1)
 
 
-def _compute_and_reduce(x: Any, _: Any) -> None:  # noqa: ANN401 -- a tensor
+def _compute_and_reduce(x: Any, _: Any) -> None:
     dist.all_reduce(x + 1, op=dist.ReduceOp.MAX)
 
 
-def _barrier(_: Any, __: Any) -> None:  # noqa: ANN401 -- tensors
+def _barrier(_: Any, __: Any) -> None:
     dist.barrier()
 
 
@@ -144,7 +143,7 @@ LOOPS = (
 )
 
 
-def planned(loop: Loop) -> Any:  # noqa: ANN401 -- a Plan
+def planned(loop: Loop) -> Any:
     """Return the plan of a loop's scenario."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "loop.yaml"
@@ -153,7 +152,7 @@ def planned(loop: Loop) -> Any:  # noqa: ANN401 -- a Plan
     return runner.plan(scenario)
 
 
-def ours_s(plan: Any) -> float:  # noqa: ANN401 -- a Plan
+def ours_s(plan: Any) -> float:
     """Return the processor seconds of rank 0 for the steps of a plan."""
     completion = completion_on(torch, DEVICE)
     world = World(torch, plan, 0, DEVICE)

@@ -45,7 +45,7 @@ class Watch:
             [*SCENARIO, "run", "--watch", str(path)],
             stdout=subprocess.PIPE,
         )
-        assert self._process.stdout is not None  # noqa: S101 -- a pipe
+        assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
 
     def seconds_until(self, words: bytes) -> float:

@@ -8,7 +8,7 @@ import click
 from writing import escaped, table
 
 from runner.cli import COMMANDS, cli
-from runner.language.limits import BOUNDS, DEFAULT, FLAGS
+from runner.limits import BOUNDS, DEFAULT, FLAGS
 from runner.report.formats import FORMATS
 
 

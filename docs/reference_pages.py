@@ -15,24 +15,23 @@ from typing import TYPE_CHECKING, Any
 from reference_commands import bounds, commands, reports
 from writing import escaped, table, yaml_block
 
-from runner.explanations import EXPLANATIONS
-from runner.language.limits import DEFAULT
-from runner.language.reader import read_tree
-from runner.language.signatures import SIGNATURES
-from runner.language.tree import Mapping, Scalar
+from runner.explain import EXPLANATIONS
+from runner.expressions.params import KINDS
+from runner.expressions.signatures import SIGNATURES
+from runner.files import schema_file
+from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
 from runner.operations.base import Collective
-from runner.operations.params import KINDS
 from runner.report.operations import SHAPES
-from runner.schema_files import schema_file
+from runner.source.tree import Mapping, Scalar, read_tree
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.explanations import Explanation
+    from runner.explain.entry import Explanation
+    from runner.expressions.params import Param
     from runner.operations.base import Operation
-    from runner.operations.params import Param
 
 _PLACE = re.compile(r"^<!-- generated: (?P<what>.+) -->$", re.MULTILINE)
 
@@ -199,7 +198,7 @@ def _example(value: dict[str, Any]) -> str:
     return f"default `{_flow(value['default'])}`" if "default" in value else ""
 
 
-def _flow(value: Any) -> str:  # noqa: ANN401 -- a YAML value
+def _flow(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list):

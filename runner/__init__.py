@@ -13,19 +13,18 @@ Importing this package imports neither NumPy nor torch; the functions do when th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.plan import plan
+from runner.model.plan import Plan, plan
+from runner.model.scenario import Scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from runner.execution.backends import LaunchOptions
+    from runner.model.trace import Trace
+    from runner.verdict.finding import Verdict
 
-    from runner.execution import LaunchOptions
-    from runner.plan import Plan
-    from runner.scenario import Scenario
-    from runner.trace import Trace
-    from runner.verdict import Verdict
 
 __all__ = ["judge", "launch", "load", "plan", "simulate"]
 
@@ -35,14 +34,14 @@ def load(path: str | Path, *, sets: Mapping[str, str] | None = None) -> tuple[Sc
 
     `sets` overrides parameters, as `--set` does. Raises ScenarioError with every problem found.
     """
-    from runner import language  # noqa: PLC0415 -- keeps importing the package light
+    from runner import language
 
     return language.load(path, sets=sets)
 
 
 def simulate(plan: Plan) -> Trace:
     """Return what the plan must do, by the reference semantics; no process is started."""
-    from runner import reference  # noqa: PLC0415 -- keeps importing the package light
+    from runner import reference
 
     return reference.simulate(plan)
 
@@ -54,7 +53,7 @@ def launch(
 
     Raises LaunchError where the environment cannot, UnsupportedError where the backend cannot.
     """
-    from runner import execution, reference  # noqa: PLC0415 -- keeps importing the package light
+    from runner import execution, reference
 
     with execution.Launcher(options or execution.LaunchOptions()) as launcher:
         return launcher.run(plan, predicted or reference.simulate(plan))
@@ -64,6 +63,6 @@ def judge(
     scenario: Scenario, predicted: Trace, observed: Trace | None = None, backend: str | None = None
 ) -> Verdict:
     """Compare the three witnesses: what the author states, what is predicted, what was observed."""
-    from runner import verdict  # noqa: PLC0415 -- keeps importing the package light
+    from runner import verdict
 
     return verdict.judge(scenario, predicted, observed, backend)

@@ -1,10 +1,12 @@
-"""The fixed words of the scenario language: names that a file takes from a closed list.
-
-Dtypes and reduce ops are torch's own; the rest are the language's, and docs/reference/language.md
-says what each means.
-"""
+"""The fixed words of the scenario language: names that a file takes from a closed list."""
 
 from __future__ import annotations
+
+# -------------------------------------------------------------------------------------------------
+# The fixed words of the scenario language: names that a file takes from a closed list.
+#
+# Dtypes and reduce ops are torch's own; the rest are the language's, and
+# docs/reference/language.md says what each means.
 
 OUTCOMES = ("completes", "deadlock", "error", "crash")
 
@@ -66,3 +68,9 @@ DTYPES = (
 )
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
+
+
+# -------------------------------------------------------------------------------------------------
+# The name of the default group.
+
+WORLD = "world"

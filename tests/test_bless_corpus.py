@@ -19,21 +19,20 @@ import pytest
 from judging import at_step
 
 from runner.bless import RefusedError, confirm, propose
-from runner.bless.places import places, values_of
-from runner.language.loading import load_content
-from runner.language.spans import Span, spans
-from runner.language.splice import Edit, splice
-from runner.pipeline import analyse
-from runner.plan import plan
+from runner.bless.draft import places, values_of
+from runner.language.document import load_content
+from runner.model.plan import plan
+from runner.pipeline.attempts import analyse
 from runner.reference import simulate
+from runner.source.edit import Edit, Span, spans, splice
 from runner.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.execution import Launcher
-    from runner.scenario import Scenario
-    from runner.trace import Event, Trace
+    from runner.model.scenario import Scenario
+    from runner.model.trace import Event, Trace
 
 CORPUS = Path(__file__).parents[1] / "scenarios"
 FILES = sorted(path.relative_to(CORPUS) for path in CORPUS.rglob("*.yaml"))
@@ -139,13 +138,13 @@ class Spot:
         value = other(self.event.writes[self.name], self.event.slack.get(self.name))
         return at_step(self.event.index, self.rank, lambda event: self._changed(event, value))(run)
 
-    def _changed(self, event: Event, value: Any) -> Event:  # noqa: ANN401
+    def _changed(self, event: Event, value: Any) -> Event:
         if event.iteration != self.event.iteration or self.name not in event.writes:
             return event
         return replace(event, writes={**event.writes, self.name: value})
 
 
-def other(value: Any, slack: Any) -> Any:  # noqa: ANN401 -- an array, or a list of arrays
+def other(value: Any, slack: Any) -> Any:
     if isinstance(value, list):
         bounds = slack if isinstance(slack, list) else [None] * len(value)
         return [other(item, bound) for item, bound in zip(value, bounds, strict=True)]
@@ -156,7 +155,7 @@ def other(value: Any, slack: Any) -> Any:  # noqa: ANN401 -- an array, or a list
     return changed if slack is None else changed + (8 * np.asarray(slack)).astype(array.dtype)
 
 
-def is_numbers(value: Any) -> bool:  # noqa: ANN401
+def is_numbers(value: Any) -> bool:
     if isinstance(value, list):
         return bool(value) and all(is_numbers(item) for item in value)
     return isinstance(value, np.ndarray) and value.size > 0

@@ -12,7 +12,7 @@ import yaml
 
 import runner
 from runner.operations import BY_NAME
-from runner.pipeline import analyse, execute
+from runner.pipeline.attempts import analyse, execute
 from runner.vocabulary import DIAGNOSES, REDUCE_OPS
 
 if TYPE_CHECKING:

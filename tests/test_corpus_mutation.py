@@ -18,14 +18,14 @@ import pytest
 import yaml
 
 import runner
-from runner.pipeline import analyse
+from runner.pipeline.attempts import analyse
 from runner.verdict import judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from runner.execution import Launcher
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
     from runner.verdict import Finding
 
 CORPUS = Path(__file__).parents[1] / "scenarios"

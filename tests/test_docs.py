@@ -18,8 +18,8 @@ from pages import Block, blocks, noted, scenario, timeless, write_files
 
 import runner
 from runner.cli import COMMANDS, cli
-from runner.explanations import EXPLANATIONS
-from runner.language.signatures import SIGNATURES
+from runner.explain import EXPLANATIONS
+from runner.expressions.signatures import SIGNATURES
 from runner.operations import OPERATIONS
 from runner.report.formats import FORMATS
 from runner.vocabulary import DIAGNOSES, DTYPES
@@ -55,7 +55,7 @@ def filled() -> Callable[[str], str]:
     """Return a page with what the code writes into it."""
     sys.path.insert(0, str(DOCS))
     try:
-        import reference_pages  # noqa: PLC0415 -- it lies beside the pages
+        import reference_pages
     finally:
         sys.path.remove(str(DOCS))
     return lambda page: str(reference_pages.filled(page, (DOCS / page).read_text(encoding="utf-8")))

@@ -52,7 +52,7 @@ CATALOGUE = {
 }
 
 
-def read(name: str) -> Any:  # noqa: ANN401 -- YAML of several shapes
+def read(name: str) -> Any:
     return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
 
 

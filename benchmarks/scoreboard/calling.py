@@ -71,11 +71,11 @@ def _held(sketch: Sketch, name: str) -> bool:
     return name in sketch.tensors or name in sketch.objects
 
 
-def _typed(value: Any, dtype: str) -> Any:  # noqa: ANN401 -- YAML
+def _typed(value: Any, dtype: str) -> Any:
     return value if dtype == "float32" else {"dtype": dtype, "value": value}
 
 
-def _per_rank(values: Mapping[int, Any], place: Place, *, spread: bool = False) -> Any:  # noqa: ANN401
+def _per_rank(values: Mapping[int, Any], place: Place, *, spread: bool = False) -> Any:
     """Return one value where all agree, else a mapping; `spread`: some value for every rank."""
     distinct = list(values.values())
     whole = spread or len(values) == len(place.ranks)

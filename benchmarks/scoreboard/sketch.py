@@ -148,7 +148,7 @@ class Sketch:
         *,
         ranks: Collection[int] | int | None = None,
         handle: str | None = None,
-        **action: Any,  # noqa: ANN401 -- YAML
+        **action: Any,
     ) -> None:
         """Add a step. `ranks` None: every member of its group."""
         step: dict[str, Any] = {"name": name}
@@ -159,7 +159,7 @@ class Sketch:
             step["as"] = handle
         self.steps.append(step)
 
-    def tensor(self, name: str, value: Any) -> str:  # noqa: ANN401 -- YAML
+    def tensor(self, name: str, value: Any) -> str:
         """Let every rank hold `value`; return the name."""
         self.tensors[name] = value
         return name
@@ -189,7 +189,7 @@ _FASTEST: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 class _Dumper(_FASTEST):  # type: ignore[misc]
     """Writes the same list twice rather than once with an anchor."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002 -- PyYAML's signature
+    def ignore_aliases(self, data: Any) -> bool:
         return True
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import runner
-from runner.problems import LaunchError, ScenarioError, UnsupportedError, WorkerError
-from runner.scenario import FinalExpectation
+from runner.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError
+from runner.model.scenario import FinalExpectation
 
 if TYPE_CHECKING:
     from benchmarks.scoreboard.sketch import Program
     from benchmarks.scoreboard.static import Analysed
     from runner.execution import Launcher
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 #: which words of torch name which cause; a timeout, a closed connection, an abort name none
 WORDS = {

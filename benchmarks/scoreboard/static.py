@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import runner
-from runner.scenario import steps_of
+from runner.model.scenario import steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from benchmarks.scoreboard.sketch import Program
-    from runner.plan import Plan
-    from runner.scenario import Scenario
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
+    from runner.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

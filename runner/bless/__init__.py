@@ -10,9 +10,7 @@ refused; one that says so, and does, keeps what holds until then.
 
 from __future__ import annotations
 
-from runner.bless.confirming import confirm
-from runner.bless.proposing import Proposal, propose
-from runner.bless.refusal import CODES, Refusal, RefusedError
-from runner.bless.writing import write
+from runner.bless.draft import CODES, Refusal, RefusedError
+from runner.bless.rewrite import Proposal, confirm, propose, write
 
 __all__ = ["CODES", "Proposal", "Refusal", "RefusedError", "confirm", "propose", "write"]

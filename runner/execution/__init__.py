@@ -7,7 +7,7 @@ from them how it went, through torchrun's own store. What one rank does stands i
 
 from __future__ import annotations
 
+from runner.execution.backends import LaunchOptions
 from runner.execution.launcher import Launcher
-from runner.execution.options import LaunchOptions
 
 __all__ = ["LaunchOptions", "Launcher"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import select
+import socket
 import struct
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
+from collections.abc import Callable
 
 #: the length of a message, in bytes, before it
 LENGTH = struct.Struct("!Q")

@@ -18,12 +18,10 @@ import mmap
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from typing import Self
 
 #: seconds between two beats
 BEAT_S = 1.0

@@ -15,24 +15,18 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from types import TracebackType
+from typing import Any, Self
 
-from runner.execution import gpus, heartbeat, nccl
-from runner.execution.backends import carrier, require_no_foreign_object
+from runner.errors import LaunchError, StartError, UnsupportedError
+from runner.execution import backends, heartbeat
+from runner.execution.backends import LaunchOptions, carrier, lack_of, require_no_foreign_object
 from runner.execution.channel import Channel
-from runner.execution.errors import lack_of
 from runner.execution.heartbeat import Beats, Listener
-from runner.execution.observation import observed
-from runner.execution.options import LaunchOptions
-from runner.execution.orders import Job, Order
-from runner.execution.watching import replaced_timeout, watch_for
-from runner.problems import LaunchError, StartError, UnsupportedError
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from runner.plan import Plan
-    from runner.trace import Trace
+from runner.execution.protocol import Job, Order
+from runner.execution.supervisor import observed, replaced_timeout, watch_for
+from runner.model.plan import Plan
+from runner.model.trace import Trace
 
 #: what workers find in their environment unless the user set it
 ENVIRONMENT = {
@@ -44,7 +38,7 @@ ENVIRONMENT = {
     # asking whether there is a GPU must not initialise CUDA in the process that workers fork from
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     "TORCH_CPP_LOG_LEVEL": "ERROR",
-    **nccl.ENVIRONMENT,
+    **backends.ENVIRONMENT,
 }
 LOOPBACK = ("lo", "lo0")
 #: seconds that a host which closed its line gets to end
@@ -106,7 +100,7 @@ class Launcher:
                 sys.executable,
                 "-P",
                 "-m",
-                "runner.execution.host",
+                "runner.execution.fork_server",
                 str(far.fileno()),
                 str(read_end),
                 str(beats.descriptor),
@@ -158,7 +152,7 @@ class Launcher:
 
     def _hear(self) -> None:
         """End a host that does not run any more. Raises LaunchError where it does not."""
-        assert self._listener is not None  # noqa: S101 -- there is a host
+        assert self._listener is not None
         lost = self._listener.lost(stopped_s=heartbeat.STOPPED_S, silent_s=heartbeat.SILENT_S)
         if lost:
             self._stop()
@@ -231,7 +225,7 @@ class Launcher:
         )
         return observed(plan, self._answer(job, plan.world_size), predicted)
 
-    def _answer(self, job: Job, least: int) -> Any:  # noqa: ANN401 -- Findings
+    def _answer(self, job: Job, least: int) -> Any:
         """Return the findings on a job, by a launch of its size or, where that cannot start, less.
 
         `least` is how many processes the job itself needs.
@@ -248,12 +242,12 @@ class Launcher:
                 raise
         return self._answer(job, least)
 
-    def _ask(self, job: Job) -> Any:  # noqa: ANN401 -- Findings
+    def _ask(self, job: Job) -> Any:
         if self._host is None or self._host.poll() is not None:
             self._stop()
             self._start()
         control = self._control
-        assert control is not None  # noqa: S101 -- started above
+        assert control is not None
         try:
             control.send(pickle.dumps(job, protocol=5))
             answer = pickle.loads(control.receive())  # noqa: S301 -- from our own host
@@ -270,7 +264,7 @@ class Launcher:
         One that ended by itself before it ever answered would do so again.
         """
         host = self._host
-        assert host is not None  # noqa: S101 -- it was asked
+        assert host is not None
         with suppress(subprocess.TimeoutExpired):
             host.wait(ENDS_S)
         code, said = host.poll(), self._said()
@@ -287,7 +281,7 @@ def eventual(backend: str) -> tuple[str, ...]:
     """Return whose forecasts are needed: of the backend, or of NCCL where `auto` may come to it."""
     if backend != "auto":
         return (carrier(backend),)
-    return ("nccl",) if gpus.may_be_here() else ()
+    return ("nccl",) if backends.may_be_here() else ()
 
 
 def environment() -> dict[str, str]:

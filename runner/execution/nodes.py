@@ -30,17 +30,13 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from runner.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
-from runner.execution.mailbox import Store, arrives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from runner.execution.orders import Hello
+from runner.execution.protocol import Hello, Store, arrives
 
 #: seconds without a beat of a node, or without an answer of the store, after which it is lost
 SILENCE_S = 15.0

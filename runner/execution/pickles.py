@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 #: what a pickle of None, booleans, numbers, text, bytes, lists, tuples and mappings is made of.
 #: What names a class is here to be refused by its name; absent are what calls one, and what makes
@@ -45,7 +43,7 @@ class PlainUnpickler(pickle._Unpickler):  # noqa: SLF001 -- see above
         for code in PLAIN
     }
 
-    def load(self) -> Any:  # noqa: ANN401 -- whatever was pickled
+    def load(self) -> Any:
         """Return the value. Raises UnpicklingError, also where the bytes are no pickle at all."""
         try:
             return super().load()
@@ -56,12 +54,12 @@ class PlainUnpickler(pickle._Unpickler):  # noqa: SLF001 -- see above
             message = f"it is no pickle: {error}"
             raise pickle.UnpicklingError(message) from error
 
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 -- never returns
+    def find_class(self, module: str, name: str) -> Any:
         """Refuse every class."""
         message = f"it names {module}.{name}"
         raise pickle.UnpicklingError(message)
 
 
-def plain(content: bytes) -> Any:  # noqa: ANN401 -- whatever was pickled
+def plain(content: bytes) -> Any:
     """Return the plain value that a pickle holds; raises UnpicklingError for anything else."""
     return PlainUnpickler(io.BytesIO(content)).load()

@@ -1,42 +1,444 @@
-"""The supervisor: gives a launch its orders and learns, through the store, how they went.
-
-It knows a store and nothing of processes, so that it serves a launch on any number of hosts. The
-positions that ranks publish tell it when a predicted deadlock has come about: then it gives the
-verdict, long before any timeout, and has the stuck calls broken from inside.
-"""
+"""The supervisor of a launch: it gives orders, watches, breaks what is stuck, and concludes."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any, Self
 
-from runner.execution.backends import device_type
-from runner.execution.course import Course, at_its_stop, note
-from runner.execution.mailbox import Inbox, fetch, opened, put
-from runner.execution.orders import (
+from runner.errors import LaunchError, UnsupportedError
+from runner.execution import heartbeat, nodes
+from runner.execution.backends import (
+    LaunchOptions,
+    carrier,
+    device_type,
+    require_no_foreign_object,
+    resolve,
+)
+from runner.execution.protocol import (
     BEGUN,
     STOP,
+    Alive,
+    Begun,
+    Free,
     Hello,
+    Inbox,
+    Leaving,
+    Message,
+    Moved,
     Order,
+    Position,
+    Stop,
+    Store,
+    Stuck,
     Told,
     Unable,
     Watch,
+    fetch,
+    opened,
+    put,
 )
-from runner.problems import LaunchError
+from runner.expressions.evaluator import LONGEST_S
+from runner.expressions.values import Constant, PerRank
+from runner.limits import session_left_s
+from runner.model.plan import Plan
+from runner.model.scenario import Expectation, RaiseSpec, steps_of
+from runner.model.trace import Event, RankTrace, Trace
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+# -------------------------------------------------------------------------------------------------
+# How one scenario is going, as far as its mail tells.
 
-    from runner.execution.mailbox import Store
-    from runner.execution.orders import Position
+#: seconds without a sign of life after which a rank on a device is taken to stand in a call that
+#: does not let go of Python: it gives signs every second
+SILENT_S = 6.0
+
+
+@dataclass(slots=True)
+class Course:
+    """What is known of the ranks of one scenario while it runs."""
+
+    begun: set[int] = field(default_factory=set)
+    #: ranks on a device, by when they last showed that they are alive
+    alive_s: dict[int, float] = field(default_factory=dict)
+    told: dict[int, Told] = field(default_factory=dict)
+    stuck: dict[int, Position] = field(default_factory=dict)
+    unable: dict[int, Unable] = field(default_factory=dict)
+    leaving: set[int] = field(default_factory=set)
+    free: set[int] = field(default_factory=set)
+    died: dict[int, str] = field(default_factory=dict)
+    #: ranks whose processes do not run any more, and what is wrong with each
+    lost: dict[int, str] = field(default_factory=dict)
+    #: a process ended before every rank was ready
+    unbegun: bool = False
+    moved_s: float = field(default_factory=time.monotonic)
+    broken: bool = False
+    hung: bool = False
+
+    @property
+    def silent(self) -> set[int]:
+        """The ranks that have shown no life for long; on a CPU none is asked for it."""
+        now_s = time.monotonic()
+        found = {rank for rank, at_s in self.alive_s.items() if now_s - at_s > SILENT_S}
+        return found - self.told.keys()
+
+
+def at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
+    """Return whether a rank is where it was predicted to be in the end."""
+    stop = watch.stops[rank]
+    told = course.told.get(rank)
+    if told is not None:
+        return stop.may_end or told.trace.ending == stop.ending
+    return course.stuck.get(rank) in stop.positions or rank in course.silent
+
+
+def note(course: Course, message: Message) -> None:
+    """Take in one message. A sign of life is no move."""
+    now_s = time.monotonic()
+    if isinstance(message, Begun):
+        course.begun.add(message.rank)
+        course.alive_s[message.rank] = now_s
+    elif message.rank in course.alive_s:
+        course.alive_s[message.rank] = now_s
+    if not isinstance(message, Alive):
+        course.moved_s = now_s
+        _take(course, message)
+
+
+def _take(course: Course, message: Message) -> None:
+    match message:
+        case Told():
+            course.told[message.rank] = message
+            course.stuck.pop(message.rank, None)
+        case Stuck():
+            course.stuck[message.rank] = message.position
+        case Moved():
+            course.stuck.pop(message.rank, None)
+        case Unable():
+            course.unable[message.rank] = message
+        case Free():
+            course.free.add(message.rank)
+        case Leaving():
+            course.leaving.add(message.rank)
+        case _:
+            pass  # that it came is all
+
+
+# -------------------------------------------------------------------------------------------------
+# From a plan and its prediction: what the supervisor must watch a running scenario for.
+
+#: kinds that only the backend's own timeout brings about
+OF_A_TIMEOUT = frozenset({"timeout", "peer_lost", "aborted"})
+#: seconds that a deadlock must stand: a predicted one, and one that the semantics leave open, which
+#: a busy machine must not make of a call that is only slow
+SETTLE_S, DOUBT_S = 0.04, 0.75
+#: seconds that all ranks stand at calls where a backend's own halt was forecast at others
+ANYWHERE_S = 3.0
+#: seconds that a timeout is taken for which only the ranks can compute
+UNKNOWN_S = 3600.0
+#: times its own timeouts and sleeps that a scenario may take
+PATIENT = 3.0
+STANDING = frozenset({"blocked", "possibly_blocked"})
+
+
+def watch_for(
+    plan: Plan,
+    predicted: Trace,
+    *,
+    confirm: str,
+    backend: str | None = None,
+    max_seconds: float | None = None,
+) -> Watch:
+    """Return the watch for a plan, on a backend if one is named.
+
+    It may take `max_seconds`, and where it states longer timeouts and sleeps three times these.
+
+    A predicted deadlock is broken as soon as it is confirmed, unless the scenario's end, or
+    `confirm`, asks for what the backend's own timeout brings. Ranks may stand where the semantics
+    say and where the backend's forecast says; a forecast alone is given the longer time.
+    """
+    most_s = None if max_seconds is None else max(max_seconds, _stated_s(plan, predicted))
+    left_s = session_left_s()
+    ends = left_s is not None and (most_s is None or left_s < most_s)
+    if ends:
+        most_s = left_s
+    forecast = predicted.on(backend)
+    readings = (predicted,) if forecast is predicted else (predicted, forecast)
+    halts = forecast.outcome == "deadlock"
+    breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
+    breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
+    return Watch(
+        world_size=plan.world_size,
+        patience_s=longest_timeout(plan),
+        settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
+        anywhere_s=ANYWHERE_S if breaks and readings[1:] and halts else None,
+        stopped_s=heartbeat.STOPPED_S,
+        silent_s=heartbeat.SILENT_S,
+        most_s=most_s,
+        bound="--max-total-seconds" if ends else "--max-seconds",
+        stops=_stops(plan, readings) if breaks else {},
+    )
+
+
+def _stated_s(plan: Plan, predicted: Trace) -> float:
+    """Return three times the seconds of a plan's timeouts and sleeps, an hour of the latter."""
+    return PATIENT * (longest_timeout(plan) + min(predicted.duration_s, LONGEST_S))
+
+
+def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
+    """Return where each rank may be for good; where a step expects a timeout, nobody is."""
+    passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
+    found: dict[int, Stop] = {}
+    for reading in readings:
+        for rank in reading.ranks:
+            stop = _stop(rank, passing, reading)
+            before = found.get(rank.rank, stop)
+            found[rank.rank] = replace(
+                stop,
+                positions=before.positions | stop.positions,
+                may_end=before.may_end or stop.may_end,
+            )
+    return found
+
+
+def _stop(rank: RankTrace, passing: set[int], predicted: Trace) -> Stop:
+    positions = set(rank.may_block)
+    if rank.ending in STANDING and rank.events:
+        positions.add((rank.events[-1].index, rank.events[-1].iteration))
+    return Stop(
+        ending=rank.ending,
+        positions=frozenset(place for place in positions if place[0] not in passing),
+        may_end=rank.ending != "blocked" or bool(predicted.open),
+    )
+
+
+def _of_a_timeout(expectation: Expectation | None) -> bool:
+    """Return whether an expectation asks for what only a timeout brings about."""
+    return any(OF_A_TIMEOUT.intersection(spec.kinds) for spec in _specs(expectation))
+
+
+def _specs(expectation: Expectation | None) -> Iterator[RaiseSpec]:
+    raises = expectation.raises if expectation else None
+    if isinstance(raises, RaiseSpec):
+        yield raises
+    elif isinstance(raises, PerRank):
+        specs = (*(spec for _, spec in raises.branches), raises.otherwise)
+        yield from (spec for spec in specs if spec is not None)
+
+
+def longest_timeout(plan: Plan) -> float:
+    """Return the longest time, in seconds, that any call of the plan may block."""
+    times = [plan.world.timeout_s]
+    times += [group.timeout_s for creation in plan.creations for group in creation.groups]
+    for step in steps_of(plan.scenario.steps):
+        stated = step.arguments.get("timeout")
+        if isinstance(stated, Constant) and isinstance(stated.value, int | float):
+            times.append(float(stated.value))
+        elif stated is not None:
+            times.append(UNKNOWN_S)
+    return max(times)
+
+
+def replaced_timeout(plan: Plan, timeout_s: float) -> Plan:
+    """Return the plan with another process-group timeout; groups that state their own keep it."""
+    scenario = replace(plan.scenario, timeout_s=timeout_s)
+    creations = tuple(
+        creation
+        if creation.spec.timeout_s is not None
+        else replace(
+            creation,
+            groups=tuple(replace(group, timeout_s=timeout_s) for group in creation.groups),
+        )
+        for creation in plan.creations
+    )
+    made = {group.key: group for creation in creations for group in creation.groups}
+    world = replace(plan.world, timeout_s=timeout_s)
+    names = {
+        name: tuple(made.get(group.key, world) for group in groups)
+        for name, groups in plan.names.items()
+    }
+    return replace(plan, scenario=scenario, world=world, creations=creations, names=names)
+
+
+# -------------------------------------------------------------------------------------------------
+# From what the ranks told to the observed trace: endings settled, the outcome named.
+
+#: seconds by which a rank may have begun later than one of another host, whose clock is another
+BETWEEN_HOSTS_S = 0.05
+#: signals that a process raises itself: the backend crashed, or aborted
+CRASHES = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGSEGV", "SIGSYS", "SIGTRAP"})
+#: what a call raises that could not end within its timeout, itself or through its peer
+CASCADE = frozenset({"timeout", "peer_lost", "aborted"})
+
+
+def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
+    """Return the observed trace of a plan of which something was predicted.
+
+    Raises UnsupportedError or LaunchError where a rank could not make its world, LaunchError where
+    the process of one did not run any more, or was ended by neither the program nor the backend.
+    """
+    if findings.lost:
+        rank = min(findings.lost)
+        message = f"rank {rank} was given up: {findings.lost[rank]}"
+        raise LaunchError(message)
+    if findings.unable:
+        raise unable(findings)
+    for rank, how in sorted(findings.died.items()):
+        if _from_outside(rank, how, findings):
+            raise LaunchError(_killed(rank, how, findings))
+    late_s = _late(findings)
+    ranks = [_rank(rank, findings) for rank in range(plan.world_size)]
+    ranks = [replace(rank, late_s=late_s.get(rank.rank, 0.0)) for rank in ranks]
+    ranks = _settled(plan, ranks, predicted)
+    any_told = next(iter(findings.told.values()), None)
+    notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
+    if findings.hung:
+        notes.append("the backend's own timeout did not end it")
+    return Trace(
+        backend=any_told.backend if any_told else "unknown",
+        outcome=outcome(ranks),
+        ranks=tuple(ranks),
+        duration_s=findings.duration_s,
+        notes=tuple(filter(None, notes)),
+        environment=_environment(findings),
+    )
+
+
+def _from_outside(rank: int, how: str, findings: Findings) -> bool:
+    """Return whether neither a step nor the backend ended a rank's process.
+
+    A rank whose step ends it says so before; a backend ends it by a signal of its own, or exits.
+    """
+    told = findings.told.get(rank)
+    if told is not None and told.trace.ending == "died":
+        return False
+    return how not in CRASHES and not how.startswith("exit ")
+
+
+def _killed(rank: int, how: str, findings: Findings) -> str:
+    pid = findings.pids.get(rank)
+    process = "" if pid is None else f" (process {pid})"
+    if not how.startswith("SIG"):
+        return f"rank {rank}{process} ended with its launch: {how}"
+    memory = "; the kernel does so where memory runs out" if how == "SIGKILL" else ""
+    return f"rank {rank}{process} was killed from outside by {how}, which no step asks for{memory}"
+
+
+def _environment(findings: Findings) -> dict[str, str]:
+    """Return what the run was on; `world_s` is the seconds that its world took to be made."""
+    made_s = max((told.world_s for told in findings.told.values()), default=0.0)
+    return {**findings.environment, **({"world_s": f"{made_s:.4f}"} if made_s else {})}
+
+
+def _late(findings: Findings) -> dict[int, float]:
+    """Return how many seconds after the first rank each began, as far as their clocks tell."""
+    first_s: dict[str, float] = {}
+    for told in findings.told.values():
+        first_s[told.host] = min(told.began_s, first_s.get(told.host, told.began_s))
+    between_s = BETWEEN_HOSTS_S if len(first_s) > 1 else 0.0
+    return {
+        rank: told.began_s - first_s[told.host] + between_s for rank, told in findings.told.items()
+    }
+
+
+def unable(findings: Findings) -> Exception:
+    """Return the error for ranks that could not make their world."""
+    first = findings.unable[min(findings.unable)]
+    kind = UnsupportedError if first.unsupported else LaunchError
+    return kind(first.reason)
+
+
+def _rank(rank: int, findings: Findings) -> RankTrace:
+    told = findings.told.get(rank)
+    died = findings.died.get(rank)
+    if told is not None:
+        if died is not None and told.trace.ending in {"finished", "blocked"}:
+            return replace(told.trace, ending="died", died=died)
+        return told.trace
+    position = findings.stuck.get(rank)
+    events = (_standing(position),) if position else ()
+    if died is not None:
+        return RankTrace(rank=rank, events=events, ending="died", died=died)
+    return RankTrace(rank=rank, events=events, ending="blocked")
+
+
+def _standing(position: Position) -> Event:
+    index, iteration = position
+    return Event(index=index, label=f"step {index}", iteration=iteration, state="blocked")
+
+
+def _settled(plan: Plan, ranks: list[RankTrace], predicted: Trace) -> list[RankTrace]:
+    """Call a rank blocked that raised only because its call could not end within its timeout.
+
+    So it is where no step and no top-level `raises` asked for what the timeout brings, and it was
+    not predicted either: who waits for a rank that comes, but comes too late, is not blocked. A
+    rank that lost its peer counts as blocked with it where that peer timed out, and none died or
+    raised anything else.
+    """
+    if any(_stated(plan, rank.rank) for rank in ranks if rank.ending == "raised"):
+        return ranks
+    late = {rank.rank for rank in predicted.ranks if _raised_kind(rank) in CASCADE}
+    if any(rank.ending == "raised" and rank.rank in late for rank in ranks):
+        return ranks
+    last = {rank.rank: _raised_kind(rank) for rank in ranks if rank.ending == "raised"}
+    timed_out = "timeout" in last.values()
+    others = any(rank.ending == "died" for rank in ranks) or set(last.values()) - CASCADE
+    if not timed_out or others:
+        return ranks
+    return [_blocked(rank) if rank.rank in last else rank for rank in ranks]
+
+
+def _raised_kind(rank: RankTrace) -> str:
+    """Return what a rank that ended so raised; `other` where it ended otherwise."""
+    ended = rank.ending == "raised" and len(rank.events)
+    failure = rank.events[-1].failure if ended else None
+    return failure.kinds[0] if failure else "other"
+
+
+def _blocked(rank: RankTrace) -> RankTrace:
+    *before, last = rank.events
+    return replace(rank, ending="blocked", events=(*before, replace(last, state="blocked")))
+
+
+def _stated(plan: Plan, rank: int) -> bool:
+    """Return whether the scenario's top-level `raises` concerns a rank."""
+    raises = plan.scenario.expect.at_end.raises
+    if isinstance(raises, RaiseSpec):
+        return bool(raises.kinds)
+    if isinstance(raises, PerRank):
+        from runner.expressions.functions import NumpyArrays
+        from runner.model.process import Process
+
+        chosen = Process(plan, rank, NumpyArrays(), initialise=False).choose(raises)
+        return isinstance(chosen, RaiseSpec) and bool(chosen.kinds)
+    return False
+
+
+def outcome(ranks: list[RankTrace]) -> str:
+    """Name the outcome: the gravest ending decides."""
+    endings = {rank.ending for rank in ranks}
+    if "died" in endings:
+        return "crash"
+    if "raised" in endings:
+        return "error"
+    return "deadlock" if "blocked" in endings else "completes"
+
+
+# -------------------------------------------------------------------------------------------------
+# The supervisor: gives a launch its orders and learns, through the store, how they went.
+#
+# It knows a store and nothing of processes, so that it serves a launch on any number of hosts. The
+# positions that ranks publish tell it when a predicted deadlock has come about: then it gives the
+# verdict, long before any timeout, and has the stuck calls broken from inside.
 
 #: said of a rank that showed no life
 SILENT = "rank {rank} stands in a call of the backend's that does not let go of Python"
 #: seconds between two looks at what is not in the mail: deaths, deadlines
 LOOK_S = 0.02
 #: seconds for which a predicted deadlock must stand before it is confirmed
-SETTLE_S = 0.03
+LOSS_SETTLE_S = 0.03
 #: seconds for which ranks must stand where nothing was predicted before survivors are given up
 QUIET_S = 1.5
 #: seconds that the others get after a rank was unable to make its world
@@ -226,9 +628,9 @@ class Supervisor:
         if course.unable:
             return still_s > UNABLE_S
         if missing <= course.died.keys():
-            return still_s > SETTLE_S and not inbox.expects()
+            return still_s > LOSS_SETTLE_S and not inbox.expects()
         if course.broken and missing <= course.silent:
-            return still_s > SETTLE_S  # they cannot tell
+            return still_s > LOSS_SETTLE_S  # they cannot tell
         return course.broken and still_s > TELL_S
 
     def _for_good(self, course: Course, watch: Watch) -> bool:
@@ -240,7 +642,7 @@ class Supervisor:
         still_s = time.monotonic() - course.moved_s
         running = set(range(watch.world_size)) - course.told.keys() - course.died.keys()
         standing = course.stuck.keys() | course.silent
-        if course.unable or still_s < SETTLE_S or not running <= standing:
+        if course.unable or still_s < LOSS_SETTLE_S or not running <= standing:
             return False
         if course.died or course.leaving:
             return still_s > QUIET_S
@@ -312,3 +714,120 @@ def _give_up_worlds(course: Course, world_size: int) -> None:
     for rank in set(range(world_size)) - course.begun - course.told.keys() - course.unable.keys():
         reason = f"rank {rank} could not make its world within {WORLD_S:g} s: NCCL still waits"
         note(course, Unable(rank=rank, reason=reason))
+
+
+# -------------------------------------------------------------------------------------------------
+# The near side inside a launch that somebody else started: rank 0 of `python -m runner.worker`.
+#
+# It is what :class:`runner.execution.Launcher` is on one machine, without the processes: it
+# analyses, gives orders through the store and judges, while the main thread of the same process is
+# a worker.
+
+#: seconds that the other ranks get to come up
+START_S = 300.0
+#: seconds that a call which was broken gets to come back: there are no processes to replace it by
+CONDUCTOR_FREE_S = 5.0
+
+
+class Conductor:
+    """Runs plans on the ranks of the launch that this process is in."""
+
+    def __init__(
+        self,
+        torch: ModuleType,
+        supervisor: Supervisor,
+        size: int,
+        options: LaunchOptions,
+        *,
+        lost: Callable[[], Mapping[int, str]] = dict,
+    ) -> None:
+        """Give orders to `size` ranks through `supervisor`; `lost` gives those that are lost."""
+        self._torch: Any = torch
+        self._supervisor = supervisor
+        self._size = size
+        self._options = options
+        self._number = 0
+        self._ranks_lost = lost
+        self._lost: str | None = None
+
+    def __enter__(self) -> Self:
+        """Wait for the other ranks, and compare what they are.
+
+        Where one does not come up, or is not what rank 0 is, every scenario is told so: it could
+        not run, and the reports say why.
+        """
+        try:
+            hellos = self._supervisor.greet(self._size, START_S, self._ranks_lost)
+            self._lost = nodes.difference(hellos, self._supervisor.files)
+        except LaunchError as error:
+            self._lost = str(error)
+        except RuntimeError:
+            self._lost = self._why_ended()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The ranks are dismissed by whoever made them, also where no scenario ran."""
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Run one plan; as :meth:`runner.execution.Launcher.run`."""
+        options = self._options
+        if plan.world_size > self._size:
+            message = f"it needs {plan.world_size} ranks; this launch has {self._size}"
+            raise UnsupportedError(message)
+        if self._lost is None and self._ranks_lost():
+            self._lost = self._why_ended()
+        if self._lost is not None:
+            raise LaunchError(self._lost)
+        if options.timeout_s is not None:
+            plan = replaced_timeout(plan, options.timeout_s)
+        choice = resolve(
+            self._torch,
+            options.backend,
+            plan.scenario,
+            share_gpu=options.share_gpu,
+            here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
+        )
+        require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
+        self._number += 1
+        order = Order(
+            number=self._number,
+            plan=plan,
+            backend=choice.backend,
+            plugins=options.plugins,
+            share_gpu=options.share_gpu,
+            sharing=choice.sharing,
+        )
+        watch = watch_for(
+            plan,
+            predicted,
+            confirm=options.confirm,
+            backend=carrier(choice.backend),
+            max_seconds=options.max_seconds,
+        )
+        try:
+            findings = self._supervisor.run(order, watch)
+            usable = findings.usable and self._supervisor.settled(CONDUCTOR_FREE_S)
+        except RuntimeError as error:
+            # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
+            self._lost = self._why_ended()
+            raise LaunchError(self._lost) from error
+        if findings.lost:
+            self._lost = self._why_ended()
+        elif not usable:
+            self._lost = (
+                f"this launch ended with {plan.scenario.case}, which ended a process or left one "
+                "in a call that does not return. `scenario run` gives the scenarios after it a new "
+                "launch; under torchrun, run it by itself."
+            )
+        findings = replace(
+            findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
+        )
+        return observed(plan, findings, predicted)
+
+    def _why_ended(self) -> str:
+        """Return why this launch can run nothing any more."""
+        lost = self._ranks_lost()
+        if not lost:
+            return "the store of this launch is gone: the process that held it ended"
+        rank = min(lost)
+        return f"this launch lost rank {rank}: {lost[rank]}"

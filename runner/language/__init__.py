@@ -10,18 +10,17 @@ cost neither the operations nor NumPy.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from runner.language.discovery import discover
-    from runner.language.loading import load
+from runner.files import discover
+from runner.language.document import load
 
 __all__ = ["discover", "load"]
 
-_ROOMS = {"discover": "runner.language.discovery", "load": "runner.language.loading"}
+_ROOMS = {"discover": "runner.files", "load": "runner.language.document"}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- one of the functions above
+def __getattr__(name: str) -> Any:
     """Import what is asked for (PEP 562)."""
     if name not in _ROOMS:
         message = f"module {__name__!r} has no attribute {name!r}"

@@ -3,25 +3,186 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
+from collections.abc import Sequence as Sequence_
+from dataclasses import replace
+from typing import TypeAlias
 
-from runner.forms import Constant, Expression, ListForm, PerRank, Record
-from runner.language import choosing, forms, kinds
-from runner.language.expressing import expression
-from runner.language.foreign import likely
-from runner.language.namespace import police_new_name
-from runner.language.objects import object_argument
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.expressions.params import Param
+from runner.expressions.values import Constant, Expression, Form, ListForm, PerRank, Record
+from runner.language import values
+from runner.language.context import Context, likely
+from runner.language.names import INDEXED, police_new_name
+from runner.language.values import FAILED, constant_value, expression, object_argument
+from runner.operations.base import Operation, PremulSum
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.vocabulary import REDUCE_OPS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Mapping as Mapping_
-    from collections.abc import Sequence as Sequence_
+# -------------------------------------------------------------------------------------------------
+# Arguments that are numbers, names, words or flags, by the kind that declares them.
 
-    from runner.forms import Form
-    from runner.language.context import Context
-    from runner.operations.params import Param
+#: the reduce op that has a factor
+PREMUL_SUM = "premul_sum"
 
+
+def integer_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return a rank, a tag or the like."""
+    return values.integer(node, context, what=f"`{param.name}`")
+
+
+def integers_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return sizes or ranks."""
+    return values.integers(node, context, what=f"`{param.name}`")
+
+
+def seconds_argument(node: Node, context: Context, param: Param) -> Form:
+    """Return a duration in seconds."""
+    return values.seconds(node, context, what=f"`{param.name}`")
+
+
+def flag(node: Node, context: Context, param: Param) -> Form:
+    """Return true, false, or what is one of them on each rank."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=bool()):
+            return Constant(value=node.value, mark=node.mark)
+        case Scalar(value=str()):
+            if node.text in {"no", "off", "yes", "on", "No", "Off", "Yes", "On"}:
+                context.faults.add(
+                    "wrong_type",
+                    f"`{node.text}` is a text in YAML 1.2, not a boolean",
+                    node.mark,
+                    "write true or false",
+                )
+                return FAILED
+            return expression(node, context)
+        case Mapping():
+            return values.per_rank(node, context, lambda item, there: flag(item, there, param))
+        case _:
+            return values.wrong_type(node, context, f"`{param.name}`", "true or false")
+
+
+def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+    """Return a group's name; None is the world."""
+    known = context.names.groups | {"world"}
+    if isinstance(node, Sequence):
+        message = "a step names its group, and does not list its ranks"
+        hint = "make the group under `groups:`, or in a `new_group` step"
+        context.faults.add("wrong_type", message, node.mark, hint)
+        return FAILED
+    return values.fixed_form(node, context, known, code="unknown_group", what="group")
+
+
+def reduce_op(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a reduce op, or `{premul_sum: factor}`."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and node.value == PREMUL_SUM:
+        message = f"`{PREMUL_SUM}` is stated without its factor"
+        context.faults.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
+        return FAILED
+    if isinstance(node, Mapping):
+        if node.words() == [PREMUL_SUM]:
+            factor = constant_value(node.entries[0][1], context, what="the factor of premul_sum")
+            if isinstance(factor, int | float):
+                return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
+            return FAILED
+        stranger = node.words()[0] if len(node.entries) == 1 else ""
+        if stranger not in context.readable and likely(stranger, (PREMUL_SUM,)):
+            message = f"unknown reduce op `{stranger}`"
+            hint = f"did you mean `{PREMUL_SUM}`?"
+            context.faults.add("unknown_op", message, node.entries[0][0].mark, hint)
+            return FAILED
+        return values.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
+    return values.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
+
+
+def handles(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a work handle, or a list of names; by rank, nobody else waits."""
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        found = values.per_rank(node, context, lambda item, there: handles(item, there, param))
+        nothing = Constant(value=[], mark=node.mark)
+        return found if found.otherwise is not None else replace(found, otherwise=nothing)
+    named = node.items if isinstance(node, Sequence) else [node]
+    items = [item for each in named if (item := _handle(each, context)) is not None]
+    if any(isinstance(item, ListForm) for item in items):
+        return ListForm(items=tuple(items), mark=node.mark)
+    kept = [item.value for item in items if isinstance(item, Constant)]
+    return Constant(value=kept if isinstance(node, Sequence) else (kept or [""])[0], mark=node.mark)
+
+
+def _handle(node: Node, context: Context) -> Form | None:
+    """Return the name of a handle; with an index, a list of the name and the index."""
+    node, context = context.resolve(node)
+    handles = context.names.handles
+    text = node.value if isinstance(node, Scalar) else None
+    indexed = INDEXED.fullmatch(text) if isinstance(text, str) else None
+    if indexed is not None:
+        name = _handle(Scalar(mark=node.mark, value=indexed["name"], text=indexed["name"]), context)
+        index = Scalar(mark=node.mark, value=indexed["index"], text=indexed["index"])
+        if not isinstance(name, Constant):
+            return None
+        if context.inlined is None and name.value not in context.names.indexed:
+            context.faults.add(
+                "unknown_handle",
+                f"`{name.value}` is one work handle, and has no index",
+                node.mark,
+                f"wait for `{name.value}`, or give each work a handle of its own: `as: {text}`",
+            )
+            return None
+        return ListForm(items=(name, expression(index, context)), mark=node.mark)
+    if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
+        context.faults.add(
+            "unknown_handle",
+            f"`{text}` is a tensor, not a work handle",
+            node.mark,
+            "name the handle with `as` beside the asynchronous step, and wait for that name",
+        )
+        return None
+    found = values.fixed(node, context, handles, code="unknown_handle", what="work handle")
+    return None if found is None else Constant(value=found, mark=node.mark)
+
+
+def new_name(node: Node, context: Context, param: Param) -> Form:
+    """Return a name that the operation makes."""
+    node, context = context.resolve(node)
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return values.wrong_type(node, context, f"`{param.name}`", "a name")
+    police_new_name(node, context, what=f"`{param.name}`")
+    return Constant(value=context.final(node.value), mark=node.mark)
+
+
+def word(node: Node, context: Context, param: Param) -> Form:
+    """Return one of the words that the parameter declares, or `{word: text}`."""
+    node, context = context.resolve(node)
+    what = f"`{param.name}`"
+    if isinstance(node, Scalar) and node.value is None:
+        return values.wrong_type(node, context, what, f"one of {', '.join(param.words)}")
+    if not isinstance(node, Mapping):
+        return values.fixed_form(node, context, param.words, code="unknown_word", what=what)
+    if set(node.words()).isdisjoint(param.words):
+        return values.per_rank(node, context, lambda item, there: word(item, there, param))
+    said, given = node.entries[0]
+    if len(node.entries) > 1 or key_text(said) not in param.worded:
+        takes = " or ".join(f"`{{{name}: text}}`" for name in param.worded)
+        plain = ", ".join(name for name in param.words if name not in param.worded)
+        return values.wrong_type(node, context, what, f"{takes}, or one word: {plain}")
+    if isinstance(given, Scalar) and given.value is None:
+        return values.wrong_type(given, context, f"the text of `{key_text(said)}`", "some text")
+    return Record(fields={key_text(said): text(given, context, param)}, mark=node.mark)
+
+
+def text(node: Node, context: Context, param: Param) -> Form:
+    """Return free text."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar):
+        return Constant(value=None if node.value is None else node.text, mark=node.mark)
+    return values.wrong_type(node, context, f"`{param.name}`", "text")
+
+
+# -------------------------------------------------------------------------------------------------
+# The arguments of an operation, read by the kinds that its parameters declare.
 
 Reader: TypeAlias = "Callable[[Node, Context, Param], Form]"
 
@@ -38,7 +199,7 @@ def argument(node: Node, context: Context, param: Param) -> Form:
 
 
 def _tensor(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
-    return forms.value(node, context)
+    return values.value(node, context)
 
 
 def _tensors(node: Node, context: Context, param: Param) -> Form:
@@ -66,13 +227,13 @@ def _list_of(node: Sequence, context: Context, build: Callable[[Node, Context], 
 def _named_or_per_rank(node: Node, context: Context, param: Param, again: Reader) -> Form:
     match node:
         case Mapping():
-            return choosing.per_rank(node, context, lambda item, there: again(item, there, param))
+            return values.per_rank(node, context, lambda item, there: again(item, there, param))
         case Scalar(value=str()):
             return expression(node, context)
         case Scalar(value=None):
             return Constant(value=None, mark=node.mark)
         case _:
-            return choosing.wrong_type(node, context, f"`{param.name}`", "a list")
+            return values.wrong_type(node, context, f"`{param.name}`", "a list")
 
 
 def _police_output(form: Form, node: Node, context: Context, param: Param) -> None:
@@ -120,19 +281,15 @@ def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
             items = tuple(_p2p_op(item, context, param) for item in node.items)
             return ListForm(items=items, mark=node.mark)
         case Mapping():
-            return choosing.per_rank(
-                node, context, lambda item, there: _p2p_ops(item, there, param)
-            )
+            return values.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
         case _:
-            return choosing.wrong_type(
-                node, context, f"`{param.name}`", "a list of isend and irecv"
-            )
+            return values.wrong_type(node, context, f"`{param.name}`", "a list of isend and irecv")
 
 
 def _p2p_op(node: Node, context: Context, param: Param) -> Form:
     """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp."""
     if not isinstance(node, Mapping):
-        return choosing.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
+        return values.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
     fields: dict[str, Form] = {}
     inner, role = node, None
     if len(node.entries) == 1 and node.words()[0] in _PEERS:
@@ -140,9 +297,7 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
         role = _PEERS[key_text(key)]
         fields["op"] = Constant(value=key_text(key), mark=key.mark)
         if not isinstance(value, Mapping):
-            return choosing.wrong_type(
-                value, context, f"`{key_text(key)}`", "a mapping of arguments"
-            )
+            return values.wrong_type(value, context, f"`{key_text(key)}`", "a mapping of arguments")
         inner = value
     fields |= named_arguments(
         inner,
@@ -203,7 +358,7 @@ def named_arguments(
 
 def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     if not isinstance(node, Mapping):
-        return choosing.wrong_type(node, context, "`compute`", "a mapping from names to values")
+        return values.wrong_type(node, context, "`compute`", "a mapping from names to values")
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
@@ -213,7 +368,7 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: A
         target, there = context.resolve(key)
         name = there.final(target.text if isinstance(target, Scalar) else key.value)
         _police_target(name, key, context)
-        fields[name] = forms.value(item, context)
+        fields[name] = values.value(item, context)
     return Record(fields=fields, mark=node.mark)
 
 
@@ -233,21 +388,90 @@ READERS: dict[str, Reader] = {
     "tensor": _tensor,
     "tensors": _tensors,
     "tensor_lists": _tensor_lists,
-    "rank": kinds.integer_argument,
-    "group_rank": kinds.integer_argument,
-    "tag": kinds.integer_argument,
-    "group": kinds.group,
-    "reduce_op": kinds.reduce_op,
-    "sizes": kinds.integers_argument,
-    "ranks": kinds.integers_argument,
-    "flag": kinds.flag,
-    "seconds": kinds.seconds_argument,
+    "rank": integer_argument,
+    "group_rank": integer_argument,
+    "tag": integer_argument,
+    "group": group,
+    "reduce_op": reduce_op,
+    "sizes": integers_argument,
+    "ranks": integers_argument,
+    "flag": flag,
+    "seconds": seconds_argument,
     "objects": object_argument,
     "object": object_argument,
-    "handles": kinds.handles,
-    "name": kinds.new_name,
-    "word": kinds.word,
-    "text": kinds.text,
+    "handles": handles,
+    "name": new_name,
+    "word": word,
+    "text": text,
     "p2p_ops": _p2p_ops,
     "assignments": _assignments,
 }
+
+
+# -------------------------------------------------------------------------------------------------
+# What stands below an action: its arguments by name, or the one value that is all it takes.
+
+
+def arguments_of(operation: Operation, key: Node, value: Node, context: Context) -> dict[str, Form]:
+    """Return the arguments of an action, by their declared names; every fault is noted."""
+    name = key_text(key)
+    whole = _whole(operation, value, context)
+    if whole is not None:
+        return {whole.name: argument(value, context, replace(whole, name=name))}
+    if isinstance(value, Scalar) and value.value is None:
+        value = Mapping(key.mark, [])
+    if not isinstance(value, Mapping):
+        context.faults.add(
+            "wrong_type",
+            f"the arguments of {name} are {kind_of(value)}, not a mapping",
+            value.mark,
+            f"write `{usage(operation, name, value)}`; `scenario ops {name}` shows an example",
+        )
+        return {}
+    if value.entries:
+        value = Mapping(key.mark, value.entries)
+    return named_arguments(value, context, operation.params, of=name)
+
+
+def usage(operation: Operation, name: str, given: Node | None = None) -> str:
+    """Return how an action is written; `given` may be the value of its first argument."""
+    if operation.bare is not None:
+        return f"{name}: ..."
+    needed = [param for param in operation.params if param.required]
+    is_text = isinstance(given, Scalar) and isinstance(given.value, str)
+    shown = given.text if isinstance(given, Scalar) and is_text else "..."
+    if not needed:
+        return f"{name}: {{group: {shown}}}" if is_text else f"{name}: {{}}"
+    rest = ", ..." if len(needed) > 1 else ""
+    return f"{name}: {{{needed[0].name}: {shown}{rest}}}"
+
+
+def _whole(operation: Operation, value: Node, context: Context) -> Param | None:
+    """Return the parameter that the action's whole value is for; None for a mapping by name."""
+    if operation.bare is not None:
+        param = next(param for param in operation.params if param.name == operation.bare)
+        return None if _names_it(param, value, context) else param
+    listed = next((each for each in operation.params if each.kind == "p2p_ops"), None)
+    if isinstance(value, Sequence) or (isinstance(value, Mapping) and _has_ranks(value)):
+        return listed
+    return None
+
+
+def _names_it(param: Param, value: Node, context: Context) -> bool:
+    """Whether a value is a mapping that names the parameter, perhaps misspelt."""
+    if not isinstance(value, Mapping):
+        return False
+    spelt = (param.name, *param.aliases)
+    if param.kind == "assignments":  # any name may be assigned to, also this one
+        alone = len(value.entries) == 1 and value.words()[0] in spelt
+        return alone and isinstance(value.entries[0][1], Mapping)
+    strangers = (key for key in value.words() if key in spelt or key not in context.readable)
+    return any(likely(key, spelt, "argument") for key in strangers)
+
+
+def _has_ranks(node: Mapping) -> bool:
+    """Whether some key of a mapping can be no argument's name: a rank, a list of ranks, `else`."""
+    return any(
+        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == values.ELSE
+        for key, _ in node.entries
+    )

@@ -1,23 +1,233 @@
-"""What is known while a tree becomes a scenario: the names, the limits, the faults found so far."""
+"""What is known while a tree becomes a scenario: names, limits, problems so far, likely words."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runner.language.foreign import likely
-from runner.problems import MOST_PROBLEMS, Problem, ScenarioError, too_many, warning
+from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, nearest, too_many, warning
+from runner.language.names import Definition
+from runner.limits import Limits
+from runner.source.tree import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from itertools import count
-    from pathlib import Path
+    from runner.language.use import Library
 
-    from runner.language.limits import Limits
-    from runner.language.making import Later
-    from runner.language.tree import Node
-    from runner.language.used_files import Library
-    from runner.problems import Mark
+
+# -------------------------------------------------------------------------------------------------
+# What would be right, for problems whose own words leave it open: every problem has a hint.
+
+#: code -> what would be right, where the place says nothing better
+HINTS = {
+    "bad_expectation": "write a name or an expression, and below it what it must be",
+    "bad_key": "a key is a name, a number or a list of ranks",
+    "bad_scalar": "leave the tag out, or write a value that fits it",
+    "bad_world_size": "write a number such as `world_size: 2`",
+    "duplicate_argument": "keep one of the two spellings",
+    "duplicate_case": "keep it once",
+    "duplicate_name": "give one of them another name",
+    "empty_steps": "add a step, such as `- barrier: {}`",
+    "expression_not_allowed": "numbers, names, arithmetic, indexing, list comprehensions and calls"
+    " of the language's own functions are allowed",
+    "expression_syntax": "expressions have Python's syntax",
+    "handle_without_work": "leave `as` out",
+    "loop_too_long": "run over fewer values; one round shows what a thousand show",
+    "missing_value": "state it, or leave the key out",
+    "nesting": "a scenario needs few levels; state large values as expressions",
+    "not_constant": "it is the same on every rank; what differs stands in tensors and steps",
+    "recursive_alias": "write the value out",
+    "too_many_cases": "split the matrix over several files",
+    "too_many_ranks": "fewer ranks show the same; `world_size` may be a parameter",
+    "too_many_steps": "repeat steps with `for`",
+    "unknown_function": "`scenario explain unknown_function` lists all there are",
+    "unknown_handle": "name the work with `as` beside the asynchronous step",
+    "unknown_name": "define it under `parameters:`, `tensors:`, `objects:` or `groups:`",
+    "use_cycle": "a used file cannot need itself; let both use a third",
+    "use_too_deep": "name the innermost file directly",
+}
+
+
+def hinted(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """Return the problems, each with a hint."""
+    return tuple(
+        problem if problem.hint else replace(problem, hint=_general(problem.code))
+        for problem in problems
+    )
+
+
+def _general(code: str) -> str:
+    return HINTS.get(code, f"`scenario explain {code}` shows an example, and the fix")
+
+
+# -------------------------------------------------------------------------------------------------
+# Words that people bring along from torch, NumPy, Python, MPI or YAML 1.1, and what they are here.
+#
+# Only messages read this: a foreign word is as wrong as any other, but its author is told the
+# right one instead of the whole list.
+
+_SELECTS = 'who takes a step is said by `ranks:`, also by what it holds: `ranks: "x[0] > 3"`'
+_STATED = "`expect:` beside a step states what must hold there"
+_FAULT = "a rank fails by `fault: kill`, `fault: exit` or `fault: {raise: message}`"
+
+#: what stands where a step's action or key is wanted -> what to write
+STEPS = {
+    "if": _SELECTS,
+    "when": _SELECTS,
+    "only": _SELECTS,
+    "unless": _SELECTS,
+    "while": "`for` repeats a fixed number of times",
+    "repeat": '`for` repeats: `for: {i: "range(3)"}` with `steps: [...]`',
+    "loop": '`for` repeats: `for: {i: "range(3)"}` with `steps: [...]`',
+    "assert": _STATED,
+    "check": _STATED,
+    "print": _STATED,
+    "log": _STATED,
+    "let": "`compute:` gives a value a name",
+    "set": "`compute:` gives a value a name",
+    "assign": "`compute:` gives a value a name",
+    "kill": _FAULT,
+    "exit": _FAULT,
+    "raise": _FAULT,
+    "crash": _FAULT,
+    "include": "`use: {file: part.yaml}` inserts the steps of another file",
+    "import": "`use: {file: part.yaml}` inserts the steps of another file",
+    "handle": "`as:` names the work that an asynchronous step starts",
+    "bcast": "did you mean `broadcast`?",
+    "sendrecv": "did you mean `batch_isend_irecv`?",
+    "init_process_group": "the world is there before step 1, with the `timeout` at the top",
+    "init_device_mesh": "a mesh is an entry of `groups:`: {shape: [2, 4], dims: [dp, tp]}",
+    "new_subgroups": "these groups are an entry of `groups:`: {size: 2}",
+    "new_subgroups_by_enumeration": "these groups are an entry of `groups:`: {partition: [...]}",
+}
+
+_BOOLEAN = "in YAML 1.2 this is no boolean but text: write true, false, 1 or 0"
+#: what stands where the name of a value is wanted -> what to write
+NAMES = {
+    "unchanged": "`unchanged` stands alone as a value: `x: unchanged`",
+    **dict.fromkeys(("yes", "no", "on", "off", "Yes", "No", "On", "Off"), _BOOLEAN),
+    **dict.fromkeys(("null", "nil", "NULL"), "the word for nothing is `None` in an expression"),
+    "true": "the boolean is `True` in an expression",
+    "false": "the boolean is `False` in an expression",
+    **dict.fromkeys(("all", "everyone", "every"), "every rank is `world`; `ranks` left out, too"),
+    "inf": "infinity is `.inf` in YAML, and 1e999 in an expression",
+    "nan": "not a number is `.nan` in YAML",
+    "pi": "write it as a number: 3.141592653589793",
+}
+
+#: sort of word -> the foreign words and, for each, those of the language that it may mean
+_MEANT: dict[str, dict[str, tuple[str, ...]]] = {
+    "argument": {
+        "root": ("src", "dst"),
+        "peer": ("src", "dst"),
+        "to": ("dst",),
+        "dest": ("dst",),
+        "destination": ("dst",),
+        "from": ("src",),
+        "source": ("src",),
+        "reduce_op": ("op",),
+        "reduction": ("op",),
+        "async": ("async_op",),
+        "pg": ("group",),
+        "comm": ("group",),
+        "process_group": ("group",),
+        "data": ("tensor",),
+        "buffer": ("tensor",),
+        "value": ("tensor",),
+        "seconds": ("duration",),
+        "handle": ("handles",),
+        "out": ("output",),
+        "in": ("input",),
+    },
+    "dtype": {
+        "float": ("float32",),
+        "single": ("float32",),
+        "double": ("float64",),
+        "half": ("float16",),
+        "brain": ("bfloat16",),
+        "short": ("int16",),
+        "int": ("int32",),
+        "long": ("int64",),
+        "byte": ("uint8",),
+        "char": ("int8",),
+        "boolean": ("bool",),
+        "complex": ("complex64",),
+        "cfloat": ("complex64",),
+        "cdouble": ("complex128",),
+        "fp8": ("float8_e4m3fn",),
+        "float8": ("float8_e4m3fn",),
+        "bf16": ("bfloat16",),
+        **{f"{word}{bits}": (f"float{bits}",) for word in ("f", "fp") for bits in (16, 32, 64)},
+        **{f"i{bits}": (f"int{bits}",) for bits in (8, 16, 32, 64)},
+        **{f"u{bits}": (f"uint{bits}",) for bits in (8, 16, 32, 64)},
+    },
+    "reduce op": {
+        "add": ("sum",),
+        "plus": ("sum",),
+        "mean": ("avg",),
+        "average": ("avg",),
+        "prod": ("product",),
+        "mul": ("product",),
+        "minimum": ("min",),
+        "maximum": ("max",),
+        "and": ("band",),
+        "or": ("bor",),
+        "xor": ("bxor",),
+    },
+    "outcome": {
+        **dict.fromkeys(("hang", "hangs", "stuck", "blocked", "timeout", "blocks"), ("deadlock",)),
+        **dict.fromkeys(("ok", "pass", "passes", "passed", "success", "succeeds"), ("completes",)),
+        **dict.fromkeys(("finishes", "finished", "done", "fine"), ("completes",)),
+        **dict.fromkeys(("fail", "fails", "failure", "raises", "exception"), ("error",)),
+        **dict.fromkeys(("dies", "abort", "aborts", "kill", "killed"), ("crash",)),
+    },
+    "diagnosis": {
+        "deadlock": ("circular_wait",),
+        "cycle": ("circular_wait",),
+        "race": ("message_race", "buffer_race"),
+    },
+    "kind of error": {
+        "nothing": ("none",),
+        "no": ("none",),
+        "valueerror": ("invalid_argument",),
+        "typeerror": ("invalid_argument",),
+        "notimplementederror": ("unsupported",),
+        "connection_closed": ("peer_lost",),
+        "outofmemoryerror": ("out_of_memory",),
+        "oom": ("out_of_memory",),
+    },
+    "`debug`": {"verbose": ("detail",), "debug": ("detail",), "full": ("detail",)},
+    "key of the file": {
+        "ranks": ("world_size",),
+        "nprocs": ("world_size",),
+        "nproc_per_node": ("world_size",),
+        "num_ranks": ("world_size",),
+        "world": ("world_size",),
+        "constants": ("parameters",),
+        "variables": ("parameters",),
+        "vars": ("parameters",),
+        "data": ("tensors",),
+        "values": ("tensors",),
+        "process_groups": ("groups",),
+        "program": ("steps",),
+        "title": ("name",),
+    },
+}
+
+
+def likely(word: str, known: Collection[str], sort: str | None = None) -> str | None:
+    """Return which of `known` the author of `word` means, or None where that cannot be told."""
+    said = word.rpartition(".")[2].lower().replace("-", "_")
+    for meant in _MEANT.get(sort or "", {}).get(said, ()):
+        if meant in known:
+            return meant
+    return nearest(word, known)
+
+
+# -------------------------------------------------------------------------------------------------
+# What is known while a tree becomes a scenario: the names, the limits, the faults found so far.
 
 #: words that a message lists
 _MOST_WORDS = 30
@@ -71,7 +281,7 @@ class Faults:
     ) -> None:
         """Add a problem about a word that is none of `known`, with the likely one, or a list.
 
-        `sort` says what the word is, as :mod:`runner.language.foreign` calls it.
+        `sort` says what the word is, as :mod:`runner.language.context` calls it.
         """
         close = likely(word, known, sort)
         hint = f"did you mean `{close}`?" if close else None
@@ -252,3 +462,61 @@ class Context:
     def is_opaque(self, name: str) -> bool:
         """Whether a name is an input of a library that is checked by itself."""
         return self.inlined is not None and name in self.inlined.opaque
+
+
+# -------------------------------------------------------------------------------------------------
+# In which order a scenario's names get their values, and what is told of a name used too early.
+#
+# Parameters first, then groups, objects, tensors, each in the order of the file; then the steps.
+
+#: sort of definition -> how early, and what all of its sort are called
+_MADE = {
+    "matrix key": (0, "parameters"),
+    "parameter": (0, "parameters"),
+    "group": (1, "groups"),
+    "object": (2, "objects"),
+    "tensor": (3, "tensors"),
+    "computed name": (4, "steps"),
+    "new group": (4, "steps"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Why a name has no value yet, and what to do."""
+
+    reason: str
+    hint: str
+
+
+def unmade(section: str, found: Sequence[Definition]) -> dict[str, Later]:
+    """Return what has no value while the first entry of a section is made.
+
+    `section` is the plural, such as `tensors`; whoever makes an entry takes its name out.
+    """
+    now = next(early for early, plural in _MADE.values() if plural == section)
+    later: dict[str, tuple[int, Later]] = {}
+    for each in found:
+        early, plural = _MADE.get(each.sort, (now, ""))
+        if not plural or early < now or (each.name in later and later[each.name][0] <= early):
+            continue
+        line = each.node.mark.line
+        if early == now:
+            reason = f"is made further down (line {line})"
+            hint = f"{section} are made in the order of the file: move it up"
+        elif plural == "steps":
+            reason = f"is made by a step (line {line}), after the {section}"
+            hint = "give it a value at the top first, or compute this in a step"
+        else:
+            reason = f"is a {each.sort} (line {line}), and {section} are made before {plural}"
+            hint = f"state it in numbers, or compute this where {plural} are known"
+        later[each.name] = early, Later(reason, hint)
+    return {name: why for name, (_, why) in later.items()}
+
+
+def note_unmade(name: str, mark: Mark, context: Context) -> None:
+    """Note an expression that reads a name too early; call for names in `context.unmade` only."""
+    why = context.unmade[name]
+    if name == context.making:
+        why = Later("is made here, so it has no value yet", "`compute:` changes a value in a step")
+    context.faults.add("not_made_yet", f"`{name}` {why.reason}", mark, why.hint)

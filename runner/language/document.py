@@ -1,36 +1,541 @@
-"""The top level of a file: from its tree to one Scenario for each case."""
+"""A file -> its cases: parameters, matrix, groups, and one Scenario for each case."""
 
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Mapping_
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from difflib import SequenceMatcher
+from math import prod
+from pathlib import Path
+from typing import Any
 
-from runner.language import choosing, forms, heading
-from runner.language.cases import cases
-from runner.language.context import Context, Faults, Inlined, Names
-from runner.language.groups import group_specs
-from runner.language.handing import all_definitions
-from runner.language.inputs import declared_inputs, police_library
-from runner.language.making import unmade
-from runner.language.namespace import HANDLES, Definition, named, police_definitions
-from runner.language.objects import object_value
-from runner.language.outcomes import final_expectation
+from runner.display import short
+from runner.errors import ScenarioError, Source, nearest
+from runner.expressions.values import Expression, Form
+from runner.files import read_file
+from runner.language import values
+from runner.language.context import Context, Faults, Inlined, Later, Names, hinted, unmade
+from runner.language.expectations import final_expectation
+from runner.language.keys import is_library, police_scenario, the_mapping
+from runner.language.names import (
+    HANDLES,
+    Definition,
+    named,
+    police_definitions,
+    police_length,
+    refusal_of,
+)
 from runner.language.steps import step_list
-from runner.language.tree import Mapping, Node, Scalar, kind_of
-from runner.language.used_files import Library
-from runner.language.whole_file import is_library, police_scenario, the_mapping
-from runner.scenario import Scenario
+from runner.language.use import Library, all_definitions, declared_inputs, police_library
+from runner.language.values import FAILED, constant_value, expression, object_value
+from runner.limits import DEFAULT, Limits, OverdueError, accounted, beyond
+from runner.model.scenario import GroupSpec, Scenario
+from runner.model.traits import KNOWN_BACKENDS
+from runner.model.versions import VersionRange
+from runner.source.tree import (
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    key_text,
+    kind_of,
+    parse,
+    plain,
+    read_tree,
+    source_text,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from collections.abc import Mapping as Mapping_
-    from pathlib import Path
+# -------------------------------------------------------------------------------------------------
+# The five forms of an entry of `groups:`.
 
-    from runner.forms import Form
-    from runner.language.limits import Limits
-    from runner.language.making import Later
-    from runner.scenario import GroupSpec
+#: which keys decide the form, and which may stand beside them
+FORMS = {
+    "ranks": ("ranks", "timeout", "backend", "sort_ranks"),
+    "partition": ("partition", "timeout", "backend"),
+    "size": ("size", "timeout", "backend"),
+    "shape": ("shape", "dims", "timeout", "backend"),
+}
+_KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
+
+#: letters of a word, and how alike it is to a known backend, where it is a near miss of that
+MOST_WORD, NEAR = 20, 0.85
+
+
+def group_specs(node: Node, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
+    """Return the entries of `groups:` in order; what is made is taken out of `unmade`."""
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`groups`", "a mapping from names to groups")
+        return ()
+    found = []
+    parts: dict[str, list[str]] = {}
+    for each in unmade:
+        parts.setdefault(each.partition(".")[0], []).append(each)
+    for key, value in node.entries:
+        name = key_text(key)
+        found.append(_group(key, value, replace(context, unmade=unmade, making=name)))
+        for made in parts.pop(name, ()):
+            del unmade[made]
+    return tuple(found)
+
+
+def _group(key: Node, node: Node, context: Context) -> GroupSpec:
+    name = key_text(key)
+    if not isinstance(key, Scalar) or not isinstance(key.value, str):
+        context.faults.add("bad_name", f"{kind_of(key)} is no name for a group", key.mark)
+    if isinstance(node, Mapping):
+        return _long(name, key, node, context)
+    ranks = values.integers(node, context, what=f"the group `{name}`")
+    if isinstance(node, Scalar) and node.value is None:
+        context.faults.add("missing_key", f"the group `{name}` has no ranks", key.mark)
+    return GroupSpec(name=name, ranks=ranks, mark=key.mark)
+
+
+def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
+    given = [word for word in node.words() if word in FORMS]
+    if len(given) != 1:
+        context.faults.add(
+            "bad_group",
+            f"the group `{name}` states {' and '.join(given) if given else 'no ranks'}",
+            key.mark,
+            "state exactly one of ranks, partition, size, or shape with dims",
+        )
+    allowed = FORMS[given[0]] if len(given) == 1 else _KEYS
+    fields: dict[str, Any] = {}
+    for word, value in node.entries:
+        if key_text(word) in allowed:
+            fields |= _field(key_text(word), value, context)
+            continue
+        message = f"unknown key `{key_text(word)}` of the group `{name}`"
+        if key_text(word) in _KEYS:
+            message = f"`{key_text(word)}` does not go with `{given[0]}` in the group `{name}`"
+        context.faults.unknown(
+            "unknown_key", message, key_text(word), allowed, word.mark, listed="its keys are"
+        )
+    if "shape" in fields and not fields.get("dims"):
+        context.faults.add(
+            "missing_key",
+            f"the mesh `{name}` has no `dims`",
+            key.mark,
+            "name each dimension: {shape: [2, 4], dims: [dp, tp]}",
+        )
+    return GroupSpec(name=name, **fields, mark=key.mark)
+
+
+def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
+    match word:
+        case "ranks" | "shape":
+            return {word: values.integers(node, context, what=f"`{word}`")}
+        case "partition":
+            return {word: _partition(node, context)}
+        case "size":
+            return {word: values.integer(node, context, what="`size`")}
+        case "dims":
+            return {word: _dims(node, context)}
+        case "timeout":
+            return {"timeout_s": values.fixed_seconds(node, context, what="`timeout`")}
+        case "sort_ranks":
+            return {word: _flag(node, context)}
+        case _:
+            return {word: backend_name(node, context)}
+
+
+def _partition(node: Node, context: Context) -> Form:
+    if isinstance(node, Sequence):
+        return values.listing(
+            node, context, lambda item, there: values.integers(item, there, what="a part")
+        )
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return values.integers(node, context)
+    return values.wrong_type(node, context, "`partition`", "a list of lists of ranks")
+
+
+def _dims(node: Node, context: Context) -> tuple[str, ...]:
+    items = node.items if isinstance(node, Sequence) else [node]
+    names: list[str] = []
+    for item in items:
+        if not isinstance(item, Scalar) or not isinstance(item.value, str):
+            values.wrong_type(item, context, "a dimension", "a name")
+        elif (refused := refusal_of(item.value)) and refused[0] == "bad_name":
+            context.faults.add("bad_name", refused[1], item.mark)
+        elif item.value in names:
+            context.faults.add("duplicate_name", f"`{item.value}` stands twice", item.mark)
+        else:
+            names.append(item.value)
+    return tuple(names)
+
+
+def _flag(node: Node, context: Context) -> bool:
+    if isinstance(node, Scalar) and isinstance(node.value, bool):
+        return node.value
+    failed = values.wrong_type(node, context, "`sort_ranks`", "true or false")
+    return failed is not FAILED
+
+
+def backend_name(node: Node, context: Context) -> str | None:
+    """Return the name of a backend: any word, or the word that a parameter of that name holds."""
+    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
+        values.wrong_type(node, context, "a backend", "a name such as gloo")
+        return None
+    constant = context.names.constants.get(node.value)
+    name = constant if isinstance(constant, str) else node.value
+    _police_backend(name, node, context)
+    return name
+
+
+def _police_backend(name: str, node: Node, context: Context) -> None:
+    """Refuse a near miss of a known backend; warn of any other that only a plugin can register.
+
+    Such a scenario is UNSUPPORTED wherever no backend has that name, which a misspelling is always.
+    """
+    for part in name.split(","):
+        word = part.strip().rpartition(":")[2].strip()
+        if word in KNOWN_BACKENDS:
+            continue
+        close = next((known for known in sorted(KNOWN_BACKENDS) if _near_miss(word, known)), None)
+        if close is not None:
+            context.faults.add(
+                "unknown_word",
+                f"there is no backend `{word}`",
+                node.mark,
+                f"did you mean `{close}`?",
+            )
+        else:
+            context.faults.warn(
+                "unknown_backend",
+                f"no backend `{word}` is known: unless a plugin registers it, nothing runs",
+                node.mark,
+                f"known are {', '.join(sorted(KNOWN_BACKENDS))}",
+            )
+
+
+def _near_miss(word: str, known: str) -> bool:
+    """Return whether a word is a known one in other letters' case, order, or with one amiss."""
+    folded = word.casefold()
+    if sorted(folded) == sorted(known):
+        return True
+    return SequenceMatcher(None, folded[:MOST_WORD], known).ratio() >= NEAR
+
+
+# -------------------------------------------------------------------------------------------------
+# The keys at the top of a file that are no names: world_size, tags, timeout and so on.
+
+DEBUG = ("off", "info", "detail")
+
+
+def world_size_of(tree: Mapping, context: Context) -> int:
+    """Return the number of ranks; 1 where it is not known."""
+    node = tree.get("world_size")
+    if node is None:
+        return 1
+    size = constant_value(node, context, what="`world_size`")
+    if size is None:
+        return 1
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        context.faults.add(
+            "bad_world_size", "`world_size` must be an integer, at least 1", node.mark
+        )
+        return 1
+    if size > context.limits.max_ranks:
+        context.faults.add(
+            "too_many_ranks",
+            f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
+            node.mark,
+        )
+    return size
+
+
+def world_varies(tree: Mapping, context: Context) -> bool:
+    """Return whether the number of ranks depends on a parameter or a matrix key."""
+    node = tree.get("world_size")
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return not isinstance(node, Scalar)
+    form = expression(node, context)
+    return not isinstance(form, Expression) or bool(form.names & context.names.constants.keys())
+
+
+def text_of(tree: Mapping, key: str, context: Context) -> str:
+    """Return a text of the top level; empty where there is none."""
+    node = tree.get(key)
+    if node is None:
+        return ""
+    if isinstance(node, Scalar):
+        if key == "name":
+            police_length(node.text, node.mark, context.faults, what="the `name`")
+        return node.text.strip()
+    values.wrong_type(node, context, f"`{key}`", "text")
+    return ""
+
+
+def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
+    """Return the tags."""
+    if node is None:
+        return ()
+    items = node.items if isinstance(node, Sequence) else [node]
+    for item in items:
+        if not isinstance(item, Scalar) or item.value is None:
+            context.faults.add(
+                "wrong_type",
+                f"a tag is {kind_of(item)}, not a word",
+                item.mark,
+                "write `[groups, tutorial]`",
+            )
+        else:
+            police_length(item.text, item.mark, context.faults, what="a tag")
+    return tuple(item.text for item in items if isinstance(item, Scalar))
+
+
+def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
+    """Return the backends, or None for every one."""
+    if node is None:
+        return None
+    items = node.items if isinstance(node, Sequence) else [node]
+    if not items:
+        context.faults.add(
+            "bad_value",
+            "`backends` is empty, so the scenario is never run",
+            node.mark,
+            "leave it out for every backend",
+        )
+    return tuple(name for item in items if (name := backend_name(item, context)))
+
+
+def torch_of(node: Node | None, context: Context) -> VersionRange | None:
+    """Return the versions of torch for which a scenario is meant, or None for every one."""
+    if node is None:
+        return None
+    text = node.text if isinstance(node, Scalar) and node.value is not None else ""
+    try:
+        return VersionRange.read(text)
+    except ValueError:
+        context.faults.add(
+            "bad_version",
+            f"{f'`{text}`' if text else kind_of(node)} names no versions of torch",
+            node.mark,
+            'versions are written as in `torch: ">=2.7"` or `torch: ">=2.7, <2.14"`',
+        )
+    return None
+
+
+def timeout_of(tree: Mapping, context: Context) -> float:
+    """Return the process groups' timeout in seconds."""
+    node = tree.get("timeout")
+    default = 10.0
+    if node is None:
+        return default
+    return values.fixed_seconds(node, context, what="`timeout`") or default
+
+
+def debug_of(node: Node | None, context: Context) -> str:
+    """Return `off`, `info` or `detail`."""
+    if node is None:
+        return "off"
+    if isinstance(node, Scalar) and node.value is False:
+        return "off"
+    return values.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
+
+
+# -------------------------------------------------------------------------------------------------
+# Parameters, the matrix and `--set`: which constants each case of a file has.
+
+#: words that a parameter cannot hold as words: each rank has a number under them
+NUMBERS = frozenset({"rank", "world_size"})
+
+_WORLD_IS_COMPUTED = Later(
+    "is itself computed from the parameters",
+    "state `world_size` as a number, or compute this where it is used",
+)
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+
+def cases(
+    tree: Mapping, context: Context, sets: Mapping_[str, str], found: list[Definition]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield the constants of each case and its suffix: `[dtype=int64]`, or nothing.
+
+    `found` is what the whole file defines.
+    """
+    replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
+    parameters = _section(tree, "parameters", context)
+    matrix = _matrix(tree, context, replaced)
+    _police_sets(replaced, {**parameters, **matrix}, context)
+    count = prod(len(values) for values in matrix.values())
+    if count > context.limits.max_matrix_cases:
+        context.faults.add(
+            "too_many_cases",
+            f"the matrix has {count} cases; {beyond('max_matrix_cases', context.limits)}",
+            _mark_of(tree, "matrix"),
+        )
+        return
+    world = _literal_world(tree)
+    parameters |= {name: node for name, node in replaced.items() if name in parameters}
+    suffixes: set[str] = set()
+    told = any(len({_identity(node) for node in each}) < len(each) for each in matrix.values())
+    for combination in itertools.product(*matrix.values()):
+        constants: dict[str, Any] = {}
+        later = unmade("parameters", found)
+        if not world:
+            later["world_size"] = _WORLD_IS_COMPUTED
+        for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
+            there = replace(
+                context,
+                names=Names(constants=constants),
+                world=world,
+                unmade=later,
+                making=name,
+            )
+            constants[name] = constant(name, node, there)
+            later.pop(name, None)
+        shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
+        if shown in suffixes and not told:
+            context.faults.add(
+                "duplicate_case",
+                f"two cases of the matrix are called `[{shown}]`",
+                _mark_of(tree, "matrix"),
+                "let their values differ in more than how they are written",
+            )
+        suffixes.add(shown)
+        yield constants, f"[{shown}]" if shown else ""
+
+
+def constant(name: str, node: Node, context: Context) -> Any:
+    """Return the value of a parameter: data, a word, or an expression over those before it."""
+    if isinstance(node, Sequence):
+        return [constant(name, item, context) for item in node.items]
+    if isinstance(node, Mapping):
+        values.wrong_type(node, context, f"the parameter `{name}`", "a number, a list or a word")
+        return None
+    if not isinstance(node.value, str):
+        return node.value
+    known = context.names.constants
+    if node.value in known:
+        return known[node.value]
+    if node.value in context.world:
+        return context.world[node.value]
+    if (node.value not in NUMBERS and _WORD.fullmatch(node.value)) or values.duration_s(
+        node.value
+    ) is not None:
+        return node.value
+    value = constant_value(node, context, what=f"the parameter `{name}`", extra=context.world)
+    if isinstance(value, range | tuple):
+        value = list(value)
+    if value is not None and not _is_data(value):
+        context.faults.add(
+            "not_constant", f"the parameter `{name}` is no number, list or word", node.mark
+        )
+        return None
+    return value
+
+
+def _literal_world(tree: Mapping) -> dict[str, Any]:
+    """Return `world_size` where it is a plain number, so that parameters may depend on it."""
+    node = tree.get("world_size")
+    if isinstance(node, Scalar) and isinstance(node.value, int):
+        return {"world_size": node.value}
+    return {}
+
+
+def _is_data(value: object) -> bool:
+    if isinstance(value, list):
+        return all(_is_data(item) for item in value)
+    return isinstance(value, bool | int | float | complex | str)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return short(str(value).replace(" ", "")).replace(" ", "")
+
+
+def _section(tree: Mapping, name: str, context: Context) -> dict[str, Node]:
+    node = tree.get(name)
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"`{name}`", "a mapping from names to values")
+        return {}
+    return {key_text(key): value for key, value in node.entries}
+
+
+def _matrix(
+    tree: Mapping, context: Context, replaced: Mapping_[str, Node]
+) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for name, node in _section(tree, "matrix", context).items():
+        if name in replaced:
+            found[name] = [replaced[name]]
+        elif not isinstance(node, Sequence):
+            wanted = f"a list of values: `{name}: [{source_text(node)}]`"
+            values.wrong_type(node, context, f"the matrix key `{name}`", wanted)
+        elif not node.items:
+            context.faults.add(
+                "bad_value",
+                f"the matrix key `{name}` has no values, so there is no case",
+                node.mark,
+                "list at least one value",
+            )
+        else:
+            _police_repeats(name, node, context)
+            found[name] = list(node.items)
+    return found
+
+
+def _police_repeats(name: str, node: Sequence, context: Context) -> None:
+    seen: set[str] = set()
+    for item in node.items:
+        identity = _identity(item)
+        if identity in seen:
+            context.faults.add(
+                "duplicate_case", f"the matrix key `{name}` lists this value twice", item.mark
+            )
+        seen.add(identity)
+
+
+def _identity(node: Node) -> str:
+    return repr(plain(node))
+
+
+def _set_value(name: str, text: str, context: Context) -> Node:
+    """Return the value of `--set name=text`, typed by reading it as YAML."""
+    source = Source(path=f"--set {name}", text=text)
+    if not text.strip():
+        message = f"--set {name}= states no value"
+        context.faults.add("missing_value", message, None, f"write `--set {name}=null` for nothing")
+        text = "null"
+        source = Source(path=f"--set {name}", text=text)
+    try:
+        return parse(source, limits=context.limits)
+    except ScenarioError as error:
+        context.faults.keep(error.problems)
+        from runner.errors import Mark
+
+        return Scalar(Mark(source=source, line=1, column=1), None, "")
+
+
+def _police_sets(
+    replaced: Mapping_[str, Node], known: Mapping_[str, object], context: Context
+) -> None:
+    for name in replaced:
+        if name not in known:
+            close = nearest(name, known)
+            listed = f"it has: {', '.join(sorted(known))}" if known else "it has none"
+            context.faults.add(
+                "unknown_parameter",
+                f"--set {name}: {context.path.name} has no parameter or matrix key `{name}`",
+                None,
+                f"did you mean `{close}`?" if close else listed,
+            )
+
+
+def _mark_of(tree: Mapping, name: str) -> Any:
+    return next((key.mark for key, _ in tree.entries if key_text(key) == name), tree.mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# The top level of a file: from its tree to one Scenario for each case.
 
 
 def scenarios(
@@ -117,29 +622,29 @@ def _scenario(
     )
     context = _anew(context, names)
     context.taken.update(each.name for each in found)
-    name = heading.text_of(tree, "name", context) or context.library.path.stem
-    world_size = heading.world_size_of(tree, context)
+    name = text_of(tree, "name", context) or context.library.path.stem
+    world_size = world_size_of(tree, context)
     context = replace(
         context,
         world={"world_size": world_size},
-        ranks=None if heading.world_varies(tree, context) else world_size,
+        ranks=None if world_varies(tree, context) else world_size,
     )
-    backends = heading.backends_of(tree.get("backends"), context)
+    backends = backends_of(tree.get("backends"), context)
     return Scenario(
         source=tree.mark.source,
         name=name,
         case=name + suffix,
         world_size=world_size,
-        description=heading.text_of(tree, "description", context),
-        tags=heading.tags_of(tree.get("tags"), context),
+        description=text_of(tree, "description", context),
+        tags=tags_of(tree.get("tags"), context),
         constants=constants,
         backends=backends,
-        torch=heading.torch_of(tree.get("torch"), context),
-        timeout_s=heading.timeout_of(tree, context),
-        debug=heading.debug_of(tree.get("debug"), context),
+        torch=torch_of(tree.get("torch"), context),
+        timeout_s=timeout_of(tree, context),
+        debug=debug_of(tree.get("debug"), context),
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
-        tensors=_values(tree, "tensors", context, forms.value, found),
+        tensors=_values(tree, "tensors", context, values.value, found),
         steps=step_list(tree.get("steps"), context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
@@ -181,7 +686,7 @@ def _values(
     if node is None or _is_empty(node):
         return {}
     if not isinstance(node, Mapping):
-        choosing.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
+        values.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
         return {}
     made: dict[str, Form] = {}
     later = unmade(key, found)
@@ -201,3 +706,34 @@ def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tup
 
 def _is_empty(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None
+
+
+# -------------------------------------------------------------------------------------------------
+# `load`: one file, read, checked and built.
+
+
+def load(
+    path: str | Path, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases of a scenario file, one for each combination of its matrix.
+
+    `sets` replaces parameters and matrix keys by the YAML text given for them. A file with
+    `inputs:` is a library for others: it is checked, and has no cases. Raises ScenarioError with
+    all problems of the file and of the files that it uses, sorted by place.
+    """
+    path = Path(path)
+    return load_content(path, read_file(path, limits), sets=sets, limits=limits)
+
+
+def load_content(
+    path: Path, text: bytes, *, sets: Mapping_[str, str] | None = None, limits: Limits = DEFAULT
+) -> tuple[Scenario, ...]:
+    """Return the cases that a file at `path` would have if it held `text`; raises as `load`."""
+    try:
+        with accounted(limits):
+            tree = read_tree(str(path), text, limits=limits)
+            return scenarios(tree, path, sets or {}, limits)
+    except OverdueError:
+        raise
+    except ScenarioError as error:
+        raise ScenarioError(hinted(error.problems)) from None

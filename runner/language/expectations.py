@@ -1,26 +1,100 @@
-"""What `expect` beside a step says: values, elapsed time, what is raised."""
+"""What `expect` says, beside a step and at the end of a file."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+import signal
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
 
-from runner.forms import Constant, Expression, PerRank
-from runner.language import choosing, durations, forms
-from runner.language.expressing import expression, unknown_name
-from runner.language.objects import expected_object
-from runner.language.raised import raised
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.problems import nearest
-from runner.scenario import ElapsedBounds, Expectation, Unchanged, ValueExpectation
-from runner.traits import KNOWN_BACKENDS
+from runner.errors import nearest
+from runner.expressions.values import Constant, Expression, Form, PerRank
+from runner.language import values
+from runner.language.context import Context
+from runner.language.values import expected_object, expression, unknown_name
+from runner.model.scenario import (
+    ElapsedBounds,
+    Expectation,
+    FinalExpectation,
+    RaiseSpec,
+    Section,
+    Unchanged,
+    ValueExpectation,
+)
+from runner.model.traits import KNOWN_BACKENDS
+from runner.model.versions import VersionRange
+from runner.source.edit import Span
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+# -------------------------------------------------------------------------------------------------
+# What `raises:` says: kinds of error, none, or a kind with a part of its message.
 
-    from runner.forms import Form
-    from runner.language.context import Context
+_NONE = "none"
+
+
+def raised(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
+    """Return what `raises:` states, the same for all or by rank."""
+    node, context = context.resolve(node)
+    kinds = {*RAISE_KINDS, _NONE}
+    if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
+        return values.per_rank(node, context, _raise_spec)
+    return _raise_spec(node, context)
+
+
+def _is_spec(node: Mapping) -> bool:
+    return len(node.entries) == 1 and node.words()[0] in (*RAISE_KINDS, _NONE)
+
+
+def _raise_spec(node: Node, context: Context) -> RaiseSpec:
+    """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
+    node, context = context.resolve(node)
+    match node:
+        case Mapping() if _is_spec(node):
+            key, said = node.entries[0]
+            if not isinstance(said, Scalar) or said.value is None:
+                values.wrong_type(said, context, "what the message contains", "text")
+                return RaiseSpec(kinds=(key_text(key),), mark=node.mark)
+            return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
+        case Mapping() if node.entries and set(node.words()) <= {*RAISE_KINDS, _NONE}:
+            context.faults.add(
+                "bad_value",
+                "several kinds of error, each with words of its own",
+                node.entries[1][0].mark,
+                "write one kind with its words, a list of kinds, or a mapping from ranks",
+            )
+            return RaiseSpec(kinds=(), mark=node.mark)
+        case Mapping():
+            key = node.entries[0][0] if node.entries else node
+            word = key_text(key)
+            context.faults.unknown(
+                "unknown_kind",
+                f"`{word}` is no kind of error",
+                word,
+                RAISE_KINDS,
+                key.mark,
+                listed="kinds are",
+            )
+            return RaiseSpec(kinds=(), mark=node.mark)
+        case Sequence():
+            kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
+            if not kinds:
+                context.faults.add(
+                    "bad_value", "an empty list of kinds", node.mark, "write `none` instead"
+                )
+            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
+        case _:
+            kind = _kind(node, context, (*RAISE_KINDS, _NONE))
+            return RaiseSpec(kinds=(kind,) if kind and kind != _NONE else (), mark=node.mark)
+
+
+def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
+    return values.fixed(node, context, known, code="unknown_kind", what="kind of error")
+
+
+# -------------------------------------------------------------------------------------------------
+# What `expect` beside a step says: values, elapsed time, what is raised.
 
 #: keys of an expectation that are no names
 STEP_KEYS = ("elapsed", "raises")
@@ -56,7 +130,7 @@ def version_key(text: str) -> tuple[str, str, str] | None:
 def expectation(node: Node, context: Context) -> Expectation:
     """Return the `expect` beside a step."""
     if not isinstance(node, Mapping):
-        choosing.wrong_type(node, context, "`expect`", "a mapping from names to values")
+        values.wrong_type(node, context, "`expect`", "a mapping from names to values")
         return Expectation(mark=node.mark)
     return from_entries(node.entries, context.inside_expectation(), node)
 
@@ -153,15 +227,15 @@ def _is_object(key: Expression | Constant, context: Context) -> bool:
     return isinstance(key, Expression) and key.text.strip() in context.names.objects
 
 
-def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:  # noqa: ANN401 -- see below
+def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     """Return a Form, Unchanged, or a PerRank of these."""
     node, context = context.resolve(node)
     if isinstance(node, Scalar) and node.value == _UNCHANGED:
         return Unchanged()
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
-        if forms.is_long_form(node):
-            return forms.long_form(node, context, tolerances=True)
-        return choosing.per_rank(
+        if values.is_long_form(node):
+            return values.long_form(node, context, tolerances=True)
+        return values.per_rank(
             node, context, lambda item, there: _wanted(item, there, of_object=of_object)
         )
     if of_object:
@@ -170,12 +244,12 @@ def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:  # noqa: A
         context.faults.add(
             "missing_value", "no value is stated here", node.mark, "leave the name out, or state it"
         )
-    return forms.value(node, context)
+    return values.value(node, context)
 
 
 def _has_selectors(node: Mapping) -> bool:
     keys = node.words()
-    return choosing.ELSE in keys or all(
+    return values.ELSE in keys or all(
         isinstance(key, Sequence) or (isinstance(key, Scalar) and isinstance(key.value, int))
         for key, _ in node.entries
     )
@@ -186,22 +260,20 @@ def _has_selectors(node: Mapping) -> bool:
 
 def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBounds]:
     if isinstance(node, Mapping) and any(isinstance(item, Mapping) for _, item in node.entries):
-        return choosing.per_rank(node, context, _bounds)
+        return values.per_rank(node, context, _bounds)
     return _bounds(node, context)
 
 
 def _bounds(node: Node, context: Context) -> ElapsedBounds:
     if not isinstance(node, Mapping):
-        choosing.wrong_type(node, context, "`elapsed`", "`{min: 0.3s, max: 2s}`")
+        values.wrong_type(node, context, "`elapsed`", "`{min: 0.3s, max: 2s}`")
         return ElapsedBounds(mark=node.mark)
     found: dict[str, Form] = {}
     for key, value in node.entries:
         if isinstance(value, Scalar) and value.value is None:
             context.faults.add("missing_value", "no duration is stated here", value.mark)
         elif key_text(key) in _BOUNDS:
-            found[f"{key_text(key)}_s"] = durations.seconds(
-                value, context, what=f"`{key_text(key)}`"
-            )
+            found[f"{key_text(key)}_s"] = values.seconds(value, context, what=f"`{key_text(key)}`")
         else:
             context.faults.unknown(
                 "unknown_key",
@@ -216,3 +288,224 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:  # noqa: PLR2004 -- both
         context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
     return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
+
+
+# -------------------------------------------------------------------------------------------------
+# Sections of single backends and versions, in the text of a file.
+
+
+def is_section(key: Span, value: Span) -> bool:
+    """Whether an entry of the top-level `expect` says what differs on a backend or a version."""
+    if value.kind != "mapping" or key.text in FINAL_KEYS:
+        return False
+    if version_key(key.text) is not None:
+        return True
+    return key.text in KNOWN_BACKENDS or any(word.text in FINAL_KEYS for word, _ in value.entries)
+
+
+# -------------------------------------------------------------------------------------------------
+# What the `expect` at the top level says: outcome, who is blocked, diagnosis, deaths, backends.
+
+#: what a backend's own outcome makes meaningless in the general expectation
+_ONLY_WITH = {"blocked": {"deadlock", "error"}, "dies": {"crash"}}
+COMPLETES = ("completes",)
+#: sections of one `expect`: more are no facts about backends
+MOST_SECTIONS = 16
+_EXIT = re.compile(r"exit [0-9]{1,3}")
+
+
+def final_expectation(
+    node: Node | None, context: Context, backends: Collection[str]
+) -> FinalExpectation:
+    """Return the top-level `expect`, every backend's section merged over the general one."""
+    if node is None:
+        return FinalExpectation()
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`expect`", "a mapping")
+        return FinalExpectation(mark=node.mark)
+    found: dict[str, tuple[Section, Mapping]] = {}
+    for key, value in node.entries:
+        section = _section(key, value, context, backends)
+        if section is not None and isinstance(value, Mapping):
+            found[key_text(key)] = section, value
+    if len(found) > MOST_SECTIONS:
+        context.faults.add(
+            "too_many_sections",
+            f"`expect` has {len(found)} sections for backends and versions; at most "
+            f"{MOST_SECTIONS} can be told apart",
+            node.mark,
+        )
+        found.clear()
+    general = _stated(node, context, leave_out=found.keys())
+    # what asks for more is laid over what asks for less, a later one over an earlier
+    ordered = sorted(found.values(), key=lambda each: _weight(each[0]))
+    own = [_stated(value, context, leave_out=()) for _, value in ordered]
+    sections = tuple(section for section, _ in ordered)
+    whole = replace(_made(general, node), sections=sections)
+    merged: dict[tuple[int, ...], FinalExpectation] = {}
+    for backend in (None, *whole.backends):
+        for version in whole.versions:
+            holding = whole.holding(backend, version)
+            if holding and holding not in merged:
+                laid = general
+                for number in holding:
+                    laid = _merged(laid, own[number])
+                merged[holding] = _made(laid, ordered[holding[-1]][1])
+    return replace(whole, merged=merged)
+
+
+def _weight(section: Section) -> int:
+    """Return how much a condition asks: a backend, a version of torch, both."""
+    return (section.backend is not None) + 2 * (section.torch is not None)
+
+
+def _section(key: Node, value: Node, context: Context, backends: Collection[str]) -> Section | None:
+    """Return the condition that a key of `expect` states; None where it states none."""
+    versions = version_key(key_text(key))
+    if versions is not None and "torch" not in context.readable:
+        return _of_version(*versions, key, value, context, backends)
+    name = key_text(key)
+    return Section(backend=name) if _is_backend(key, value, context, backends) else None
+
+
+def _of_version(
+    backend: str,
+    word: str,
+    range_text: str,
+    key: Node,
+    value: Node,
+    context: Context,
+    backends: Collection[str],
+) -> Section | None:
+    """Return what `gloo torch>=2.14` says, with every fault noted."""
+    if word != "torch":
+        context.faults.add(
+            "unknown_key", f"`{word}` has no versions here", key.mark, "did you mean `torch`?"
+        )
+    known = {*backends, *KNOWN_BACKENDS}
+    if backend and backend not in known:
+        close = nearest(backend, known)
+        hint = f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
+        context.faults.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
+    if not isinstance(value, Mapping):
+        context.faults.add(
+            "bad_expectation",
+            f"what differs on `{key_text(key)}` is no mapping",
+            key.mark,
+            f'write `"{key_text(key)}": {{outcome: ..., x: ...}}`',
+        )
+    try:
+        found = VersionRange.read(range_text)
+    except ValueError:
+        context.faults.add(
+            "bad_version",
+            f"`{key_text(key)}` names no versions of torch",
+            key.mark,
+            'versions are written as in `"torch>=2.14, <2.16"`',
+        )
+        return Section(backend=backend or None, torch=VersionRange(bounds=()))
+    return Section(backend=backend or None, torch=found)
+
+
+def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
+    name = key_text(key)
+    if not isinstance(value, Mapping) or name in FINAL_KEYS or name in context.readable:
+        return False
+    if name in backends or name in KNOWN_BACKENDS:
+        return True
+    if not name.isidentifier() or not any(word in FINAL_KEYS for word in value.words()):
+        return False
+    close = nearest(name, (*backends, *KNOWN_BACKENDS))
+    if close is not None:
+        context.faults.add(
+            "unknown_key", f"there is no backend `{name}`", key.mark, f"did you mean `{close}`?"
+        )
+    return True
+
+
+def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> dict[str, Any]:
+    """Return what one mapping states, by the field that it becomes."""
+    found: dict[str, Any] = {}
+    others: list[tuple[Node, Node]] = []
+    for key, value in node.entries:
+        match key_text(key):
+            case "outcome":
+                found["outcomes"] = _several(value, context, OUTCOMES, "outcome")
+            case "blocked":
+                found["blocked"] = _texts(value, context, "blocked")
+            case "diagnosis":
+                found["diagnoses"] = _several(value, context, DIAGNOSES, "diagnosis")
+            case "dies":
+                found["dies"] = _texts(value, context, "dies")
+            case "within":
+                found["within_s"] = values.fixed_seconds(value, context, what="`within`")
+            case name if name not in leave_out:
+                others.append((key, value))
+    found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
+    return found
+
+
+def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:
+    given = {name: value for name, value in fields.items() if value is not None}
+    return FinalExpectation(**given, mark=node.mark)
+
+
+def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Return a backend's section over the general expectation, value by value."""
+    merged = {**general, **own}
+    ends = set(merged.get("outcomes") or COMPLETES)
+    alike = ends == set(general.get("outcomes") or COMPLETES)
+    if not alike:
+        for field, outcomes in _ONLY_WITH.items():
+            if field not in own and not ends & outcomes:
+                merged.pop(field, None)
+    base: Expectation = general["at_end"]
+    over: Expectation = own["at_end"]
+    stated = {value.key.text for value in over.values}
+    kept = tuple(value for value in base.values if value.key.text not in stated)
+    raises = over.raises
+    if raises is None and alike:
+        raises = base.raises
+    merged["at_end"] = Expectation(
+        values=(*kept, *over.values),
+        elapsed=over.elapsed if over.elapsed is not None else base.elapsed,
+        raises=raises,
+        mark=over.mark,
+    )
+    return merged
+
+
+def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:
+    """Return the words of a list, or the one that stands in its place."""
+    items = node.items if isinstance(node, Sequence) else [node]
+    found = (
+        values.fixed(item, context, known, code=f"unknown_{what}", what=what) for item in items
+    )
+    return tuple(name for name in found if name is not None)
+
+
+def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
+    if not isinstance(node, Mapping):
+        example = "{0: send to 1}" if name == "blocked" else "{1: SIGABRT}"
+        values.wrong_type(node, context, f"`{name}`", f"a mapping from ranks, such as {example}")
+        return None
+    return values.per_rank(node, context, _death if name == "dies" else _label)
+
+
+def _label(node: Node, context: Context) -> str:
+    if isinstance(node, Scalar) and node.value is not None and node.text.strip():
+        return node.text
+    values.wrong_type(node, context, "where a rank is blocked", "a step's name, as in `send to 1`")
+    return ""
+
+
+def _death(node: Node, context: Context) -> str:
+    text = node.text if isinstance(node, Scalar) else ""
+    if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
+        context.faults.add(
+            "bad_value",
+            f"`{text}` is no way to die",
+            node.mark,
+            "name a signal such as SIGABRT, or an exit code as in `exit 1`",
+        )
+    return text

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from runner.forms import Constant, Expression
-from runner.language import choosing
-from runner.language.actions import BESIDE, BODY, action_of, police_handle
-from runner.language.calling import arguments_of, usage
+from runner.expressions.values import Constant, Expression, Form
+from runner.language import values
+from runner.language.arguments import arguments_of, usage
+from runner.language.context import Context, likely
 from runner.language.expectations import expectation
-from runner.language.expressing import constant_value, expression
-from runner.language.foreign import likely
-from runner.language.limits import beyond
-from runner.language.namespace import INDEXED, police_length
-from runner.language.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.language.keys import BESIDE, BODY, action_of, police_handle
+from runner.language.names import INDEXED, police_length
 from runner.language.use import inline, police_number
+from runner.language.values import constant_value, expression
+from runner.limits import beyond
+from runner.model.scenario import Step
 from runner.operations import BY_NAME
-from runner.scenario import Step
-
-if TYPE_CHECKING:
-    from runner.forms import Form
-    from runner.language.context import Context
-    from runner.operations.base import Operation
+from runner.operations.base import Operation
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 
 def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> tuple[Step, ...]:
     """Return the steps of a list, `use` inlined."""
     if not isinstance(node, Sequence):
         if node is not None:
-            choosing.wrong_type(node, context, what, "a list of steps")
+            values.wrong_type(node, context, what, "a list of steps")
         return ()
     return tuple(step for item in node.items for step in _steps(item, context))
 
@@ -66,7 +62,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
     if node is None:
         return None
     if not isinstance(node, Scalar) or node.value is None or not node.text.strip():
-        choosing.wrong_type(node, context, "the name of a step", "text")
+        values.wrong_type(node, context, "the name of a step", "text")
         return None
     name = node.text.strip()
     police_length(name, node.mark, context.faults, what="the name of a step")
@@ -96,7 +92,7 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
         "mark": node.mark,
     }
     if "ranks" in beside:
-        fields["ranks"] = choosing.selector(beside["ranks"], context)
+        fields["ranks"] = values.selector(beside["ranks"], context)
     if "as" in beside:
         fields["handle"], fields["handle_index"] = _handle(beside["as"], context)
     if "expect" in beside:
@@ -108,7 +104,7 @@ def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
     """Return the name of a handle, and what it is indexed by: `up[t]` is one for each `t`."""
     node, context = context.resolve(node)
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        choosing.wrong_type(node, context, "`as`", "the name of a work handle")
+        values.wrong_type(node, context, "`as`", "the name of a work handle")
         return None, None
     indexed = INDEXED.fullmatch(node.value)
     if indexed is None:
@@ -183,7 +179,7 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
 
 def _values(node: Node, context: Context) -> Form:
     """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
-    form = choosing.integers(node, context, what="what `for` runs over")
+    form = values.integers(node, context, what="what `for` runs over")
     if isinstance(node, Scalar) and node.value is None:
         context.faults.add("missing_value", "this `for` has nothing to run over", node.mark)
     known = context.names.constants.keys() | context.world.keys()

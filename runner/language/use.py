@@ -1,23 +1,321 @@
-"""`use`: the steps of another file, inserted in the names of the file that uses it.
-
-A used file says `inputs:` instead of `world_size:`. What it computes, creates and starts itself
-gets a name that nothing else has, so that two files never meet by accident. Files are read only
-below the project's root: a scenario cannot reach into the rest of the machine.
-"""
+"""Other files' steps, in the names of the file that uses them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from collections.abc import Iterator
+from collections.abc import Mapping as Mapping_
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 
-from runner.language import choosing
-from runner.language.budget import account
-from runner.language.context import Context, Inlined, Names
-from runner.language.handing import all_definitions
-from runner.language.inputs import bindings_of, declared_inputs
-from runner.language.limits import beyond
-from runner.language.namespace import HANDLES, named
-from runner.language.tree import Mapping, Node, Scalar, key_text
-from runner.language.used_files import permitted, tree_of
+from runner.errors import ScenarioError, nearest
+from runner.files import SUFFIXES, project_root, read_file
+from runner.language import values
+from runner.language.context import Binding, Context, Inlined, Names
+from runner.language.names import (
+    HANDLES,
+    Definition,
+    definitions,
+    is_name,
+    named,
+    police_definitions,
+    police_name,
+)
+from runner.limits import account, beyond
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, read_tree
+
+# -------------------------------------------------------------------------------------------------
+# The inputs of a file that others use: declared there, given by `with:`.
+
+#: keys that a used file may have
+LIBRARY_KEYS = ("version", "name", "description", "tags", "inputs", "steps")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input of a used file; without a default it must be given."""
+
+    name: str
+    default: Node | None = None
+
+
+def police_library(tree: Mapping, context: Context) -> None:
+    """Note what is wrong with the top level of a used file, and with its names."""
+    for key, _ in tree.entries:
+        if key_text(key) not in LIBRARY_KEYS:
+            context.faults.unknown(
+                "unknown_key",
+                f"unknown key `{key_text(key)}` of a file with `inputs:`",
+                key_text(key),
+                LIBRARY_KEYS,
+                key.mark,
+                listed="its keys are",
+            )
+    if tree.get("steps") is None:
+        context.faults.add("missing_key", "the file has no `steps`", tree.mark)
+    inputs = declared_inputs(tree, context)
+    police_definitions(
+        [each for each in definitions(tree) if each.name not in inputs], context.faults
+    )
+
+
+def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
+    """Return the inputs of a file: a list of names, or names with a description or default."""
+    node = tree.get("inputs")
+    found: dict[str, Input] = {}
+    match node:
+        case Sequence():
+            named_inputs: list[tuple[Node, Node | None]] = [(item, None) for item in node.items]
+        case Mapping():
+            named_inputs = list(node.entries)
+        case _:
+            if node is not None:
+                values.wrong_type(node, context, "`inputs`", "a list of names, or a mapping")
+            return {}
+    for name, about in named_inputs:
+        if not isinstance(name, Scalar) or not isinstance(name.value, str):
+            context.faults.add("bad_name", f"{kind_of(name)} is no name of an input", name.mark)
+            continue
+        police_name(context.faults, name.text, name.mark, what="this input", fixed=True)
+        if name.text in found:
+            context.faults.add("duplicate_name", f"`{name.text}` stands twice", name.mark)
+        found[name.text] = Input(name.text, _default(about, context))
+    return found
+
+
+def _default(about: Node | None, context: Context) -> Node | None:
+    if not isinstance(about, Mapping):
+        return None
+    for key, _ in about.entries:
+        if key_text(key) not in {"description", "default"}:
+            context.faults.unknown(
+                "unknown_key",
+                f"unknown key `{key_text(key)}` of an input",
+                key_text(key),
+                ("description", "default"),
+                key.mark,
+                listed="its keys are",
+            )
+    return about.get("default")
+
+
+def bindings_of(
+    inputs: Mapping_[str, Input], given: Mapping | None, file: Scalar, context: Context
+) -> dict[str, Binding]:
+    """Return what stands for each input; notes those that are missing, or unknown."""
+    found: dict[str, Binding] = {}
+    for key, value in given.entries if given else []:
+        name = key_text(key)
+        if name in inputs:
+            found[name] = Binding(node=value, context=context)
+        else:
+            context.faults.unknown(
+                "unknown_input",
+                f"`{file.text}` has no input `{name}`",
+                name,
+                inputs,
+                key.mark,
+                listed="its inputs are",
+            )
+    missing = [name for name in inputs if name not in found]
+    for name in missing:
+        default = inputs[name].default
+        if default is None:
+            context.faults.add(
+                "missing_input",
+                f"the input `{name}` of `{file.text}` is not given",
+                (given or file).mark,
+                f"add `{name}:` under `with:`",
+            )
+        # a missing input still stands for something, so that one fault is told once
+        node = default if default is not None else Scalar(file.mark, None, "")
+        found[name] = Binding(node=node, context=context)
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# Which file a `use` means, and whether it may be read.
+
+
+@dataclass(slots=True)
+class Library:
+    """The files that a scenario uses, each read once. `root` is found when first asked for."""
+
+    path: Path
+    read: dict[Path, Mapping | None] = field(default_factory=dict)
+    _root: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder below which files may be used."""
+        if self._root is None:
+            self._root = project_root(self.path)
+        return self._root
+
+
+def permitted(file: Scalar, context: Context) -> Path | None:
+    """Return the file's path, if it may be read from here."""
+    text = str(file.value)
+    if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
+        context.faults.add(
+            "use_outside_project",
+            f"`{text}` is no relative path",
+            file.mark,
+            "a used file is named relative to the file that uses it",
+        )
+        return None
+    path = Path(os.path.realpath(context.path.parent / text))
+    root = context.library.root
+    if not context.limits.follow_links and not path.is_relative_to(root):
+        context.faults.add(
+            "use_outside_project",
+            f"`{text}` lies outside the project",
+            file.mark,
+            "used files lie below the folder that holds pyproject.toml or .git",
+        )
+        return None
+    if path in context.chain:
+        context.faults.add(
+            "use_cycle", f"`{text}` uses itself, directly or through others", file.mark
+        )
+        return None
+    if len(context.chain) > context.limits.max_use_depth:
+        context.faults.add(
+            "use_too_deep",
+            f"`use` is nested too deep: {beyond('max_use_depth', context.limits)}",
+            file.mark,
+        )
+        return None
+    return path
+
+
+def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
+    """Return the tree of a used file, read once; None where it cannot be used."""
+    library = context.library
+    if path not in library.read:
+        library.read[path] = None
+        try:
+            if path.suffix not in SUFFIXES or not path.exists():
+                _note_missing(path, file, context)
+                return None
+            text = _text_of(path, file, context)
+            if text is None:
+                return None
+            tree = read_tree(str(_shown(path)), text, limits=context.limits)
+        except ScenarioError as error:
+            context.faults.keep(error.problems)
+        except OSError as error:
+            reason = error.strerror or "it cannot be read"
+            context.faults.add("unreadable_file", f"`{file.text}`: {reason}", file.mark)
+        else:
+            library.read[path] = _library(tree, file, context)
+    return library.read[path]
+
+
+def _text_of(path: Path, file: Scalar, context: Context) -> bytes | None:
+    """Return the bytes of a used file; None, told where it is used, for what may not be read."""
+    try:
+        return read_file(path, context.limits, context.library.root)
+    except ScenarioError as error:
+        for problem in error.problems:
+            context.faults.add(
+                problem.code, f"`{file.text}`: {problem.message}", file.mark, problem.hint
+            )
+        return None
+
+
+def _note_missing(path: Path, file: Scalar, context: Context) -> None:
+    siblings = (
+        [each.name for each in path.parent.iterdir() if each.suffix in {".yaml", ".yml"}]
+        if path.parent.is_dir()
+        else []
+    )
+    close = nearest(path.name, siblings)
+    context.faults.add(
+        "file_not_found",
+        f"there is no file `{file.text}` beside this one",
+        file.mark,
+        f"did you mean `{close}`?" if close else "the path is relative to this file",
+    )
+
+
+def _shown(path: Path) -> Path:
+    """Return a path as messages show it: relative where it is below the working folder."""
+    working = Path.cwd()
+    return path.relative_to(working) if path.is_relative_to(working) else path
+
+
+def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
+    if isinstance(tree, Mapping) and tree.get("inputs") is not None:
+        police_library(tree, context)
+        return tree
+    context.faults.add(
+        "not_a_library",
+        f"`{file.text}` has no `inputs:`, so it cannot be used",
+        file.mark,
+        "a used file says `inputs: [...]` instead of `world_size:`",
+    )
+    return None
+
+
+# -------------------------------------------------------------------------------------------------
+# Names that used files define because they were handed them.
+#
+# `new_group: {name: g}` in a file with the input `g` makes the group `pair` of a file that says
+# `with: {g: pair}`.
+
+#: what a step may make under a name that it was handed
+_MADE = frozenset({"computed name", "new group", *HANDLES})
+
+
+def all_definitions(tree: Mapping, context: Context) -> list[Definition]:
+    """Return every name that a file defines, or has others define, in the order of the file.
+
+    `context` is the file's own, for what it uses is named relative to it.
+    """
+    return [*definitions(tree), *_handed(tree.get("steps"), context, {})]
+
+
+def _handed(
+    steps: Node | None, context: Context, known: dict[Path, dict[str, set[str]]]
+) -> Iterator[Definition]:
+    for file, given in _uses(steps):
+        path = permitted(file, context)
+        tree = tree_of(path, file, context) if path is not None else None
+        if path is None or tree is None:
+            continue
+        if path not in known:
+            known[path] = {}
+            inner = replace(context, path=path, chain=(*context.chain, path))
+            inputs = declared_inputs(tree, inner)
+            for each in (*definitions(tree), *_handed(tree.get("steps"), inner, known)):
+                if each.name in inputs and each.sort in _MADE:
+                    known[path].setdefault(each.name, set()).add(each.sort)
+        for name, sorts in known[path].items():
+            node = given.get(name) if given is not None else None
+            if isinstance(node, Scalar) and isinstance(node.value, str) and is_name(node.value):
+                yield from (Definition(sort, node.value, node) for sort in sorted(sorts))
+
+
+def _uses(steps: Node | None) -> Iterator[tuple[Scalar, Mapping | None]]:
+    """Yield the file and the `with` of each `use`, also inside of loops; no faulty one."""
+    for step in steps.items if isinstance(steps, Sequence) else []:
+        if not isinstance(step, Mapping):
+            continue
+        yield from _uses(step.get("steps"))
+        use = step.get("use")
+        file = use.get("file") if isinstance(use, Mapping) else use
+        given = use.get("with") if isinstance(use, Mapping) else None
+        if isinstance(file, Scalar) and isinstance(file.value, str):
+            yield file, given if isinstance(given, Mapping) else None
+
+
+# -------------------------------------------------------------------------------------------------
+# `use`: the steps of another file, inserted in the names of the file that uses it.
+#
+# A used file says `inputs:` instead of `world_size:`. What it computes, creates and starts itself
+# gets a name that nothing else has, so that two files never meet by accident. Files are read only
+# below the project's root: a scenario cannot reach into the rest of the machine.
 
 #: units of work of a step that is read, once for each case (measured: some 10 us)
 STEP_WORK = 5_000
@@ -109,7 +407,7 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node, None
     if not isinstance(node, Mapping):
-        choosing.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
+        values.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
         return None
     strangers = [word for word, _ in node.entries if key_text(word) not in {"file", "with"}]
     for word in strangers:
@@ -131,6 +429,6 @@ def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | N
     if isinstance(given, Scalar) and given.value is None:
         given = None
     if given is not None and not isinstance(given, Mapping):
-        choosing.wrong_type(given, context, "`with`", "a mapping from inputs to values")
+        values.wrong_type(given, context, "`with`", "a mapping from inputs to values")
         return None
     return file, given

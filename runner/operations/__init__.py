@@ -6,8 +6,6 @@ the step reference, the simulator, the worker and the contract tests follow from
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from runner.operations.all_gather import AllGather
 from runner.operations.all_gather_coalesced import AllGatherCoalesced
 from runner.operations.all_gather_object import AllGatherObject
@@ -17,6 +15,7 @@ from runner.operations.all_reduce_coalesced import AllReduceCoalesced
 from runner.operations.all_to_all import AllToAll
 from runner.operations.all_to_all_single import AllToAllSingle
 from runner.operations.barrier import Barrier
+from runner.operations.base import Operation
 from runner.operations.batch_isend_irecv import BatchISendIRecv
 from runner.operations.broadcast import Broadcast
 from runner.operations.broadcast_object_list import BroadcastObjectList
@@ -25,24 +24,19 @@ from runner.operations.destroy_process_group import DestroyProcessGroup
 from runner.operations.fault import Fault
 from runner.operations.gather import Gather
 from runner.operations.gather_object import GatherObject
-from runner.operations.irecv import IRecv
-from runner.operations.isend import ISend
 from runner.operations.monitored_barrier import MonitoredBarrier
 from runner.operations.new_group import NewGroup
-from runner.operations.recv import Recv
+from runner.operations.recv import IRecv, Recv
 from runner.operations.recv_object_list import RecvObjectList
 from runner.operations.reduce import Reduce
 from runner.operations.reduce_scatter import ReduceScatter
 from runner.operations.reduce_scatter_single import ReduceScatterSingle
 from runner.operations.scatter import Scatter
 from runner.operations.scatter_object_list import ScatterObjectList
-from runner.operations.send import Send
+from runner.operations.send import ISend, Send
 from runner.operations.send_object_list import SendObjectList
 from runner.operations.sleep import Sleep
 from runner.operations.wait import Wait
-
-if TYPE_CHECKING:
-    from runner.operations.base import Operation
 
 OPERATIONS: tuple[Operation, ...] = (
     Send(),

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.entries import Entry, Refusal
-from runner.operations.params import ASYNC_OP, GROUP, Param, tensors
-from runner.operations.refusals import absent, arrays_in, invalid, misfit, mixed_elements
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from runner.expressions.params import ASYNC_OP, GROUP, Param, tensors
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, arrays_in, invalid, misfit, mixed_elements
 
 
 class AllGatherCoalesced(Collective):

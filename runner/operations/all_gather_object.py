@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.entries import Disagreement, Entry, Refusal
-from runner.operations.params import GROUP, Param
-from runner.operations.refusals import invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from runner.expressions.params import GROUP, Param
+from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.checks import invalid
 
 SHORT = "object_list shorter than the group"
 

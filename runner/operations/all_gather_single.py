@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from runner.operations.base import Collective
-from runner.operations.entries import Entry, Refusal
-from runner.operations.params import ASYNC_OP, GROUP, tensor
-from runner.operations.refusals import absent, misfit
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
+from runner.expressions.params import ASYNC_OP, GROUP, tensor
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, misfit
 
 
 class AllGatherSingle(Collective):
@@ -82,7 +79,7 @@ steps:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
-        def by_place(**given: Any) -> Any:  # noqa: ANN401 -- as torch's
+        def by_place(**given: Any) -> Any:
             return call(given.pop("output"), given.pop("input"), **given)
 
         return partial(by_place, **arguments)

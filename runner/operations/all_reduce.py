@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, senseless_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.operations.entries import Entry, Refusal
+from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, reduced, senseless_op
 
 
 class AllReduce(Collective):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective
-from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
-from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, invalid, mixed_elements, senseless_op
+from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, invalid, mixed_elements, reduced, senseless_op
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from runner.operations.entries import Entry, Refusal
 
 
 class AllReduceCoalesced(Collective):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.entries import Disagreement, Entry, Refusal
-from runner.operations.params import ASYNC_OP, GROUP, tensors
-from runner.operations.refusals import absent, mixed_dtypes, uneven, wrong_length
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from runner.expressions.params import ASYNC_OP, GROUP, tensors
+from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.checks import absent, mixed_dtypes, uneven, wrong_length
 
 OUT, IN = "output_tensor_list", "input_tensor_list"
 

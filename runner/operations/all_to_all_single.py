@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from runner.operations.base import Collective
-from runner.operations.entries import Disagreement, Entry, Refusal
-from runner.operations.params import ASYNC_OP, GROUP, Param, tensor
-from runner.operations.refusals import absent, invalid, misfit, mixed_dtypes
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
+from runner.expressions.params import ASYNC_OP, GROUP, Param, tensor
+from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.checks import absent, invalid, misfit, mixed_dtypes
 
 
 class AllToAllSingle(Collective):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.params import ASYNC_OP, GROUP, TIMEOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.operations.entries import Entry
+from runner.expressions.params import ASYNC_OP, GROUP, TIMEOUT
+from runner.operations.base import Collective, Entry
 
 
 class Barrier(Collective):

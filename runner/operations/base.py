@@ -17,21 +17,187 @@ know these shapes and no operation by name:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import ModuleType
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from runner.operations.entries import Disagreement, Entry, Message, Refusal, dtype_name
+from runner.errors import Mark
+from runner.expressions.params import Param
+from runner.expressions.values import Form, PerRank
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from types import ModuleType
+# -------------------------------------------------------------------------------------------------
+# A process group, as operations and plans know it.
 
-    from runner.operations.params import Param
-    from runner.plan import Group
-    from runner.program import Process
-    from runner.scenario import Step
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """One process group. `ranks` are world ranks; their order is that of the group ranks.
+
+    `key` is unique in a scenario (`even`, `pair#1`, `mesh.dp#0`); `name` is what an author writes.
+    """
+
+    key: str
+    name: str
+    ranks: tuple[int, ...]
+    timeout_s: float
+    backend: str | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+    #: world rank -> group rank; and the ranks as the list that an expression sees
+    _at: dict[int, int] = field(init=False, compare=False, repr=False)
+    listed: list[int] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the members once: a world may have many thousands."""
+        at = {rank: number for number, rank in reversed(list(enumerate(self.ranks)))}
+        object.__setattr__(self, "_at", at)
+        object.__setattr__(self, "listed", list(self.ranks))
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return len(self.ranks)
+
+    def group_rank(self, rank: int) -> int:
+        """Return the rank inside the group of world rank `rank`, or -1 for a non-member.
+
+        As `torch.distributed.get_rank(group)`.
+        """
+        return self._at.get(rank, -1)
+
+
+# -------------------------------------------------------------------------------------------------
+# The values that operations take and give: who enters with what, and what comes of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """What torch raises at the call itself, on this rank, before anything is communicated.
+
+    `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`. A
+    `late` one is raised by the wait where the call is asynchronous.
+    """
+
+    kind: str
+    message: str
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disagreement:
+    """Members of one operation whose arguments do not fit together.
+
+    `diagnosis` is one of `root_mismatch` `op_mismatch` `dtype_mismatch` `shape_mismatch`;
+    `values` maps each group rank to what it passed, as text.
+    """
+
+    diagnosis: str
+    what: str
+    values: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PremulSum:
+    """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
+
+    factor: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One rank entering an operation, its arguments evaluated.
+
+    `arguments` holds every declared parameter under its declared name (defaults filled in).
+    Tensors are arrays of the executor's namespace (NumPy in the reference), possibly views into
+    what the rank holds; lists of tensors are Python lists; roots are integers or None.
+    """
+
+    rank: int
+    group: Group
+    arguments: Mapping[str, Any]
+
+    @property
+    def group_rank(self) -> int:
+        """This rank inside the group; -1 for a non-member."""
+        return self.group.group_rank(self.rank)
+
+    @property
+    def size(self) -> int:
+        """The number of members."""
+        return self.group.size
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the argument `name`."""
+        return self.arguments[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a point-to-point operation, seen from the rank that posts it.
+
+    `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
+    is where to receive (a tensor, or a list for objects). `group` is None for the call's own.
+    """
+
+    sends: bool
+    peer: int | None
+    tag: int
+    payload: Any = None
+    buffer: Any = None
+    group: Group | None = None
+
+
+class Caller(Protocol):
+    """The rank that takes a step, as an operation asks it: its values, names and handles."""
+
+    handles: set[str]
+
+    def evaluate(self, form: Form | None) -> Any:
+        """Return the value of a form on this rank."""
+
+    def evaluate_argument(self, param: Param, form: Form | None) -> Any:
+        """Return the value of an argument, of the type that its parameter declares."""
+
+    def roots(self, form: Form | None) -> frozenset[str]:
+        """Return the names of held tensors whose storage a form's value may share."""
+
+    def choose(self, form: PerRank[Any]) -> Any:
+        """Return what a per-rank mapping means on this rank."""
+
+    def compute(self, name: str, form: Form) -> None:
+        """Let a name hold a copy of a form's value."""
+
+    def destroy(self, name: str) -> None:
+        """Give a group up, or with the world every group."""
+
+
+class Ending(Exception):  # noqa: N818 -- not an error: a scenario asked for it
+    """A `fault: kill` or `fault: exit` step: the process ends here.
+
+    `how` is a signal's name or `exit N`.
+    """
+
+    def __init__(self, how: str) -> None:
+        """Keep how the process ends."""
+        super().__init__(how)
+        self.how = how
+
+
+class ProgramError(Exception):
+    """A `fault: {raise: message}` step: the program raises here, of kind `other`."""
+
+
+@cache
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype; NumPy builds it anew each time it is asked."""
+    return dtype.name
+
+
+# -------------------------------------------------------------------------------------------------
+# Base.
 
 
 class Operation(ABC):
@@ -72,11 +238,11 @@ class Operation(ABC):
         """Name this call in reports: the operation, and the group unless it is the world."""
         return self.name if entry.group.name == "world" else f"{self.name} on {entry.group.name}"
 
-    def refuse(self, entry: Entry) -> Refusal | None:  # noqa: ARG002 -- the default
+    def refuse(self, entry: Entry) -> Refusal | None:
         """Return what torch itself would refuse when called so, or None."""
         return None
 
-    def looks_up(self, entry: Entry) -> bool | None:  # noqa: ARG002 -- the default
+    def looks_up(self, entry: Entry) -> bool | None:
         """Return whether torch asks its table of groups, so that a destroyed one raises ValueError.
 
         False: it hands the call to the group itself, which on Gloo carries it out even then. None:
@@ -84,29 +250,29 @@ class Operation(ABC):
         """
         return None
 
-    def backend_kinds(self, entry: Entry) -> frozenset[str]:  # noqa: ARG002 -- the default
+    def backend_kinds(self, entry: Entry) -> frozenset[str]:
         """Return the kinds that a backend may raise at this call although torch allows it."""
         return frozenset({"unsupported"})
 
-    def reads(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+    def reads(self, param: Param, entry: Entry) -> bool:
         """Return whether this call reads what the argument holds (an output it only writes)."""
         return param.reads
 
-    def writes(self, param: Param, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+    def writes(self, param: Param, entry: Entry) -> bool:
         """Return whether this call may store into the argument, on this rank."""
         return param.writes
 
-    def group_of(self, process: Process, step: Step) -> str | None:
+    def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """Return the name of the group of a step; None is the world."""
-        name: str | None = process.evaluate(step.arguments.get("group"))
+        name: str | None = caller.evaluate(given.get("group"))
         return name
 
-    def roots(self, process: Process, step: Step) -> dict[str, frozenset[str]]:
+    def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """Map each argument to the names of held tensors whose storage it may share here."""
         return {
-            param.name: process.roots(step.arguments[param.name])
+            param.name: caller.roots(given[param.name])
             for param in self.params
-            if param.name in step.arguments
+            if param.name in given
         }
 
     def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
@@ -119,18 +285,18 @@ class Operation(ABC):
         names = (roots.get(param.name, ()) for param in self.params if self.writes(param, entry))
         return frozenset().union(*names)
 
-    def introduces(self, step: Step) -> tuple[str, ...]:  # noqa: ARG002 -- the default
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """Return the names that the step may make: a name with no value yet is None."""
         return ()
 
-    def concerns(self, process: Process, step: Step) -> bool:  # noqa: ARG002 -- the default
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
         """Return whether a member that no `ranks:` selected takes the step."""
         return True
 
-    def evaluate(self, process: Process, step: Step) -> dict[str, Any]:
+    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate the step's arguments on one rank; defaults fill what is left out."""
         return {
-            param.name: process.evaluate_argument(param, step.arguments.get(param.name))
+            param.name: caller.evaluate_argument(param, given.get(param.name))
             for param in self.params
         }
 
@@ -143,7 +309,7 @@ class Operation(ABC):
         """
         return partial(getattr(dist, self.name), **arguments)
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:
         """Call torch, with arguments as in :meth:`bound`.
 
         To be overridden where that is more than one function; overriding `bound` is cheaper.
@@ -166,13 +332,13 @@ class Collective(Operation):
 
     def root(self, entry: Entry) -> int:
         """Return the root's group rank; call only on an entry that was not refused."""
-        assert self.rooted is not None  # noqa: S101 -- a fault of the definition, not of input
+        assert self.rooted is not None
         inside = entry[f"group_{self.rooted}"]
         if inside is not None:
             return int(inside)
         given = entry[self.rooted]
         world = self.default_root if given is None else given
-        assert isinstance(world, int)  # noqa: S101 -- a missing root is refused before
+        assert isinstance(world, int)
         return entry.group.group_rank(world)
 
     def is_root(self, entry: Entry) -> bool:
@@ -190,7 +356,7 @@ class Collective(Operation):
         not a member, raise ValueError.
         """
         role = self.rooted
-        assert role is not None  # noqa: S101 -- a fault of the definition, not of input
+        assert role is not None
         world, inside = entry[role], entry[f"group_{role}"]
         if world is not None and inside is not None:
             return Refusal(
@@ -294,7 +460,7 @@ class Waiting(Operation):
 class GroupCreation(Operation):
     """Creates a process group while the program runs."""
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- every creation does
+    def looks_up(self, entry: Entry) -> bool:
         """It is made from the world."""
         return True
 
@@ -317,16 +483,16 @@ class Local(Operation):
     calls_torch: ClassVar[bool] = False
 
     #: seconds that pass on this rank
-    def duration_s(self, entry: Entry) -> float:  # noqa: ARG002 -- the default
+    def duration_s(self, entry: Entry) -> float:
         """Return how long the rank is busy with it, in seconds of its own clock."""
         return 0.0
 
-    def ends(self, entry: Entry) -> bool:  # noqa: ARG002 -- the default
+    def ends(self, entry: Entry) -> bool:
         """Return whether the rank's program ends here: a fault."""
         return False
 
     @abstractmethod
-    def run(self, process: Process, entry: Entry) -> None:
+    def run(self, caller: Caller, entry: Entry) -> None:
         """Do it to the process: the same code in the reference and in the worker."""
 
 
@@ -338,7 +504,7 @@ def everyone(size: int) -> frozenset[int]:
 
 def operation_named(name: str) -> Operation:
     """Return the operation of that name from the table."""
-    from runner.operations import BY_NAME  # noqa: PLC0415 -- the table imports this module
+    from runner.operations import BY_NAME
 
     return BY_NAME[name]
 
@@ -350,7 +516,7 @@ def diagnosis_of(what: str) -> str:
     return "dtype_mismatch" if what.endswith(".dtype") else "shape_mismatch"
 
 
-def describe(value: Any, attribute: str) -> str:  # noqa: ANN401 -- an argument has any type
+def describe(value: Any, attribute: str) -> str:
     """Return a property of an argument as text: its dtype, its shape, or itself."""
     if attribute == "dtype":
         return dtype_name(value.dtype)

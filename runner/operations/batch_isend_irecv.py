@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-from runner.forms import ListForm, PerRank, Record
-from runner.operations.base import PointToPoint
-from runner.operations.entries import Entry, Message, Refusal
-from runner.operations.messages import named, police_peer, refuse_peer, world_rank
-from runner.operations.params import GROUP, TAG, Param, tensor
-from runner.operations.refusals import invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import ModuleType
-
-    from runner.forms import Form
-    from runner.program import Process
-    from runner.scenario import Step
+from runner.expressions.params import GROUP, TAG, Param, tensor
+from runner.expressions.values import Form, ListForm, PerRank, Record
+from runner.operations.base import Caller, Entry, Message, PointToPoint, Refusal
+from runner.operations.checks import invalid
+from runner.operations.send import named, police_peer, refuse_peer, world_rank
 
 FIELDS = (
     Param(
@@ -74,38 +67,38 @@ steps:
       theirs: {0: [1, 1], 1: [0, 0]}
 """
 
-    def group_of(self, process: Process, step: Step) -> str | None:
+    def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """The group of the first operation; all must use the same."""
-        for item in _items(process, step):
-            name: str | None = process.evaluate(item.get("group"))
+        for item in _items(caller, given):
+            name: str | None = caller.evaluate(item.get("group"))
             return name
         return None
 
-    def evaluate(self, process: Process, step: Step) -> dict[str, Any]:
+    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate each item into a dict with every field of P2POp."""
         return {
             OPS: [
                 {
-                    field.name: process.evaluate_argument(field, item.get(field.name))
+                    field.name: caller.evaluate_argument(field, item.get(field.name))
                     for field in FIELDS
                 }
-                for item in _items(process, step)
+                for item in _items(caller, given)
             ]
         }
 
-    def roots(self, process: Process, step: Step) -> dict[str, frozenset[str]]:
+    def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """What is sent and what is stored into, apart: under `isend` and under `irecv`."""
         found: dict[str, frozenset[str]] = {"isend": frozenset(), "irecv": frozenset()}
-        for item in _items(process, step):
-            word = str(process.evaluate(item.get("op")))
-            found[word] = found.get(word, frozenset()) | process.roots(item.get("tensor"))
+        for item in _items(caller, given):
+            word = str(caller.evaluate(item.get("op")))
+            found[word] = found.get(word, frozenset()) | caller.roots(item.get("tensor"))
         return found
 
-    def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:  # noqa: ARG002 -- the roots say it all
+    def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """What the sends send."""
         return roots.get("isend", frozenset())
 
-    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:  # noqa: ARG002 -- the roots say it all
+    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """What the receives store into."""
         return roots.get("irecv", frozenset())
 
@@ -117,7 +110,7 @@ steps:
         ]
         return f"{self.name} ({', '.join(parts)})"
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peers are given
+    def looks_up(self, entry: Entry) -> bool:
         """A P2POp keeps its peer both ways."""
         return True
 
@@ -152,9 +145,9 @@ steps:
         return partial(dist.batch_isend_irecv, operations)
 
 
-def _items(process: Process, step: Step) -> list[Mapping[str, Form]]:
-    form = step.arguments[OPS]
-    chosen = process.choose(form) if isinstance(form, PerRank) else form
+def _items(caller: Caller, given: Mapping[str, Form]) -> list[Mapping[str, Form]]:
+    form = given[OPS]
+    chosen = caller.choose(form) if isinstance(form, PerRank) else form
     items = chosen.items if isinstance(chosen, ListForm) else ()
     return [item.fields for item in items if isinstance(item, Record)]
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.params import ASYNC_OP, GROUP, Param, root, tensor
-from runner.operations.refusals import absent
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.operations.entries import Entry, Refusal
+from runner.expressions.params import ASYNC_OP, GROUP, Param, root, tensor
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent
 
 
 class Broadcast(Collective):

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
-from runner.forms import Record
-from runner.operations.base import Local
-from runner.operations.params import Param
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from runner.forms import Form
-    from runner.operations.entries import Entry
-    from runner.program import Process
-    from runner.scenario import Step
+from runner.expressions.params import Param
+from runner.expressions.values import Form, Record
+from runner.operations.base import Caller, Entry, Local
 
 
 class Compute(Local):
@@ -41,21 +34,21 @@ steps:
       z: {0: [2, 4, 6], 1: [3, 5, 7]}
 """
 
-    def introduces(self, step: Step) -> tuple[str, ...]:
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """The assigned names."""
-        return tuple(_assignments(step))
+        return tuple(_assignments(given))
 
-    def evaluate(self, process: Process, step: Step) -> dict[str, Any]:  # noqa: ARG002
+    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each value may need the one before it."""
-        return {"assignments": _assignments(step)}
+        return {"assignments": _assignments(given)}
 
-    def run(self, process: Process, entry: Entry) -> None:
+    def run(self, caller: Caller, entry: Entry) -> None:
         """Assign in order."""
         for name, form in entry["assignments"].items():
-            process.compute(name, form)
+            caller.compute(name, form)
 
 
-def _assignments(step: Step) -> Mapping[str, Form]:
-    record = step.arguments["assignments"]
-    assert isinstance(record, Record)  # noqa: S101 -- the language makes nothing else of it
+def _assignments(given: Mapping[str, Form]) -> Mapping[str, Form]:
+    record = given["assignments"]
+    assert isinstance(record, Record)
     return record.fields

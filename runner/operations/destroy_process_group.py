@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-from runner.operations.base import Local
-from runner.operations.params import GROUP
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from runner.operations.entries import Entry
-    from runner.program import Process
+from runner.expressions.params import GROUP
+from runner.operations.base import Caller, Entry, Local
 
 
 class DestroyProcessGroup(Local):
@@ -34,11 +29,11 @@ steps:
       x: [4, 8]
 """
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever group it is
+    def looks_up(self, entry: Entry) -> bool:
         """A group is destroyed once."""
         return True
 
-    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:  # noqa: ANN401
+    def execute(self, dist: ModuleType, arguments: dict[str, Any]) -> Any:
         """Call torch, whose words for a destroyed group are those for one of others."""
         try:
             return super().execute(dist, arguments)
@@ -46,6 +41,6 @@ steps:
             message = "the process group was destroyed before"
             raise ValueError(message) from error
 
-    def run(self, process: Process, entry: Entry) -> None:
+    def run(self, caller: Caller, entry: Entry) -> None:
         """Give the group up."""
-        process.destroy(entry.group.name)
+        caller.destroy(entry.group.name)

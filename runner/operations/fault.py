@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from runner.operations.base import Local
-from runner.operations.entries import Ending, Entry, ProgramError
-from runner.operations.params import Param
-
-if TYPE_CHECKING:
-    from runner.program import Process
+from runner.expressions.params import Param
+from runner.operations.base import Caller, Ending, Entry, Local, ProgramError
 
 
 class Fault(Local):
@@ -41,11 +35,11 @@ steps:
         """`fault kill`."""
         return f"{self.name} {_word_and_message(entry)[0]}"
 
-    def ends(self, entry: Entry) -> bool:  # noqa: ARG002 -- every fault does
+    def ends(self, entry: Entry) -> bool:
         """The rank's program ends here, unless its step expects the exception."""
         return True
 
-    def run(self, process: Process, entry: Entry) -> None:  # noqa: ARG002 -- nothing else is touched
+    def run(self, caller: Caller, entry: Entry) -> None:
         """Raise what ends the process, or the program's own error."""
         word, message = _word_and_message(entry)
         if word == "raise":

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from runner.expressions.params import GROUP, TIMEOUT, Param
 from runner.operations.barrier import Barrier
-from runner.operations.params import GROUP, TIMEOUT, Param
-
-if TYPE_CHECKING:
-    from runner.operations.entries import Entry
+from runner.operations.base import Entry
 
 
 class MonitoredBarrier(Barrier):
@@ -36,6 +32,6 @@ steps:
   - monitored_barrier: {timeout: 5s}
 """
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whatever the arguments are
+    def looks_up(self, entry: Entry) -> bool:
         """Torch asks which backend the group has."""
         return True

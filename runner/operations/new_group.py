@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
-from runner.operations.base import GroupCreation
-from runner.operations.params import TIMEOUT, Param
-from runner.operations.refusals import invalid
-from runner.plan import Group
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
-
-    from runner.operations.entries import Entry, Refusal
+from runner.expressions.params import TIMEOUT, Param
+from runner.operations.base import Entry, Group, GroupCreation, Refusal
+from runner.operations.checks import invalid
 
 
 class NewGroup(GroupCreation):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
-from runner.operations.base import PointToPoint
-from runner.operations.entries import Entry, Message, Refusal
-from runner.operations.messages import named, peer_of, police_peer, refuse_message
-from runner.operations.params import GROUP, TAG, root, tensor
+from runner.expressions.params import GROUP, TAG, root, tensor
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.send import named, peer_of, police_peer, refuse_message
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+# -------------------------------------------------------------------------------------------------
+# Recv.
 
 
 class Recv(PointToPoint):
@@ -54,3 +54,28 @@ steps:
         """Call torch, once the peer is known to exist."""
         police_peer(dist, arguments, "src")
         return super().bound(dist, arguments)
+
+
+# -------------------------------------------------------------------------------------------------
+# `irecv`: starts to receive one message; the handle completes it.
+
+
+class IRecv(Recv):
+    """Start to receive a tensor. It holds the message only after the handle's `wait`."""
+
+    name = "irecv"
+    asynchronous = True
+    example = """\
+world_size: 2
+tensors:
+  x: {0: [0, 0], 1: [3, 4]}
+steps:
+  - ranks: 0
+    irecv: {tensor: x, src: 1}
+    as: receiving
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+  - wait: receiving
+    expect:
+      x: [3, 4]
+"""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
-from runner.operations.base import PointToPoint
-from runner.operations.entries import Entry, Message, Refusal
-from runner.operations.messages import named, peer_of, police_peer, refuse_message
-from runner.operations.params import GROUP, Param, root
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+from runner.expressions.params import GROUP, Param, root
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.send import named, peer_of, police_peer, refuse_message
 
 
 class RecvObjectList(PointToPoint):
@@ -47,7 +44,7 @@ steps:
         """`recv_object_list from 1`, in world ranks."""
         return f"{self.name} from {named(peer_of(entry, 'src'))}"
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peer is given
+    def looks_up(self, entry: Entry) -> bool:
         """Torch asks for its own rank in the group."""
         return True
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.entries import Entry, Refusal, Undefined
-from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
-from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, senseless_op
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
+from runner.expressions.values import Undefined
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, reduced, senseless_op
 
 
 class Reduce(Collective):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from runner.operations.base import Collective
-from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
-from runner.operations.reduction import reduced
-from runner.operations.refusals import (
+from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import (
     absent,
     misfit,
     mixed_dtypes,
+    reduced,
     senseless_op,
     wrong_length,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
-
-    from runner.operations.entries import Entry, Refusal
 
 
 class ReduceScatter(Collective):

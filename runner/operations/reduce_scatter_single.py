@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from runner.operations.base import Collective
-from runner.operations.entries import Entry, Refusal, Undefined
-from runner.operations.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from runner.operations.reduction import reduced
-from runner.operations.refusals import absent, misfit, senseless_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
+from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
+from runner.expressions.values import Undefined
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import absent, misfit, reduced, senseless_op
 
 
 class ReduceScatterSingle(Collective):
@@ -84,13 +81,13 @@ steps:
         """Call it by the name that the installed torch has (2.13 renamed it)."""
         call = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
-        def by_place(**given: Any) -> Any:  # noqa: ANN401 -- as torch's
+        def by_place(**given: Any) -> Any:
             return call(given.pop("output"), given.pop("input"), **given)
 
         return partial(by_place, **arguments)
 
 
-def _part(whole: Any, entry: Entry) -> Any:  # noqa: ANN401 -- an array, Undefined or None
+def _part(whole: Any, entry: Entry) -> Any:
     if whole is None or isinstance(whole, Undefined):
         return whole
     rows = np.reshape(whole, (entry.size, -1)) if whole.size else np.zeros((entry.size, 0))

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from runner.operations.base import Collective
-from runner.operations.params import GROUP, Param, root
-from runner.operations.refusals import invalid, wrong_length
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from runner.operations.entries import Entry, Refusal
+from runner.expressions.params import GROUP, Param, root
+from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.checks import invalid, wrong_length
 
 OUT, IN = "scatter_object_output_list", "scatter_object_input_list"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
 
-from runner.operations.base import PointToPoint
-from runner.operations.entries import Entry, Message, Refusal
-from runner.operations.messages import peer_of, police_peer, refuse_message
-from runner.operations.params import GROUP, Param, root
-from runner.operations.refusals import invalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+from runner.expressions.params import GROUP, Param, root
+from runner.operations.base import Entry, Message, PointToPoint, Refusal
+from runner.operations.checks import invalid
+from runner.operations.send import peer_of, police_peer, refuse_message
 
 
 class SendObjectList(PointToPoint):
@@ -41,7 +38,7 @@ steps:
         """`send_object_list to 1`, in world ranks."""
         return f"{self.name} to {peer_of(entry, 'dst')}"
 
-    def looks_up(self, entry: Entry) -> bool:  # noqa: ARG002 -- whichever way the peer is given
+    def looks_up(self, entry: Entry) -> bool:
         """Torch asks for its own rank in the group."""
         return True
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from runner.operations.base import Local
-from runner.operations.params import Param
-
-if TYPE_CHECKING:
-    from runner.operations.entries import Entry
-    from runner.program import Process
+from runner.expressions.params import Param
+from runner.operations.base import Caller, Entry, Local
 
 
 class Sleep(Local):
@@ -38,5 +32,5 @@ steps:
         """The stated time; nothing on a rank that has none."""
         return float(entry["duration"] or 0.0)
 
-    def run(self, process: Process, entry: Entry) -> None:
+    def run(self, caller: Caller, entry: Entry) -> None:
         """Change nothing; whoever runs the step lets the time pass."""

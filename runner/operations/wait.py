@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from runner.argument_types import whole
-from runner.operations.base import Waiting
-from runner.operations.params import Param
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from runner.operations.entries import Entry
-    from runner.program import Process
-    from runner.scenario import Step
+from runner.expressions.evaluator import whole
+from runner.expressions.params import Param
+from runner.expressions.values import Form
+from runner.operations.base import Caller, Entry, Waiting
 
 T = TypeVar("T")
 
@@ -51,10 +46,10 @@ steps:
         """`wait work`."""
         return "wait " + ", ".join(self.handles(entry))
 
-    def concerns(self, process: Process, step: Step) -> bool:
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
         """A rank that started none of this work skips the step."""
-        named = process.evaluate(step.arguments["handles"])
-        return not process.handles.isdisjoint(_names(named))
+        named = caller.evaluate(given["handles"])
+        return not caller.handles.isdisjoint(_names(named))
 
     def handles(self, entry: Entry) -> tuple[str, ...]:
         """Return the handles in the order in which they are waited for."""
@@ -72,7 +67,7 @@ def held_by(name: str, kept: Mapping[str, T], waited: Callable[[T], bool]) -> li
     return [work for work in found if not waited(work)] or found
 
 
-def _names(named: Any) -> tuple[str, ...]:  # noqa: ANN401 -- a name, or a list of names and pairs
+def _names(named: Any) -> tuple[str, ...]:
     if isinstance(named, str):
         return (named,)
     return tuple(

@@ -1,30 +1,51 @@
-"""Who may touch a tensor when: undefined values, and tensors that running work still uses.
-
-A tensor belongs to an asynchronous operation from its start to its wait: it may be read meanwhile
-if the operation only reads it, and not touched at all if the operation writes it
-(`torch.distributed.isend`: modifying the tensor before the request completes is undefined;
-MPI 4.1, 3.7.2 says the same of every nonblocking buffer).
-"""
+"""Who may touch a tensor when: memory in use by asynchronous work, and looks at it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from runner.expressions.evaluator import depends
+from runner.expressions.values import (
+    Expression,
+    ListForm,
+    Objects,
+    PerRank,
+    Record,
+    Typed,
+    Undefined,
+)
+from runner.model.process import Call
+from runner.model.scenario import ValueExpectation
 from runner.operations.base import Local, PointToPoint
-from runner.operations.entries import Undefined
-from runner.reference.findings import Finding
-from runner.reference.values import arrays_of, byte_span, overlap, span_of, undefined_in
+from runner.reference.matching import Work
+from runner.reference.state import (
+    Flight,
+    RankState,
+    arrays_of,
+    byte_span,
+    measured,
+    overlap,
+    span_of,
+    undefined_in,
+)
+from runner.reference.symptoms import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from runner.reference.engine import Simulation
 
-    from numpy.typing import NDArray
 
-    from runner.call import Call
-    from runner.reference.simulation import Simulation
-    from runner.reference.state import Flight, RankState
+# -------------------------------------------------------------------------------------------------
+# Who may touch a tensor when: undefined values, and tensors that running work still uses.
+#
+# A tensor belongs to an asynchronous operation from its start to its wait: it may be read
+# meanwhile if the operation only reads it, and not touched at all if the operation writes it
+# (`torch.distributed.isend`: modifying the tensor before the request completes is undefined; MPI
+# 4.1, 3.7.2 says the same of every nonblocking buffer).
 
 
 def note_reads(simulation: Simulation, state: RankState, call: Call | None) -> None:
@@ -76,7 +97,7 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
     Returns whether the call races with such work: then what it carries is undefined.
     """
     operation = call.operation
-    assert operation is not None  # noqa: S101 -- the caller looked
+    assert operation is not None
     raced = isinstance(operation, PointToPoint) and _with_itself(simulation, state, call)
     for memory, names, reads, writes in _uses(call):
         # what a local step reads, its expressions have noted
@@ -88,7 +109,7 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
         if state.flying:
             raced |= _collide(simulation, state, call, memory, writes=writes)
     if state.flying:
-        for name in operation.introduces(call.step):
+        for name in operation.introduces(call.step.arguments):
             memory = arrays_of(state.process.scope.get(name))
             raced |= _collide(simulation, state, call, memory, writes=True)
     return raced
@@ -100,7 +121,7 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
     The tensors of messages stand in the messages: a batch has several in one argument.
     """
     operation = call.operation
-    assert operation is not None  # noqa: S101 -- the caller looked
+    assert operation is not None
     if isinstance(operation, PointToPoint):
         for message in operation.messages(call.entry):
             names = frozenset(call.read if message.sends else call.written)
@@ -121,7 +142,7 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
 
 def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
     """Find messages of one call of which one is stored where another is sent, or stored."""
-    assert isinstance(call.operation, PointToPoint)  # noqa: S101 -- asked by the caller
+    assert isinstance(call.operation, PointToPoint)
     messages = call.operation.messages(call.entry)
     if len(messages) == 1:
         return False
@@ -208,3 +229,194 @@ def _found(simulation: Simulation, state: RankState, call: Call, told: str, name
             kind=f"race:{call.step.index}:{names}",
         )
     )
+
+
+# -------------------------------------------------------------------------------------------------
+# The tensors in the hands of asynchronous work: handed over when it starts, back when waited for.
+#
+# Meanwhile an expression that reads what the work writes notes that it did.
+
+#: units of work of a look at one flight
+FLIGHT_WORK = 500
+
+
+def take(state: RankState, call: Call, work: Work) -> None:
+    """Hand the tensors of an asynchronous call over to its work."""
+    operation = call.operation
+    assert operation is not None
+    for message in operation.messages(call.entry) if isinstance(operation, PointToPoint) else ():
+        given = message.payload if message.sends else message.buffer
+        _fly(state, call, work, given, writes=not message.sends)
+    if isinstance(operation, PointToPoint):
+        return
+    for param in operation.params:
+        if call.roots.get(param.name):
+            given = call.entry.arguments.get(param.name)
+            _fly(state, call, work, given, writes=operation.writes(param, call.entry))
+
+
+def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) -> None:
+    memory = arrays_of(given)
+    held = {
+        name: arrays_of(state.process.scope.get(name))
+        for names in call.roots.values()
+        for name in names
+    }
+    names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
+    whole = all(_size(held[name]) <= _size(memory) for name in names)
+    flight = Flight(
+        work=work, memory=memory, names=names, writes=writes, whole=whole, span=span_of(memory)
+    )
+    state.flying.append(flight)
+    if writes and whole:
+        for name in names:
+            state.process.undefined[name] = running(flight)
+    elif writes:
+        busy = state.process.busy
+        found = running(flight)
+        state.process.busy = {**busy, **{name: (*busy.get(name, ()), found) for name in names}}
+
+
+def running(flight: Flight) -> Undefined:
+    """Return what a look at a tensor in flight finds."""
+    cause = f"`{flight.work.call.label}` is still running"
+    parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
+    return Undefined(cause=cause, diagnosis="buffer_race", memory=() if flight.whole else parts)
+
+
+def _note_busy(state: RankState) -> None:
+    """Let the rank's expressions know of which names running work writes a part."""
+    state.ledger.account.spend(FLIGHT_WORK * len(state.flying))
+    busy: dict[str, list[Undefined]] = {}
+    for flight in state.flying:
+        for name in flight.names if flight.writes and not flight.whole else ():
+            busy.setdefault(name, []).append(running(flight))
+    state.process.busy = {name: tuple(parts) for name, parts in busy.items()}
+
+
+def _size(memory: tuple[Any, ...]) -> int:
+    return sum(each.size if isinstance(each, np.ndarray) else 1 for each in memory)
+
+
+def give_back(state: RankState, work: Work) -> None:
+    """Take the tensors of a work that was waited for back."""
+    for flight in [flight for flight in state.flying if flight.work is work]:
+        state.flying.remove(flight)
+        if flight.writes and flight.whole:
+            for name in flight.names:
+                state.process.undefined.pop(name, None)
+        elif flight.writes:
+            _note_busy(state)
+
+
+def spoil_raced(state: RankState) -> None:
+    """Leave undefined, on this rank, what two of its operations had at once."""
+    flying = {name for flight in state.flying for name in flight.names}
+    for name in state.raced - flying:
+        state.process.undefined[name] = RACED
+
+
+# -------------------------------------------------------------------------------------------------
+# What a step's expectations look at, while it is undefined or running work still writes it.
+#
+# To state what a tensor holds is to read it: the run reads it there, and what it finds in a tensor
+# in flight depends on timing. A key looks at what its value depends on: `m[0]`, or `sum(m[0])`, at
+# that part of `m`. Shapes and dtypes are always there to be asked.
+
+
+def look(
+    simulation: Simulation, state: RankState, call: Call, observed: dict[str, Any]
+) -> dict[str, Undefined]:
+    """Replace what the step's expectation keys must not be asked for in `observed`.
+
+    A look at a tensor in flight is a race. Returns the names that are undefined because of it.
+    """
+    stated = call.step.expect.values if call.step.expect is not None else ()
+    raced: dict[str, Undefined] = {}
+    if not (state.flying or state.process.undefined):
+        return raced
+    for expectation in stated:
+        wanted = _chosen(state, expectation)
+        if wanted is None:
+            continue
+        seen = frozenset() if _measures(wanted) else expectation.key.reads
+        key = expectation.key.text
+        for flight in (flight for flight in state.flying if flight.writes):
+            names = _touched(state, flight, seen, expectation.key)
+            if names and key in observed:
+                observed[key] = _running(flight)
+            names |= flight.names & _read(state, flight, wanted)
+            if names:
+                race(simulation, state, call, flight, "expects a value of")
+                scope = state.process.scope
+                raced |= {name: measured(_running(flight), scope[name]) for name in names}
+        if isinstance(observed.get(key), Undefined):
+            continue
+        if key in observed:
+            left = _left(state, seen, expectation.key)
+            observed[key] = observed[key] if left is None else left
+    return raced
+
+
+def _chosen(state: RankState, expectation: ValueExpectation) -> Any:
+    form: Any = expectation.wanted
+    while isinstance(form, PerRank):
+        form = state.process.choose(form)
+    return form
+
+
+def _measures(form: Any) -> bool:
+    """Whether only a shape or a dtype is wanted."""
+    return isinstance(form, Typed) and form.value is None
+
+
+def _touched(
+    state: RankState, flight: Flight, seen: frozenset[str], key: Expression
+) -> frozenset[str]:
+    """Return the names of a flight that a key looks at; of `seen` it reads elements."""
+    names = seen & flight.names
+    if not names or flight.whole or key.before:
+        return names
+    return names if depends(key, state.process.scope, running(flight).memory) else frozenset()
+
+
+def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined | None:
+    """Return what is undefined of what a key looks at."""
+    process = state.process
+    for name in sorted(seen & process.undefined.keys()):
+        left = process.undefined[name]
+        part = bool(left.memory) and not key.before
+        if not (part and not depends(key, process.scope, left.memory)):
+            return left
+    return None
+
+
+def _running(flight: Flight) -> Undefined:
+    cause = f"the start of `{flight.work.call.label}`, which still runs"
+    return replace(running(flight), cause=cause, memory=())
+
+
+def _read(state: RankState, flight: Flight, form: Any) -> frozenset[str]:
+    """Return the names whose elements, among those in flight, a wanted value is made of."""
+    match form:
+        case Expression():
+            return _touched(state, flight, form.reads, form)
+        case ListForm():
+            parts = [_read(state, flight, item) for item in form.items]
+        case Record():
+            parts = [_read(state, flight, item) for item in form.fields.values()]
+        case PerRank():
+            parts = [_read(state, flight, item) for _, item in form.branches] + [
+                _read(state, flight, form.otherwise)
+            ]
+        case Typed():
+            parts = [_read(state, flight, form.value), _read(state, flight, form.shape)]
+        case Objects():
+            parts = [_read(state, flight, form.tree)]
+        case dict():
+            parts = [_read(state, flight, item) for item in form.values()]
+        case list() | tuple():
+            parts = [_read(state, flight, item) for item in form]
+        case _:
+            parts = []
+    return frozenset().union(*parts)

@@ -7,22 +7,20 @@ a collective that needs all of them. Whatever the order, nobody can tell until a
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from runner.model.scenario import steps_of
 from runner.operations.base import Collective, Local
-from runner.reference.needing import needs
-from runner.reference.posts import Joining, Posted
-from runner.scenario import steps_of
+from runner.reference.matching import Address, Joining, Posted
+from runner.reference.state import RankState
+from runner.reference.waits import needs
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
-
-    from runner.reference.mailbox import Address
-    from runner.reference.simulation import Simulation
-    from runner.reference.state import RankState
+    from runner.reference.engine import Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +82,7 @@ def content_of(send: Posted) -> Hashable:
     return send.message.tag, _content(send.payload)
 
 
-def _content(payload: Any) -> Hashable:  # noqa: ANN401 -- a tensor, or plain objects
+def _content(payload: Any) -> Hashable:
     if isinstance(payload, np.ndarray):
         return str(payload.dtype), payload.shape, hash(payload.tobytes())
     return repr(payload)

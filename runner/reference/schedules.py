@@ -10,44 +10,67 @@ that come to the same are one choice (:mod:`runner.reference.choices`).
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from runner.forms import Constant, Expression
-from runner.language.budget import account
-from runner.language.functions import numpy_arrays
-from runner.operations.base import PointToPoint
-from runner.operations.entries import Undefined
-from runner.reference.choices import Merged, merged, named_receives
-from runner.reference.faults import faults
-from runner.reference.findings import Finding
-from runner.reference.posts import Posted
-from runner.reference.ranks import rank_trace
-from runner.reference.reading import Reading
-from runner.reference.simulation import Simulation
-from runner.reference.snapshots import Reads, equal, snapshot_of
-from runner.reference.state import stands_at
-from runner.reference.telling import place
-from runner.reference.values import frozen, measured
-from runner.reference.waits import Futures
-from runner.scenario import steps_of
-from runner.trace import Orders, Trace
+from runner.expressions.arrays import Arrays
+from runner.expressions.functions import numpy_arrays
+from runner.expressions.values import Constant, Expression, Undefined
+from runner.limits import Limits, account
+from runner.model.plan import Plan
+from runner.model.scenario import steps_of
+from runner.model.trace import Event, Orders, RankTrace, Trace
+from runner.operations.base import Local, PointToPoint
+from runner.reference.choices import Merged, Named, merged, named_receives
+from runner.reference.diagnoses import faults
+from runner.reference.engine import Simulation
+from runner.reference.matching import Address, Posted
+from runner.reference.semantics import Buffer, Reading
+from runner.reference.snapshots import Place as SnapshotsPlace
+from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
+from runner.reference.state import Place, RankState, frozen, measured, stands_at
+from runner.reference.symptoms import Finding, place
+from runner.reference.waits import Futures, Need
 
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+# -------------------------------------------------------------------------------------------------
+# Runs that have come to rest -> the trace of one rank.
 
-    from runner.arrays import Arrays
-    from runner.language.limits import Limits
-    from runner.plan import Plan
-    from runner.reference.choices import Named
-    from runner.reference.mailbox import Address
-    from runner.reference.snapshots import Place, Snapshot
-    from runner.reference.state import RankState
-    from runner.reference.waits import Need
-    from runner.trace import Event, RankTrace
 
+def rank_trace(
+    rank: int, runs: Sequence[Rest], events: Sequence[Event], may_block: set[Place]
+) -> RankTrace:
+    """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
+    state = runs[0].simulation.ranks[rank]
+    ending = state.state
+    if ending == "blocked":
+        call = state.call
+        assert call is not None
+        places = {stands_at(run.simulation.ranks[rank]) for run in runs}
+        ending = "blocked" if len(places) == 1 else "possibly_blocked"
+        stuck = Event(
+            index=call.step.index,
+            label=call.label,
+            iteration=call.iteration,
+            state=ending,
+            start_s=state.clock_s,
+        )
+        events = [*events, stuck]
+    return RankTrace(
+        rank=rank,
+        initial=state.initial,
+        events=tuple(events),
+        ending=ending,
+        died=state.died,
+        may_block=tuple(sorted(may_block)),
+        links={work.at: tuple(post.link for post in work.posts) for work in state.works},
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# Schedules.
 
 #: orders after which no more are looked for once two of them end differently
 ENOUGH = 256
@@ -74,7 +97,7 @@ class Rest:
     findings: tuple[Finding, ...]
     needs: tuple[Need, ...]
     futures: Futures
-    ends: Mapping[Place, Any] = field(default_factory=dict)
+    ends: Mapping[SnapshotsPlace, Any] = field(default_factory=dict)
 
     @property
     def outcome(self) -> str:
@@ -134,7 +157,7 @@ class _After:
     some order leaves without an end.
     """
 
-    live: set[Place] = field(default_factory=set)
+    live: set[SnapshotsPlace] = field(default_factory=set)
     coming: set[tuple[Address, int]] = field(default_factory=set)
     named: set[Named] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
@@ -371,17 +394,17 @@ def _from_anyone(plan: Plan) -> bool:
     )
 
 
-def _names_source(form: Any) -> bool:  # noqa: ANN401 -- any form
+def _names_source(form: Any) -> bool:
     return isinstance(form, Constant | Expression)
 
 
-def _left(simulation: Simulation) -> set[Place]:
+def _left(simulation: Simulation) -> set[SnapshotsPlace]:
     """Return the names that the ranks hold in the end, but what receives from anyone left there."""
     held = {(state.rank, name) for state in simulation.ranks for name in state.process.held}
     return held - simulation.brought
 
 
-def _ends(simulation: Simulation) -> Mapping[Place, Any]:
+def _ends(simulation: Simulation) -> Mapping[SnapshotsPlace, Any]:
     """Return what every name holds in the end."""
     return {
         (state.rank, name): state.process.undefined.get(name) or frozen(state.process.scope[name])
@@ -423,7 +446,7 @@ def _follows(state: RankState, rank: RankTrace) -> bool:
     return state.state != "finished" or len(state.events) == len(rank.events)
 
 
-def _seen(value: Any, seen: Any, event: Event, name: str) -> bool:  # noqa: ANN401
+def _seen(value: Any, seen: Any, event: Event, name: str) -> bool:
     """Whether an observed value may be this one; what is undefined may be anything."""
     if isinstance(value, Undefined) or isinstance(seen, Undefined) or name in event.slack:
         return True
@@ -447,7 +470,7 @@ def _admits(simulation: Simulation, observed: Trace, send: Posted, receive: Post
     return True
 
 
-def _fills(payload: Any, seen: Any) -> bool:  # noqa: ANN401
+def _fills(payload: Any, seen: Any) -> bool:
     if not isinstance(payload, np.ndarray) or not isinstance(seen, np.ndarray):
         return equal(payload, seen)
     if payload.size != seen.size or payload.dtype != seen.dtype:
@@ -534,12 +557,12 @@ def _divergence(one: Rest, two: Rest) -> str | None:
     return None
 
 
-def _brief(value: Any) -> str:  # noqa: ANN401 -- any value of a trace
+def _brief(value: Any) -> str:
     text = str(value.tolist() if isinstance(value, np.ndarray) else value)
     return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 -- one line of prose
 
 
-def same(one: Any, two: Any) -> bool:  # noqa: ANN401 -- any value of a trace
+def same(one: Any, two: Any) -> bool:
     """Return whether two values of a trace are the same to the bit (NaN equals NaN)."""
     if isinstance(one, np.ndarray) and isinstance(two, np.ndarray):
         return one.dtype == two.dtype and one.shape == two.shape and one.tobytes() == two.tobytes()
@@ -587,7 +610,7 @@ def _merged(mine: Event, theirs: Event | None) -> Event:
     return replace(mine, writes={**mine.writes, **changed}, observed={**mine.observed, **seen})
 
 
-def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:  # noqa: ANN401
+def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:
     """Keep the shape and dtype, where two schedules agree on these at least."""
     arrays = isinstance(one, np.ndarray) and isinstance(other, np.ndarray)
     if arrays and (one.shape, one.dtype) == (other.shape, other.dtype):
@@ -595,7 +618,7 @@ def _alike(raced: Undefined, one: Any, other: Any) -> Undefined:  # noqa: ANN401
     return raced
 
 
-def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:  # noqa: ANN401
+def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
     return name in others and equal(value, others[name])
 
 
@@ -610,7 +633,7 @@ class Explored(Orders):
         """Return how many there are."""
         return len(self._runs)
 
-    def __getitem__(self, at: Any) -> Any:  # noqa: ANN401 -- as a sequence's
+    def __getitem__(self, at: Any) -> Any:
         """Return the trace of one order, or of several."""
         runs = self._runs[at]
         return [_traced(run) for run in runs] if isinstance(runs, list) else _traced(runs)
@@ -647,3 +670,157 @@ def _sources(run: Rest) -> tuple[str, ...]:
 def _in_turn(ranks: list[int]) -> str:
     shown = ", then ".join(f"rank {rank}" for rank in ranks[:SHOWN])
     return shown if len(ranks) <= SHOWN else f"{shown}, ..."
+
+
+# -------------------------------------------------------------------------------------------------
+# What depends on how much a backend lets pass: hazards, and where else a rank may stand.
+#
+# A program is a hazard if it finishes under one reading of the semantics and not under another
+# that is just as correct. Where the semantics leave open who is stuck, the analysis says where a
+# backend may leave a rank, so that a run which stands there is recognised.
+
+#: places of one rank that a trace lists
+HAZARDS_LISTED = 1_000
+
+
+def unbuffered(plan: Plan, arrays: Arrays, main: Rest, limits: Limits) -> list[Finding]:
+    """Find rings that only a backend which buffers sends would not be caught in."""
+    rings = [finding for finding in main.findings if finding.name == "circular_wait"]
+    if not rings or not main.simulation.mailbox.sends:
+        return []
+    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits)
+    stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
+    return [
+        replace(
+            ring,
+            name="buffering_hazard",
+            prose="it finishes only where the backend buffers what is sent, which none need do",
+        )
+        for ring in rings
+        if not stuck & set(ring.ranks)
+    ]
+
+
+def early_leavers(strict: Rest) -> list[Finding]:
+    """Find rings that only a backend is caught in whose collectives wait for every member.
+
+    A program must not rely on a broadcast's source leaving before its leaves have come, nor on
+    the opposite: any collective may synchronise, and need not (MPI 4.1, 6.14). A ring over several
+    groups is `group_order` before it is a hazard.
+    """
+    rings = [ring for ring in strict.findings if ring.path]
+    crossed = [
+        replace(ring, kind=f"early:{ring.kind}") for ring in rings if ring.name == "group_order"
+    ]
+    return [*crossed, *map(_early, rings)]
+
+
+def _early(ring: Finding) -> Finding:
+    return replace(
+        ring,
+        name="buffering_hazard",
+        prose=(
+            "it finishes only where a rank leaves a collective before all members have "
+            f"entered, which none need let it: {ring.prose}"
+        ),
+        kind=f"early:{ring.kind}",
+        also=("circular_wait", *ring.also),
+    )
+
+
+def disputes(main: Rest) -> bool:
+    """Whether somebody may stand in the creation of a group on which ranks disagree, or after it.
+
+    Who meets whom there depends on how a backend names groups.
+    """
+    creations = main.simulation.creations
+    return any(
+        creations.disputed(creating.series, creating.ordinal)
+        for here in creations.all()
+        for creating in here.values()
+    )
+
+
+def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
+    """Return, by rank, where a correct backend may leave it although nothing need hold it.
+
+    That is: in a collective that is incomplete, or whose members disagree; where it meets a message
+    whose handle was dropped (:func:`_cancelled`), or waits for one again; where another schedule or
+    the strict reading leaves it; and, after the first such place, wherever it communicates, because
+    who stands there may be missed later.
+    """
+    main = runs[0]
+    found: dict[int, set[Place]] = {}
+    for rank, opening in _open_places(main):
+        found.setdefault(rank, set()).add(opening)
+    others = [*runs[1:], *([strict] if strict else [])]
+    for other in others:
+        for mine, theirs in zip(main.simulation.ranks, other.simulation.ranks, strict=True):
+            place = stands_at(theirs)
+            if place is not None and place != stands_at(mine):
+                found.setdefault(mine.rank, set()).add(place)
+    if found:
+        first = min(index for places in found.values() for index, _ in places)
+        for rank, later in _later(main, first, {rank for rank, _ in _open_places(main)}):
+            found.setdefault(rank, set()).add(later)
+    return found
+
+
+def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
+    for meeting in main.simulation.meetings.all():
+        if meeting.complete and not meeting.spoiled:
+            continue
+        for joining in meeting.joined.values():
+            call = joining.call
+            yield joining.rank, (call.step.index, call.iteration)
+            if joining.work is not None and joining.work.waited_at is not None:
+                yield joining.rank, joining.work.waited_at
+    yield from _cancelled(main)
+    yield from main.simulation.again
+    for here in main.simulation.creations.all():
+        if len({creating.group.ranks for creating in here.values()}) > 1:
+            for rank, creating in here.items():
+                yield rank, (creating.call.step.index, creating.call.iteration)
+
+
+def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
+    """Yield where ranks met a message whose handle was dropped, and where that was.
+
+    A backend may take such a message back that has not met its other side (Gloo does), and the one
+    after it on the same way with it: whoever met it, and all that follows, may stand for ever.
+    """
+    for state in main.simulation.ranks:
+        for work in state.works:
+            if not state.gave_up(work):
+                continue
+            for post in work.posts:
+                partner = post.partner if isinstance(post, Posted) else None
+                if partner is not None and partner.work is not None and partner.work.waited:
+                    yield state.rank, (work.call.step.index, work.call.iteration)
+                    yield partner.rank, (partner.call.step.index, partner.call.iteration)
+                    if partner.work.waited_at is not None:
+                        yield partner.rank, partner.work.waited_at
+
+
+def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, Place]]:
+    """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too."""
+    steps = steps_of(main.simulation.plan.scenario.steps)
+    communicates = {
+        step.index
+        for step in steps
+        if step.operation is not None and not isinstance(step.operation, Local)
+    }
+    for state in main.simulation.ranks:
+        begun = False
+        places = []
+        for event in state.events:
+            begun = begun or event.index >= first
+            if begun and event.index in communicates:
+                places.append((event.index, event.iteration))
+        place = stands_at(state)
+        if place is not None and place[0] >= first:
+            places.append(place)
+            # a backend may let it pass what spoils the program, and leave it at a later step
+            coming = main.futures.of(state.rank) if state.rank in open_ranks else ()
+            places += [(call.step.index, call.iteration) for call in coming]
+        yield from ((state.rank, each) for each in places[:HAZARDS_LISTED])

@@ -4,31 +4,35 @@ Deterministic and pure, in one process, without torch. The program is run under 
 every correct implementation satisfies (sends wait for their receiver; a rank leaves a collective
 once it misses nothing that it needs), and where it stands still under other readings too, to tell
 what buffering would change and where else a backend may leave a rank stuck. What a known backend
-makes of it is read once more, when somebody asks (:mod:`runner.reference.forecast`).
+makes of it is read once more, when somebody asks (:mod:`runner.reference.backends`).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from runner.collector import uncollected
-from runner.language.budget import account, accounted
-from runner.language.functions import numpy_arrays
-from runner.language.limits import DEFAULT, Limits, beyond
-from runner.reference.diagnosing import diagnosed
-from runner.reference.drifting import Drifts
-from runner.reference.forecast import Forecasts
-from runner.reference.hazards import disputes, early_leavers, may_stand, unbuffered
-from runner.reference.ranks import rank_trace
-from runner.reference.reading import Reading
-from runner.reference.schedules import Explored, Rest, agreed, explored, race, rest
-from runner.trace import Trace
-
-if TYPE_CHECKING:
-    from runner.plan import Plan
-    from runner.reference.findings import Finding
-
+from runner.expressions.functions import numpy_arrays
+from runner.limits import DEFAULT, Limits, account, accounted, beyond, uncollected
+from runner.model.plan import Plan
+from runner.model.trace import Trace
+from runner.reference.backends import Forecasts
+from runner.reference.diagnoses import diagnosed
+from runner.reference.schedules import (
+    Explored,
+    Rest,
+    agreed,
+    disputes,
+    early_leavers,
+    explored,
+    may_stand,
+    race,
+    rank_trace,
+    rest,
+    unbuffered,
+)
+from runner.reference.semantics import Reading
+from runner.reference.symptoms import Finding
+from runner.reference.tolerance import Drifts
 
 #: ranks from which on it pays to take a step for all of them at once
 MANY = 16
@@ -51,7 +55,7 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
 def _read(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do, by the engine that pays."""
     if plan.world_size >= MANY:
-        from runner.reference.vector import Beyond, swept  # noqa: PLC0415 -- where it pays
+        from runner.reference.vector import Beyond, swept
 
         opened = account()
         left = opened.bytes_left if opened else 0

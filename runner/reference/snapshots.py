@@ -6,26 +6,31 @@ one from there on. What no later step reads is no part of a state: a buffer that
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.forms import Expression, ListForm, Objects, PerRank, Record, Selector, Typed
+from runner.expressions.values import (
+    Expression,
+    ListForm,
+    Objects,
+    PerRank,
+    Record,
+    Selector,
+    Typed,
+    Undefined,
+)
+from runner.model.plan import Plan
+from runner.model.scenario import Expectation, Step, steps_of
 from runner.operations.base import PointToPoint
-from runner.operations.entries import Undefined
-from runner.operations.reduction import TOLERANCES
-from runner.reference.ledger import size_of
-from runner.reference.values import frozen
-from runner.scenario import steps_of
+from runner.operations.checks import TOLERANCES
+from runner.reference.state import RankState, frozen, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping
+    from runner.reference.engine import Simulation
 
-    from runner.plan import Plan
-    from runner.reference.simulation import Simulation
-    from runner.reference.state import RankState
-    from runner.scenario import Expectation, Step
 
 #: a name on a rank
 Place = tuple[int, str]
@@ -148,7 +153,7 @@ def _meetings(simulation: Simulation, beside: dict[Hashable, Any]) -> Iterator[H
 # ---------------------------------------------------------------------------- equal values
 
 
-def equal(one: Any, two: Any) -> bool:  # noqa: ANN401
+def equal(one: Any, two: Any) -> bool:
     """Return whether two values are equal within the tolerance of their dtype (NaN equals NaN)."""
     if one is two:
         return True
@@ -230,7 +235,7 @@ class Reads:
         return self._steps[step.index]
 
 
-def _only_filled(step: Step, argument: str, form: Any) -> bool:  # noqa: ANN401 -- any form
+def _only_filled(step: Step, argument: str, form: Any) -> bool:
     """Whether an argument is a name that a receive fills whole."""
     if not isinstance(step.operation, PointToPoint) or not isinstance(form, Expression):
         return False
@@ -243,21 +248,21 @@ def _stated(expect: Expectation) -> frozenset[str]:
     return frozenset(name for form in forms for name in _of(form))
 
 
-def _of(form: Any) -> frozenset[str]:  # noqa: ANN401 -- any form, or a part of one
+def _of(form: Any) -> frozenset[str]:
     """Return the names that a form may look at."""
     if isinstance(form, Expression):
         return form.names | form.before
     return frozenset().union(*(_of(part) for part in _parts(form)))
 
 
-def _before(form: Any) -> frozenset[str]:  # noqa: ANN401 -- any form, or a part of one
+def _before(form: Any) -> frozenset[str]:
     """Return the names that a form asks other ranks for."""
     if isinstance(form, Expression):
         return form.before
     return frozenset().union(*(_before(part) for part in _parts(form)))
 
 
-def _parts(form: Any) -> Iterable[Any]:  # noqa: ANN401 -- any form, or a part of one
+def _parts(form: Any) -> Iterable[Any]:
     match form:
         case Selector():
             return (form.form,)

@@ -1,62 +1,83 @@
-"""The wait-for graph of a run that stands still, with a cause on every edge.
-
-Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to
-a *need* and from the need to those who could meet it: its size is that of the program, not its
-square. Whether a peer ever comes is read from its *future*: the calls that it would still make if
-it were freed.
-"""
+"""The wait-for graph of a run at rest, with a cause on every edge, and its rings."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from runner.operations.base import Collective, GroupCreation, Local, PointToPoint
-from runner.plan import WORLD
-from runner.problems import ScenarioError
-from runner.reference.needing import needs
-from runner.reference.posts import Creating, Joining, Post, Posted
-from runner.trace import Wait
+import numpy as np
+
+from runner.errors import ScenarioError
+from runner.model.process import Call
+from runner.operations.base import Collective, Entry, GroupCreation, Local, Message, PointToPoint
+from runner.reference.matching import Creating, Joining, Post, Posted, Series
+from runner.reference.state import RankState, arrays_of
+from runner.reference.symptoms import Edge, Finding, place, several
+from runner.vocabulary import WORLD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from runner.reference.engine import Simulation
 
-    from runner.call import Call
-    from runner.operations.entries import Message
-    from runner.reference.creations import Series
-    from runner.reference.simulation import Simulation
-    from runner.reference.state import RankState
+
+# -------------------------------------------------------------------------------------------------
+# Whom a member of a collective surely misses.
+
+#: kinds of arguments that hold what a collective moves
+TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
+
+
+def needs(operation: Collective, entry: Entry) -> frozenset[int]:
+    """Return the group ranks without which no implementation could let a member pass.
+
+    Whoever has nothing to contribute and nothing to get misses nobody: tensors without elements
+    are carried by no message.
+    """
+    if moves_nothing(operation, entry):
+        return _nobody(entry.group_rank)
+    return operation.needs(entry)
+
+
+@cache
+def _nobody(group_rank: int) -> frozenset[int]:
+    return frozenset({group_rank})
+
+
+def moves_nothing(operation: Collective, entry: Entry) -> bool:
+    """Whether a member has nothing to contribute and nothing to get: no tensor has an element."""
+    tensors = False
+    for name in _carried(operation):
+        value = entry.arguments.get(name)
+        parts = (value,) if value.__class__ is np.ndarray else arrays_of(value)
+        for part in parts:
+            if part.__class__ is not np.ndarray or part.size:
+                return False
+            tensors = True
+    return tensors
+
+
+@cache
+def _carried(operation: Collective) -> tuple[str, ...]:
+    """Return the arguments that hold what an operation moves."""
+    return tuple(param.name for param in operation.params if param.kind in TENSORS)
+
+
+# -------------------------------------------------------------------------------------------------
+# The wait-for graph of a run that stands still, with a cause on every edge.
+#
+# Ranks that stand in one meeting wait for the same absent ranks, so the graph goes from waiters to
+# a *need* and from the need to those who could meet it: its size is that of the program, not its
+# square. Whether a peer ever comes is read from its *future*: the calls that it would still make
+# if it were freed.
 
 #: how far a stuck rank's future is looked at
 HORIZON = 10_000
 
 #: of the peers that one rank waits for, and of the edges of one need, how many stand in a trace
 SHOWN, SHOWN_IN_ALL = 16, 4_096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
-
-    post: Post
-    peer: int
-    because: str
-    sure: bool = True
-
-    def wait(self) -> Wait:
-        """Return the edge as it stands in a trace."""
-        step = self.post.call.step
-        return Wait(
-            waiter=self.post.rank,
-            peer=self.peer,
-            label=self.post.call.label,
-            index=step.index,
-            because=self.because,
-            place=step.mark.short if step.mark else "",
-            sure=self.sure,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,7 +121,7 @@ def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
 
 
 def _collective(post: Joining) -> Collective:
-    assert isinstance(post.call.operation, Collective)  # noqa: S101 -- only these join
+    assert isinstance(post.call.operation, Collective)
     return post.call.operation
 
 
@@ -139,7 +160,7 @@ def _alone(simulation: Simulation, post: Post) -> Need:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
-    assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
+    assert isinstance(post, Creating)
     if simulation.reading.on(post.group).splits:
         split = simulation.creations.splitting(post)
         absent = tuple(peer for peer in range(len(simulation.ranks)) if peer not in split)
@@ -192,7 +213,7 @@ class Futures:
 
     def _join(self, state: RankState, call: Call, created: Counter[Series]) -> None:
         """Let the rank know the group that it would create; a key where others wait with it."""
-        assert isinstance(call.operation, GroupCreation)  # noqa: S101 -- only these create
+        assert isinstance(call.operation, GroupCreation)
         creations = self._simulation.creations
         group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
         series = self._series(call)
@@ -212,7 +233,7 @@ class Futures:
             tags = self._simulation.reading.on(post.group).tags
             late = any(_answers(post, message, tags=tags) for message in wanted)
             return "late" if late else "never"
-        assert isinstance(post, Creating)  # noqa: S101 -- the third and last kind of post
+        assert isinstance(post, Creating)
         return self._creates(post, peer)
 
     def _joins(self, post: Joining, peer: int) -> str:
@@ -242,7 +263,7 @@ class Futures:
         return "late" if ahead < len(coming) else "never"
 
     def _series(self, call: Call) -> Series:
-        assert isinstance(call.operation, GroupCreation)  # noqa: S101 -- asked only of these
+        assert isinstance(call.operation, GroupCreation)
         group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
         return self._simulation.creations.series(group, local=call.operation.local(call.entry))
 
@@ -276,3 +297,146 @@ def gone(simulation: Simulation, rank: int) -> bool:
         return False
     state = simulation.ranks[rank]
     return state.state in {"raised", "died"} or bool(state.broken)
+
+
+# -------------------------------------------------------------------------------------------------
+# Rings: ranks of which each waits for another, so that none can move first.
+
+#: ranks of a ring that are named one by one
+TOLD = 6
+
+Graph = dict[int, list[int]]
+
+
+def rings(futures: Futures, needs: list[Need]) -> list[Finding]:
+    """Return a finding for each set of ranks that wait for one another.
+
+    Edges are those to ranks that would come if they were freed: who never comes is no ring.
+    """
+    graph = _graph(futures, needs)
+    found = []
+    for members in _components(graph):
+        inside = [need for at, need in enumerate(needs) if -1 - at in members]
+        found.append(_finding(inside, _path(graph, needs, members), members))
+    return found
+
+
+def _graph(futures: Futures, needs: list[Need]) -> Graph:
+    """Return nodes with their successors: ranks from 0 up, needs from -1 down."""
+    graph: Graph = {}
+    for at, need in enumerate(needs):
+        hub = -1 - at
+        first = need.waiters[0]
+        graph[hub] = [peer for peer in need.peers if futures.brings(first, peer) == "late"]
+        for post in need.waiters:
+            graph.setdefault(post.rank, []).append(hub)
+    return graph
+
+
+def _components(graph: Graph) -> list[set[int]]:
+    """Return the strongly connected components of two nodes and more (Kosaraju, iterative)."""
+    back: Graph = {}
+    for node, successors in graph.items():
+        for other in successors:
+            back.setdefault(other, []).append(node)
+    seen: set[int] = set()
+    found = []
+    for root in reversed(_finishing_order(graph)):
+        if root in seen:
+            continue
+        seen.add(root)
+        members, frontier = {root}, [root]
+        while frontier:
+            for other in back.get(frontier.pop(), ()):
+                if other not in seen:
+                    seen.add(other)
+                    members.add(other)
+                    frontier.append(other)
+        if len(members) > 1:
+            found.append(members)
+    return sorted(found, key=lambda members: min(node for node in members if node >= 0))
+
+
+def _finishing_order(graph: Graph) -> list[int]:
+    """Return the nodes in the order in which a depth-first walk leaves them."""
+    order: list[int] = []
+    seen: set[int] = set()
+    for root in sorted(graph):
+        stack = [] if root in seen else [(root, iter(graph[root]))]
+        seen.add(root)
+        while stack:
+            node, successors = stack[-1]
+            step = next((other for other in successors if other not in seen), None)
+            if step is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(step)
+                stack.append((step, iter(graph.get(step, ()))))
+    return order
+
+
+def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[Edge]:
+    """Return a shortest ring through the component's smallest rank, edge by edge."""
+    start = min(node for node in members if node >= 0)
+    before: dict[int, int] = {}
+    frontier = deque([start])
+    while frontier and start not in before:
+        node = frontier.popleft()
+        for other in graph.get(node, ()):
+            if other in members and other not in before:
+                before[other] = node
+                frontier.append(other)
+    nodes = [start]
+    while len(nodes) == 1 or nodes[-1] != start:
+        nodes.append(before[nodes[-1]])
+    nodes.reverse()
+    return [
+        _edge(needs[-1 - hub], waiter, peer)
+        for waiter, hub, peer in zip(nodes[::2], nodes[1::2], nodes[2::2], strict=False)
+    ]
+
+
+def _edge(need: Need, waiter: int, peer: int) -> Edge:
+    post = next(post for post in need.waiters if post.rank == waiter)
+    return Edge(post=post, peer=peer, because=need.because, sure=not need.anyone)
+
+
+def _finding(needs: list[Need], path: list[Edge], members: set[int]) -> Finding:
+    posts = [post for need in needs for post in need.waiters if post.rank in members]
+    ranks = tuple(sorted(node for node in members if node >= 0))
+    told = "; ".join(tell(edge) for edge in path[:TOLD])
+    if len(path) > TOLD:
+        told += f"; and so on over {len(path)} ranks"
+    others = sorted(set(ranks) - {edge.post.rank for edge in path})
+    beside = f", and {several(others)} with them" if others else ""
+    end = "neither can move" if len(path) == 2 else "none can move"  # noqa: PLR2004 -- a pair
+    first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
+    name, also = _named(posts)
+    return Finding(
+        name=name,
+        prose=f"{told}; {end}{beside}",
+        kind=f"ring:{ranks[0]}:{first.step.index}",
+        index=first.step.index,
+        iteration=first.iteration,
+        ranks=ranks,
+        also=also,
+        path=tuple(path),
+    )
+
+
+def _named(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
+    groups = {post.meeting.group.key for post in posts if isinstance(post, Joining)}
+    if all(isinstance(post, Joining) for post in posts) and len(groups) > 1:
+        return "group_order", ("circular_wait",)
+    if all(isinstance(post, Creating) for post in posts):
+        return "group_creation", ("circular_wait",)
+    return "circular_wait", ()
+
+
+def tell(edge: Edge) -> str:
+    """Put an edge into words."""
+    return (
+        f"rank {edge.post.rank} waits in `{edge.post.call.label}`{place(edge.post)} for rank "
+        f"{edge.peer} {edge.because}"
+    )

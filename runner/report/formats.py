@@ -1,19 +1,17 @@
 """The table of reports that write a file: one line each makes an option of `run` and `check`.
 
 A report is a class that is made with the open text file it writes to, and that keeps the protocol
-:class:`runner.results.Report`. It is imported only where its option is given.
+:class:`runner.pipeline.results.Report`. It is imported only where its option is given.
 """
 
 from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
-    from runner.results import Report
+    from runner.pipeline.results import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +51,12 @@ class Format:
 FORMATS: tuple[Format, ...] = (
     Format(
         name="json",
-        made_by="runner.report.json_report:JsonReport",
+        made_by="runner.report.json:JsonReport",
         help="Write all results as JSON.",
     ),
     Format(
         name="jsonl",
-        made_by="runner.report.json_report:JsonLinesReport",
+        made_by="runner.report.json:JsonLinesReport",
         help="Write a line of JSON for each result as it comes.",
         streams=True,
     ),
@@ -80,7 +78,7 @@ FORMATS: tuple[Format, ...] = (
     ),
     Format(
         name="trace",
-        made_by="runner.report.trace_report:TraceReport",
+        made_by="runner.report.chrome_trace:TraceReport",
         traces=True,
         again=False,
         help="Write a Chrome trace: a timeline of every case, for ui.perfetto.dev.",

@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO
 
 from runner.display import clean
+from runner.errors import Problem
+from runner.model.scenario import Scenario
+from runner.pipeline.results import Outcome, Result
 from runner.report import markdown
-from runner.report.json_report import place_of
-from runner.report.prose import details, warning_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import IO
-
-    from runner.problems import Problem
-    from runner.results import Outcome, Result
-    from runner.scenario import Scenario
+from runner.report.json import place_of
+from runner.report.text import details, warning_lines
 
 MOST_ERRORS = 10
 MOST_WARNINGS = 10
@@ -40,7 +36,7 @@ class GithubReport:
         self._environ = environ
         self._token = ""
 
-    def begin(self, total: int) -> None:  # noqa: ARG002 -- the protocol's
+    def begin(self, total: int) -> None:
         """Keep GitHub from reading commands in what the run shows."""
         self._token = secrets.token_hex(16)
         self._write(f"::stop-commands::{self._token}")

@@ -9,19 +9,13 @@ counted in a property of the suite.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TextIO
 from xml.etree import ElementTree as ET
 
 from runner.display import clean
-from runner.report.at_end import AtEnd
-from runner.report.json_report import environment
-from runner.report.prose import details, warning_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import TextIO
-
-    from runner.results import Outcome, Result
+from runner.pipeline.results import AtEnd, Outcome, Result, environment
+from runner.report.text import details, warning_lines
 
 ELEMENTS = {
     "FAILED": "failure",

@@ -1,6 +1,7 @@
 """The timelines of the latest run, kept for `scenario show --last`.
 
-A file of JSON lines in the folder of :mod:`runner.history`: a head, then a case on each line, so
+A file of JSON lines in the folder of :mod:`runner.pipeline.selection`: a head, then a case on each
+line, so
 that one can be read without the others. Cases that did not pass are kept before those that did; a
 run of very many keeps some of each.
 """
@@ -10,17 +11,13 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from runner.display import clean_json
-from runner.problems import Problem, ScenarioError
-from runner.report.at_end import AtEnd
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from runner.results import Outcome, Result
-    from runner.timeline import Timeline
+from runner.errors import Problem, ScenarioError
+from runner.pipeline.results import AtEnd, Outcome, Result
+from runner.timeline.model import Timeline
 
 FILE = "timelines.jsonl"
 VERSION = 1
@@ -70,7 +67,7 @@ class LatestRun(AtEnd):
         del outcome
         if not self._failed and not self._passed:
             return
-        from runner.history import keep  # noqa: PLC0415 -- imports what this module is made for
+        from runner.pipeline.selection import keep
 
         head = json.dumps({"format": _FORMAT, "version": VERSION})
         with suppress(OSError):  # a folder that cannot be written
@@ -83,11 +80,11 @@ def _events(result: Result) -> int:
 
 
 def _line(result: Result) -> str:
-    from runner.report.pictures import timeline  # noqa: PLC0415 -- with it
-    from runner.timeline import packed  # noqa: PLC0415 -- NumPy only now
+    from runner.report.output import timeline
+    from runner.timeline import packed
 
     scenario, verdict = result.scenario, result.verdict
-    assert scenario is not None  # noqa: S101 -- seen before
+    assert scenario is not None
     named = {"predicted": verdict.predicted, "observed": verdict.observed}
     timelines = {
         name: None if trace is None else packed(timeline(scenario, trace, verdict.predicted))
@@ -102,7 +99,7 @@ def latest(folder: Path, wanted: str = "") -> tuple[Kept | None, dict[str, str]]
 
     Raises ScenarioError where none was kept, or what was kept cannot be read.
     """
-    from runner.history import kept  # noqa: PLC0415 -- imports what this module is made for
+    from runner.pipeline.selection import kept
 
     path = folder / FILE
     try:
@@ -136,7 +133,7 @@ def _unreadable(path: Path) -> ScenarioError:
 
 
 def _kept(row: dict[str, Any]) -> Kept:
-    from runner.timeline import unpacked  # noqa: PLC0415 -- NumPy only now
+    from runner.timeline import unpacked
 
     return Kept(
         name=row["name"],

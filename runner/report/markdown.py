@@ -7,17 +7,11 @@ from __future__ import annotations
 
 import re
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from runner.display import MOST_LINE, clean, clean_line, short
-from runner.report.at_end import AtEnd
-from runner.report.json_report import environment
-from runner.report.prose import counted, details, milliseconds, warning_lines
-
-if TYPE_CHECKING:
-    from typing import TextIO
-
-    from runner.results import Outcome, Result
+from runner.pipeline.results import AtEnd, Outcome, Result, environment
+from runner.report.text import counted, details, milliseconds, warning_lines
 
 #: cases that are shown unfolded
 OPEN = 10

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
+from runner.expressions.params import KINDS, Param
 from runner.operations import OPERATIONS
 from runner.operations.base import (
     Collective,
@@ -14,10 +14,6 @@ from runner.operations.base import (
     PointToPoint,
     Waiting,
 )
-from runner.operations.params import KINDS
-
-if TYPE_CHECKING:
-    from runner.operations.params import Param
 
 SHAPES: tuple[tuple[type[Operation], str], ...] = (
     (Collective, "Collectives: every member of the group takes part"),

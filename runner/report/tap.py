@@ -7,17 +7,13 @@ Its values are written as JSON, which YAML reads: nothing in them can look like 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any, TextIO
 
 from runner.display import clean_line
-from runner.report.json_report import place_of
-from runner.report.prose import counted, details, warning_lines
-
-if TYPE_CHECKING:
-    from typing import TextIO
-
-    from runner.results import Outcome, Result
-    from runner.scenario import Scenario
+from runner.model.scenario import Scenario
+from runner.pipeline.results import Outcome, Result
+from runner.report.json import place_of
+from runner.report.text import counted, details, warning_lines
 
 
 class TapReport:
@@ -100,7 +96,7 @@ def _block(facts: dict[str, Any]) -> list[str]:
     return [*lines, "  ..."]
 
 
-def _json(value: Any) -> str:  # noqa: ANN401 -- plain data
+def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 

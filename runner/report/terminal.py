@@ -7,10 +7,14 @@ line. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-from runner.report.prose import (
+from runner.errors import Problem
+from runner.model.scenario import Scenario
+from runner.pipeline.results import Outcome, Result
+from runner.report.text import (
     Line,
     Style,
     counted,
@@ -20,18 +24,13 @@ from runner.report.prose import (
     more,
     warning_lines,
 )
+from runner.verdict.finding import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
-
     from rich.console import Console
 
-    from runner.problems import Problem
     from runner.report.progress import Bar
-    from runner.results import Outcome, Result
-    from runner.scenario import Scenario
-    from runner.verdict.finding import Status
+
 
 STYLES: dict[Style, str] = {
     "plain": "",
@@ -81,7 +80,7 @@ class TerminalReport:
     @cached_property
     def console(self) -> Console:
         """What knows of colours and widths; a plain log does not ask."""
-        from rich.console import Console  # noqa: PLC0415 -- 30 ms
+        from rich.console import Console
 
         return Console(file=self.file, highlight=False, soft_wrap=True, markup=False)
 
@@ -94,7 +93,7 @@ class TerminalReport:
         """Show the bar, on a terminal."""
         if total == 0 or not self.is_terminal:
             return
-        from runner.report.progress import Bar  # noqa: PLC0415 -- imports rich
+        from runner.report.progress import Bar
 
         self._bar = Bar(self.console, total)
 
@@ -132,7 +131,7 @@ class TerminalReport:
             self.file.writelines(f"{line.printable.expandtabs()}\n" for line in lines)
             self.file.flush()
             return
-        from rich.text import Text  # noqa: PLC0415 -- 30 ms
+        from rich.text import Text
 
         for line in lines:
             self.console.print(Text(line.printable, style=STYLES[line.style]))

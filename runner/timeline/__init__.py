@@ -5,12 +5,11 @@ The HTML report, the Chrome trace and `scenario show` draw from it and from noth
 no torch and no NumPy types, and can be written to JSON and read back.
 """
 
-from runner.timeline.build import timeline
-from runner.timeline.meetings import ends_of
+from __future__ import annotations
+
+from runner.timeline.build import ends_of, timeline
+from runner.timeline.codec import VERSION, TimelineError, from_json, packed, to_json, unpacked
 from runner.timeline.model import STUCK, At, Edge, Fault, Kind, Lane, Meeting, Span, Timeline
-from runner.timeline.packing import VERSION, packed
-from runner.timeline.stored import from_json, to_json
-from runner.timeline.unpacking import TimelineError, unpacked
 
 __all__ = [
     "STUCK",

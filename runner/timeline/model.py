@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 #: what a step does with others; `expect` is a step without an operation
 Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", "expect"]
@@ -22,7 +20,8 @@ STUCK = frozenset({"blocked", "possibly_blocked", "running"})
 class Span:
     """One step on one rank.
 
-    `state` is that of :class:`runner.trace.Event`. `column` is a logical time: it grows along every
+    `state` is that of :class:`runner.model.trace.Event`. `column` is a logical time: it grows
+    along every
     lane, the members of a collective and the two ends of a blocking message have one column, and
     an asynchronous message is completed in no earlier column than it starts (where ranks cross so
     that no such order exists, the first to come stands alone). `start_s` and `end_s` are seconds

@@ -12,16 +12,21 @@ step may store into. A scenario with neither (barriers alone) still asserts its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from runner.problems import ScenarioError
-from runner.trace import Orders, Recorded
-from runner.verdict.agreement import judge_agreement
-from runner.verdict.case import start
-from runner.verdict.conduct import GAVE_UP, judge_conduct
-from runner.verdict.ending import judge_diagnoses, judge_ending, warn_of_open
-from runner.verdict.expectations import Values, judge_orders
+from runner.errors import Problem, ScenarioError
+from runner.limits import Limits
+from runner.model.scenario import Scenario
+from runner.model.trace import Orders, Recorded, Trace
+from runner.verdict.conduct import (
+    GAVE_UP,
+    judge_conduct,
+    judge_diagnoses,
+    judge_ending,
+    note_of,
+    warn_of_open,
+)
 from runner.verdict.finding import (
     ALONE,
     FINDING_CODES,
@@ -32,19 +37,9 @@ from runner.verdict.finding import (
     Verdict,
     Witness,
 )
-from runner.verdict.forecasts import note_of
-from runner.verdict.guess import guess
-from runner.verdict.sections import sections
-from runner.verdict.unreached import judge_reach
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from runner.language.limits import Limits
-    from runner.problems import Problem
-    from runner.scenario import Scenario
-    from runner.trace import Trace
-    from runner.verdict.case import Case
+from runner.verdict.hints import guess, judge_reach
+from runner.verdict.values import Values, judge_agreement, judge_orders
+from runner.verdict.witnesses import Case, sections, start
 
 __all__ = [
     "ALONE",
@@ -81,7 +76,7 @@ def judge(
     the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
     expectation cannot be computed.
     """
-    from runner.plan import plan  # noqa: PLC0415 -- plan reads the language, which reads much
+    from runner.model.plan import plan
 
     resolved = plan(scenario, limits=limits)
     name = backend or (observed.backend if observed is not None else None)

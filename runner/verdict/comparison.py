@@ -1,27 +1,102 @@
-"""When two values are equal: shapes strictly, dtypes where stated, numbers within their error.
-
-The tolerances are those of `torch.testing.assert_close` for each dtype, but one unit in the last
-place, relatively, for the 16-bit floats, whose defaults there hide a wrong rank's contribution.
-Integers, booleans and float8 are exact. NaN equals NaN. An undefined value equals nothing; who
-calls decides before whether it may be asked.
-"""
+"""When two values are equal: shapes strictly, dtypes where stated, numbers within their error."""
 
 from __future__ import annotations
 
+import math
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from runner.operations.entries import Undefined, dtype_name
-from runner.operations.reduction import TOLERANCES, is_inexact, wide
+from runner.expressions.values import Undefined
+from runner.model.trace import Event, Trace, Value
+from runner.operations.base import dtype_name
+from runner.operations.checks import TOLERANCES, is_inexact, wide
 from runner.verdict.finding import Difference
-from runner.verdict.numbers import as_numbers, exactly, is_array, largest, ratio
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+# -------------------------------------------------------------------------------------------------
+# Values as numbers: literals become arrays, and arrays are compared without rounding.
 
-    from runner.trace import Value
+#: the largest integer that a double holds
+LARGEST = int(sys.float_info.max)
+
+
+def is_array(value: Value) -> bool:
+    """Return whether a value is one tensor, or one element of one."""
+    return isinstance(value, np.ndarray | np.generic)
+
+
+def as_numbers(value: Value) -> NDArray[Any] | None:
+    """Return a number, nested lists of numbers or an array as an array; None for anything else.
+
+    Integers beyond 64 bits stay Python's own, so that nothing is rounded before it is compared.
+    """
+    if is_array(value):
+        return np.asarray(value)
+    if isinstance(value, range):
+        value = list(value)
+    if not _numeric(value):
+        return None
+    try:
+        made = np.asarray(value)
+    except ValueError:
+        return None  # rows of different lengths
+    if made.dtype == object:
+        made = np.asarray(np.frompyfunc(_finite, 1, 1)(made), dtype=object)
+    return made if made.dtype.kind in "biufcVO" else None
+
+
+def _finite(value: Value) -> Value:
+    """Return an integer that a double cannot hold as an infinity; it equals no element anyway."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+def _numeric(value: Value) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_numeric(item) for item in value)
+    return is_array(value) or isinstance(value, bool | int | float | complex)
+
+
+def exactly(
+    numbers: NDArray[Any], got: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Compare exactly: by Python's own numbers where the kinds differ, so that nothing rounds."""
+    if numbers.dtype.kind == got.dtype.kind and numbers.dtype.kind in "biu":
+        wrong = np.asarray(numbers != got)
+        left, right = numbers.astype(np.float64), got.astype(np.float64)
+    elif is_inexact(numbers):
+        left, right = wide(numbers), got.astype(np.float64)
+        wrong = np.asarray(left != right)
+    else:
+        wrong = np.asarray(numbers.astype(object) != got.astype(object)).astype(bool)
+        left, right = numbers.astype(np.float64), got.astype(np.float64)
+    return np.asarray(wrong), np.abs(left - right), np.abs(left)
+
+
+def ratio(errors: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
+    """Return relative errors; what is relative to zero is not finite."""
+    with np.errstate(all="ignore"):
+        return np.asarray(errors / sizes)
+
+
+def largest(errors: NDArray[Any], wrong: NDArray[Any]) -> float | None:
+    """Return the largest finite error among those that are wrong."""
+    chosen = errors[wrong]
+    chosen = chosen[np.isfinite(chosen)]
+    return float(chosen.max()) if chosen.size else None
+
+
+# -------------------------------------------------------------------------------------------------
+# When two values are equal: shapes strictly, dtypes where stated, numbers within their error.
+#
+# The tolerances are those of `torch.testing.assert_close` for each dtype, but one unit in the last
+# place, relatively, for the 16-bit floats, whose defaults there hide a wrong rank's contribution.
+# Integers, booleans and float8 are exact. NaN equals NaN. An undefined value equals nothing; who
+# calls decides before whether it may be asked.
 
 EXACT = (0.0, 0.0)
 
@@ -241,3 +316,36 @@ def _shown(value: Value) -> str:
         return f"a tensor of shape {list(np.shape(value))}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 -- a line's width
+
+
+# -------------------------------------------------------------------------------------------------
+# A value that is further off than a dtype rounds, because reductions before it were off.
+
+
+def differences_beyond(
+    predicted: Trace,
+    place: tuple[int, Event | None, str],
+    wanted: Wanted,
+    got: Value,
+    slack: Value,
+) -> list[Difference]:
+    """Compare a value of a run; `place` is the rank, the step (None: the end), and the name.
+
+    Only where it is further off than its own step allows is it asked how far what came before may
+    move it.
+    """
+    rank, event, name = place
+    off = differences(rank, wanted, got, slack)
+    if not off or predicted.drift is None or any(each.code != "value_differs" for each in off):
+        return off
+    at = None if event is None else (event.index, event.iteration)
+    drift = predicted.drift(rank, at, name)
+    return off if drift is None else differences(rank, wanted, got, _allowed(slack, drift))
+
+
+def _allowed(slack: Value, drift: Value) -> Value:
+    """Return how far a value may be off; the drift has the slack of its own step in it, twice."""
+    if isinstance(drift, list):
+        own = slack if isinstance(slack, list) else [None] * len(drift)
+        return [_allowed(one, two) for one, two in zip(own, drift, strict=True)]
+    return drift if slack is None else np.maximum(slack, drift - np.asarray(slack))

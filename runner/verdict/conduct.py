@@ -1,21 +1,68 @@
-"""What each rank raised beside a step, and when: the author's `raises` and `elapsed`."""
+"""What each rank raised, which ranks are blocked, and how the scenario ended."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from runner.forms import PerRank
-from runner.scenario import ElapsedBounds, RaiseSpec
-from runner.verdict.finding import Finding, Witness
-from runner.verdict.views import view_of
-from runner.verdict.wording import ranks_text
+from runner.errors import Mark, ScenarioError
+from runner.expressions.evaluator import CANNOT_COMPUTE
+from runner.expressions.values import PerRank
+from runner.model.scenario import ElapsedBounds, Expectation, FinalExpectation, RaiseSpec
+from runner.model.trace import Diagnosis, Event, RankTrace, Trace
+from runner.verdict.finding import Finding, Witness, ranks_text
+from runner.verdict.witnesses import Case, Instance, Memories, Side, view_of
+from runner.vocabulary import OUTCOMES
 
-if TYPE_CHECKING:
-    from runner.problems import Mark
-    from runner.scenario import Expectation
-    from runner.trace import Event, RankTrace
-    from runner.verdict.case import Case, Instance, Side
+# -------------------------------------------------------------------------------------------------
+# What a backend is known to make of a program, in words.
+
+#: facts of a backend that one note names
+TOLD = 3
+
+ENDS = {
+    "completes": "complete",
+    "deadlock": "end in a deadlock",
+    "error": "end in an error",
+    "crash": "end in a crash",
+}
+
+
+def note_of(case: Case) -> str | None:
+    """Return what a report says of a forecast that is not what is predicted anyway, or None."""
+    forecast, general = case.prediction, case.general
+    if forecast is general:
+        return None
+    because = "; ".join(forecast.because[:TOLD])
+    because = f", because {because}" if because else ""
+    where = f"on {forecast.backend}"
+    run = case.run
+    if run is None or run.outcome == general.outcome != forecast.outcome:
+        was = "it is" if run is None else "it was"
+        return f"{where} {was} predicted to {_ends(forecast, general)}{because}"
+    came = "as predicted" if run.outcome == forecast.outcome else "not as predicted"
+    came = "as it may" if run.outcome in {*forecast.open} - {*general.open} else came
+    return f"{where}, {came}: {run.outcome}{because}"
+
+
+def _ends(forecast: Trace, general: Trace) -> str:
+    """Say how a forecast ends, and whether that is how the program ends everywhere."""
+    end = ENDS[forecast.outcome]
+    if forecast.outcome != general.outcome:
+        return end
+    more = sorted({*forecast.open} - {*general.open})
+    return f"{end}, or in {' or '.join(more)}" if more else f"{end} in another way"
+
+
+def explaining(case: Case) -> tuple[str, ...]:
+    """Return the facts of a backend that explain an outcome which is none of the semantics'."""
+    forecast, general = case.prediction, case.general
+    outcome = case.run.outcome if case.run is not None else forecast.outcome
+    explains = {forecast.outcome, *({*forecast.open} - {*general.open})}
+    return forecast.because if forecast is not general and outcome in explains else ()
+
+
+# -------------------------------------------------------------------------------------------------
+# What each rank raised beside a step, and when: the author's `raises` and `elapsed`.
 
 #: seconds by which a timer of the operating system, or of a backend, may be early
 TIMER_ERROR_S = 0.005
@@ -253,3 +300,402 @@ def _finding(event: Event, witness: Witness, code: str, prose: str, name: str) -
 
 def _at(finding: Finding, mark: object) -> Finding:
     return replace(finding, mark=mark)  # type: ignore[arg-type]
+
+
+# -------------------------------------------------------------------------------------------------
+# Who is stuck where, against what the author states in `blocked:`.
+
+STUCK = frozenset({"blocked", "possibly_blocked"})
+
+
+def judge_blocked(case: Case) -> list[Finding]:
+    """Return the findings on ranks that are stuck otherwise than the author states."""
+    final = case.final
+    if final.blocked is None:
+        return []
+    found: list[Finding] = []
+    static = case.reference and case.prediction.outcome in final.ends
+    for rank in range(case.scenario.world_size):
+        stated = chosen_text(case.predicted, rank, final.blocked)
+        case.compared += 1
+        mine = None
+        if static:
+            mine = _position(case, case.predicted, rank, stated)
+        seen = _position(case, case.observed, rank, stated) if case.observed else None
+        witness: Witness = "backend"
+        if mine:
+            witness = "reference" if case.observed and seen is None else "expectation"
+        prose = mine or seen
+        if prose:
+            place = chosen_place(case.predicted, rank, final.blocked)
+            found.append(_blocked_finding(final, witness, rank, prose, place))
+    return found
+
+
+def _blocked_finding(
+    final: FinalExpectation, witness: Witness, rank: int, prose: str, place: Mark | None = None
+) -> Finding:
+    whole = final.blocked.mark if final.blocked is not None else None
+    return Finding(
+        witness=witness,
+        code="blocked_differs",
+        prose=prose,
+        mark=place or whole or final.mark,
+        ranks=(rank,),
+        name="blocked",
+    )
+
+
+def chosen_text(memories: Memories, rank: int, stated: PerRank[str]) -> str | None:
+    """Return the text that a per-rank mapping states for a rank in the end, or None."""
+    process = memories.process(rank, memories.final(rank), None, None)
+    chosen = process.choose(stated)
+    return None if chosen is None else str(chosen)
+
+
+def chosen_place(memories: Memories, rank: int, stated: PerRank[str]) -> Mark | None:
+    """Return the place of the key that selects a rank; of the whole where only `else` does."""
+    process = memories.process(rank, memories.final(rank), None, None)
+    keys = (selector.mark for selector, _ in stated.branches if process.selects(selector))
+    return next(keys, None) or stated.mark
+
+
+def _position(case: Case, memories: Memories, rank: int, stated: str | None) -> str | None:
+    """Return how a rank's position contradicts what is stated, or None."""
+    found = memories.rank(rank)
+    stuck = _stuck_at(found)
+    sure = found is not None and found.ending != "possibly_blocked"
+    if stated is None:
+        if stuck is None or not sure or not _counts(case, found):
+            return None
+        if memories is case.observed and _possibly(case, rank, stuck):
+            return None
+        return f"rank {rank} is blocked in `{stuck.label}`, which `blocked:` does not state"
+    if stuck is None:
+        ended = found.ending if found else "not there"
+        return f"rank {rank} is not blocked (it {_ended(ended)}), you expect it in `{stated}`"
+    if not sure and memories is case.predicted:
+        return (
+            f"rank {rank} is only possibly blocked in `{stuck.label}`: an implementation may let "
+            f"it pass, so `blocked:` must not state it"
+        )
+    if _named(case, memories, rank, stuck, stated):
+        return None
+    if memories is case.observed and _possibly(case, rank, stuck):
+        return None  # it may stand there before it comes to where it stands for sure
+    return f"rank {rank} is blocked in `{stuck.label}`, you expect `{stated}`"
+
+
+def _counts(case: Case, found: RankTrace | None) -> bool:
+    """Return whether a rank is blocked: who gave up is, where the end is a deadlock."""
+    gave = found is not None and found.ending == "raised"
+    return "deadlock" in case.final.ends or not gave
+
+
+def _ended(ending: str) -> str:
+    return {"finished": "takes its last step", "raised": "raises", "died": "dies"}.get(
+        ending, f"is {ending}"
+    )
+
+
+def _stuck_at(found: RankTrace | None) -> Event | None:
+    if found is None or not found.events:
+        return None
+    last = found.events[-1]
+    if found.ending in STUCK or (found.ending == "raised" and gave_up(found)):
+        return last
+    return None
+
+
+def _possibly(case: Case, rank: int, event: Event) -> bool:
+    """Return whether a correct backend may leave a rank stuck in this step, though not for sure."""
+    predicted = case.predicted.rank(rank)
+    if predicted is None:
+        return False
+    return (
+        predicted.ending == "possibly_blocked"
+        or (event.index, event.iteration) in predicted.may_block
+    )
+
+
+def _named(case: Case, memories: Memories, rank: int, event: Event, stated: str) -> bool:
+    """Return whether the words name the step: its name, its whole label, or the operation."""
+    step = case.order.steps.get(event.index)
+    if stated == event.label or (step is not None and stated == step.name):
+        return True
+    operation = step.operation if step is not None else None
+    if step is None or operation is None:
+        return False
+    if stated in {operation.name, *operation.aliases}:
+        return True
+    # a step with a name of its own may still be called by its label: `send to 1`
+    process = memories.process(rank, memories.final(rank), event, None)
+    try:
+        return stated == operation.label(memories.entry(process, operation, step))
+    except (ScenarioError, *CANNOT_COMPUTE):
+        return False
+
+
+def gave_up(rank: RankTrace) -> bool:
+    """Return whether a rank ended because it, or its peer, waited no longer."""
+    last = rank.events[-1] if rank.events else None
+    return bool(last and last.failure and set(last.failure.kinds) & GAVE_UP)
+
+
+# -------------------------------------------------------------------------------------------------
+# How the scenario ended, against what the author states: outcome, blocked, diagnosis, dies.
+#
+# Where the reference leaves the outcome open (`Trace.open`), only the run can contradict the
+# author.
+
+
+def judge_ending(case: Case) -> list[Finding]:
+    """Return the findings on how the scenario ended."""
+    found = [*_outcome(case), *_dies(case), *_within(case)]
+    if not found or case.run is None:
+        found += judge_blocked(case)
+    return found
+
+
+def judge_diagnoses(case: Case) -> list[Finding]:
+    """Return the findings on what the analysis calls the program: static, the same on any run."""
+    if not case.reference:
+        return []
+    stated = set(case.final.diagnoses)
+    faults: dict[int, list[Diagnosis]] = {}
+    for diagnosis in case.prediction.diagnoses:
+        faults.setdefault(diagnosis.finding, []).append(diagnosis)
+    found = [
+        _undeclared(case, names[0])
+        for names in faults.values()
+        if not all(diagnosis.optional for diagnosis in names)
+        and not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
+    ]
+    names = {diagnosis.name for diagnosis in case.diagnoses}
+    also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
+    found += [
+        Finding(
+            witness="expectation",
+            code="diagnosis_absent",
+            prose=f"the program has no {name}; it has {', '.join(sorted(names)) or 'no diagnosis'}",
+            mark=case.final.mark,
+            name="diagnosis",
+        )
+        for name in case.final.diagnoses
+        if name not in names | also
+    ]
+    return found
+
+
+def clauses(prose: str) -> tuple[str, ...]:
+    """Return the clauses of a diagnosis's prose, which semicolons part."""
+    return tuple(clause.strip() for clause in prose.split(";") if clause.strip())
+
+
+def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
+    step = case.order.steps.get(diagnosis.index)
+    return Finding(
+        witness="expectation",
+        code="diagnosis_undeclared",
+        prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state",
+        because=clauses(diagnosis.prose),
+        mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
+        ranks=diagnosis.ranks,
+        index=diagnosis.index,
+        iteration=diagnosis.iteration,
+        name="diagnosis",
+    )
+
+
+# ---------------------------------------------------------------------------- outcome
+
+
+def _outcome(case: Case) -> list[Finding]:
+    stated, predicted = case.final.ends, case.prediction.outcome
+    allowed = {predicted, *(case.prediction.open if case.run is None else case.open)}
+    observed = observed_outcome(case)
+    case.compared += 1
+    if observed is None:
+        if not case.reference or allowed.intersection(stated) or case.own_outcome:
+            return []
+        where = "" if case.prediction is case.general else f" on {case.prediction.backend}"
+        told = f"the program's outcome{where} is {predicted}"
+        if predicted in {"crash", "error"}:
+            told += _because(case.prediction)
+        return [_outcome_finding(case, "expectation", told)]
+    if observed in stated:
+        if observed in allowed or not case.reference or case.own_outcome:
+            return []
+        text = f"the reference says {predicted}, the run agrees with you: {observed}"
+        return [_outcome_finding(case, "reference", text)]
+    meant = {case.general.outcome, *case.general.open}
+    told = f"the run's outcome is {observed}{_because(case.run) if case.run else ''}"
+    if case.reference and observed != predicted and {*stated, observed} <= meant:
+        told = f"the semantics leave the outcome open ({' or '.join(sorted(allowed))}); {told}"
+    alone: Witness = "expectation" if observed in meant else "backend"
+    return [_outcome_finding(case, alone, told)]
+
+
+def warn_of_open(case: Case) -> None:
+    """Warn where the author states no outcome, and another than `completes` stays possible.
+
+    To be asked where nothing else is wrong: a fault that is not stated says more.
+    """
+    opened = case.prediction.open if case.run is None else case.open
+    allowed = {case.prediction.outcome, *opened}
+    others = sorted(allowed - {"completes"}, key=OUTCOMES.index)
+    if case.final.outcomes or not case.reference or not others:
+        return
+    listed = ", ".join(["completes", *others])
+    told = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
+    case.warn(
+        "outcome_open",
+        f"no outcome is stated, and {told} stays possible",
+        case.final.mark or case.scenario.mark,
+        f"state `outcome: completes`, or `outcome: [{listed}]` where each of them will do",
+    )
+
+
+def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
+    stated = set(case.final.diagnoses)
+    explained = [
+        diagnosis.prose
+        for diagnosis in case.prediction.diagnoses
+        if case.run is None and {diagnosis.name, *diagnosis.also} & stated
+    ]
+    return Finding(
+        witness=witness,
+        code="outcome_differs",
+        prose=f"{what}; you expect {' or '.join(case.final.ends)}",
+        because=clauses(explained[0]) if explained else explaining(case),
+        mark=case.final.mark or _ended_at(case) or case.scenario.mark,
+        ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
+        name="outcome",
+    )
+
+
+def observed_outcome(case: Case) -> str | None:
+    """Return the run's outcome; None where nothing ran.
+
+    A predicted deadlock that ended because every stuck rank gave up waiting is that deadlock,
+    confirmed by the backend's own timeout.
+    """
+    run = case.run
+    if run is None:
+        return None
+    if run.outcome == "error" and "deadlock" in case.final.ends and "error" not in case.final.ends:
+        raised = [rank for rank in run.ranks if rank.ending == "raised"]
+        if raised and all(gave_up(rank) for rank in raised):
+            return "deadlock"
+    return run.outcome
+
+
+def _ended_at(case: Case) -> Mark | None:
+    """Return the place of the first step at which a rank that died or raised came to its end."""
+    ended = [rank for rank in case.prediction.ranks if rank.ending in {"died", "raised"}]
+    indexes = [rank.events[-1].index for rank in ended if rank.events]
+    step = case.order.steps.get(min(indexes, default=-1))
+    return step.mark if step else _refused_group(case)
+
+
+def _refused_group(case: Case) -> Mark | None:
+    """Return the place of the group that torch refuses before step 1, if there is one."""
+    refused = (each for each in case.predicted.plan.creations if each.refused is not None)
+    return next((creation.spec.mark for creation in refused), None)
+
+
+def _because(trace: Trace) -> str:
+    """Say which ranks did not finish, and why: first who died; what is alike, once."""
+    ends: dict[str, list[int]] = {}
+    for rank in sorted(trace.ranks, key=lambda rank: rank.ending != "died"):
+        how = _end(rank)
+        if how is not None:
+            ends.setdefault(how, []).append(rank.rank)
+    shown = [
+        f"{ranks_text(ranks)} {'are' if len(ranks) > 1 else 'is'} {how}"
+        if how.startswith("blocked")
+        else f"{ranks_text(ranks)} {how}"
+        for how, ranks in ends.items()
+    ]
+    left = sum(len(ranks) for ranks in list(ends.values())[4:])
+    shown = shown[:4] + ([f"{left} more ranks" if left > 1 else "one more rank"] if left else [])
+    return f" ({'; '.join(shown)})" if shown else ""
+
+
+def _end(rank: RankTrace) -> str | None:
+    """Say how a rank ended, to follow its name; None where it finished or may have."""
+    last = rank.events[-1] if rank.events else None
+    step = f" in `{last.label}`" if last else ""
+    if rank.ending == "died":
+        return f"died ({rank.died}){step}"
+    if rank.ending == "raised" and last is not None and last.failure is not None:
+        words = last.failure.message.strip().splitlines()
+        kinds = " or ".join(last.failure.kinds)
+        return f"raised {kinds}{step}" + (f": {words[0]}" if words else "")
+    return f"blocked{step}" if rank.ending == "blocked" else None
+
+
+# ---------------------------------------------------------------------------- dies, within
+
+
+def _dies(case: Case) -> list[Finding]:
+    final = case.final
+    if final.dies is None and "crash" not in final.ends:
+        return []
+    found: list[Finding] = []
+    for rank in range(case.scenario.world_size) if final.dies is not None else ():
+        assert final.dies is not None
+        stated = chosen_text(case.predicted, rank, final.dies)
+        case.compared += 1
+        predicted, observed = _died(case.predicted, rank), _died(case.observed, rank)
+        opened = "crash" in case.open or not case.reference or case.own_outcome
+        mine = stated != predicted and not opened
+        seen = case.observed is not None and stated != observed
+        if not mine and not seen:
+            continue
+        witness: Witness = (
+            "backend" if not mine else "expectation" if seen or case.run is None else "reference"
+        )
+        got = observed if case.run is not None else predicted
+        found.append(
+            Finding(
+                witness=witness,
+                code="dies_differs",
+                prose=f"rank {rank} {_death(got)}, you expect that it {_death(stated)}",
+                mark=chosen_place(case.predicted, rank, final.dies) or final.mark,
+                ranks=(rank,),
+                name="dies",
+            )
+        )
+    return found
+
+
+def _died(memories: Memories | None, rank: int) -> str | None:
+    found = memories.rank(rank) if memories else None
+    return found.died if found else None
+
+
+def _death(how: str | None) -> str:
+    return "does not die" if how is None else f"dies by {how}"
+
+
+def _within(case: Case) -> list[Finding]:
+    limit_s = case.final.within_s
+    if limit_s is None:
+        return []
+    case.compared += 1
+    predicted_s = case.prediction.duration_s
+    mine = case.reference and predicted_s > limit_s + CLOCK_ERROR_S
+    seen = case.run is not None and case.run.duration_s > limit_s
+    if not mine and not seen:
+        return []
+    took_s = case.run.duration_s if case.run is not None else predicted_s
+    return [
+        Finding(
+            witness="expectation" if mine else "backend",
+            code="within_exceeded",
+            prose=f"it takes {took_s:.3g} s, you expect at most {limit_s:g} s",
+            mark=case.final.mark,
+            name="within",
+        )
+    ]

@@ -38,7 +38,7 @@ ARGUMENTS = [
 def browser() -> Iterator[Browser]:
     """Start Chromium once, and end it, and the threads that drive it, with these tests."""
     pytest.importorskip("playwright", reason="playwright is not installed")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- only where it is installed
+    from playwright.sync_api import sync_playwright
 
     path = next((found for name in NAMES if (found := shutil.which(name))), None)
     if path is None:

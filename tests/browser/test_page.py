@@ -337,7 +337,7 @@ def test_a_call_has_the_same_colour_from_afar(open_page: Open, tmp_path: Path) -
 def test_light_and_dark_follow_the_system_and_the_switch(open_page: Open, run: str) -> None:
     page = open_page(run)
 
-    def ground() -> Any:  # noqa: ANN401 -- what the browser says
+    def ground() -> Any:
         return page.evaluate("getComputedStyle(document.body).backgroundColor")
 
     light = ground()

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.execution import Launcher, LaunchOptions, nccl
+from runner.execution import Launcher, LaunchOptions
+from runner.execution import backends as nccl
 from runner.vocabulary import DTYPES
 from tests.gpu import cells, machine, pages, passes, timings
 from tests.gpu.pages import Findings
@@ -96,7 +97,7 @@ def _say_machine(here: dict[str, str]) -> None:
 
 
 def _say_environment(gpus: int) -> None:
-    import torch  # noqa: PLC0415 -- only with a GPU
+    import torch
 
     for name, value in nccl.ENVIRONMENT.items():
         say(f"  {name}={value}")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from runner.errors import LaunchError, ScenarioError, UnsupportedError
+from runner.expressions.values import Undefined
 from runner.language import load
-from runner.operations.entries import Undefined
-from runner.plan import plan
-from runner.problems import LaunchError, ScenarioError, UnsupportedError
+from runner.model.plan import plan
 from runner.reference import simulate
 from runner.verdict.comparison import Wanted, differences
 from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.execution import Launcher
-    from runner.plan import Plan
-    from runner.trace import Event, Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Event, Trace
 
 #: what a cell can come to. `undefined`: the reference gives it no value, so that nothing can differ
 OUTCOMES = ("same", "differs", "refuses", "undefined", "hangs", "dies", "not run", "unseen")
@@ -154,7 +154,7 @@ def program(cells: list[Cell], *, freely: bool) -> tuple[str, dict[int, Cell]]:
     return yaml.safe_dump(document, sort_keys=False), by_step
 
 
-def _filled(form: Any, number: int) -> Any:  # noqa: ANN401 -- a nest of texts
+def _filled(form: Any, number: int) -> Any:
     if isinstance(form, str):
         return form.replace("{n}", str(number))
     if isinstance(form, dict):
@@ -279,21 +279,21 @@ def _compared(wanted: Trace, got: list[list[Event | None]]) -> Seen:
     return Seen(outcome="same" if values else "undefined")
 
 
-def _own(event: Event | None, name: str) -> Any:  # noqa: ANN401 -- a value of a trace
+def _own(event: Event | None, name: str) -> Any:
     """Return what was written to a cell's tensor, which is numbered otherwise in the long run."""
     letter = name.rstrip("0123456789")
     written = event.writes if event is not None else {}
     return next((v for key, v in written.items() if key.rstrip("0123456789") == letter), None)
 
 
-def _is_undefined(value: Any) -> bool:  # noqa: ANN401 -- a value of a trace
+def _is_undefined(value: Any) -> bool:
     if isinstance(value, list):
         return any(_is_undefined(item) for item in value)
     return isinstance(value, Undefined)
 
 
-def _shown(rank: int, wanted: Any, got: Any) -> str:  # noqa: ANN401 -- values of a trace
-    def text(value: Any) -> str:  # noqa: ANN401 -- the same
+def _shown(rank: int, wanted: Any, got: Any) -> str:
+    def text(value: Any) -> str:
         if isinstance(value, list):
             return f"[{', '.join(map(text, value))}]"
         return str(value.tolist() if hasattr(value, "tolist") else value)

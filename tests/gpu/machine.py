@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 
-from runner.execution import nccl
+from runner.execution import backends as nccl
 from tests.simulated.surroundings import is_simulated
 
 #: what nvidia-smi is asked for each GPU
@@ -17,7 +17,7 @@ ASKED = "name,driver_version,memory.total,compute_cap"
 
 def machine() -> dict[str, str]:
     """Return names and versions: Python, torch, CUDA, NCCL (as loaded, as built), driver, GPUs."""
-    import torch  # noqa: PLC0415 -- after the command line is parsed
+    import torch
 
     found = {
         "python": platform.python_version(),

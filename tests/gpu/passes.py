@@ -8,14 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runner.execution import Launcher, LaunchOptions
-from runner.pipeline import analyse, execute, load_all
-from runner.results import Selection
+from runner.pipeline.attempts import analyse, execute
+from runner.pipeline.results import Selection
+from runner.pipeline.selection import load_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.results import Result
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
+    from runner.pipeline.results import Result
     from runner.verdict import Verdict
 
 #: findings of a case that are printed

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution import Launcher, LaunchOptions, nccl
+from runner.execution import Launcher, LaunchOptions
+from runner.execution import backends as nccl
 from runner.language import load
-from runner.pipeline import analyse, execute
+from runner.pipeline.attempts import analyse, execute
 from tests.gpu import cells, machine, passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 pytestmark = pytest.mark.gpu
 

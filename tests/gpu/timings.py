@@ -19,7 +19,7 @@ from runner.execution import Launcher, LaunchOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 WARM, LONG = 20, 5000
 SMALL = """\
@@ -202,9 +202,9 @@ def _by_hand(backend: str, *, share_gpu: bool) -> dict[str, float] | None:
 
 def _sharing() -> list[dict[str, str]] | None:
     """Return the environment of two ranks that share the GPUs; None where they need not."""
-    import torch  # noqa: PLC0415 -- after the command line is parsed
+    import torch
 
-    from runner.execution import nccl  # noqa: PLC0415 -- beside it
+    from runner.execution import backends as nccl
 
     module: Any = torch
     found = nccl.sharing(nccl.version_of(module), 2, module.cuda.device_count())

@@ -18,9 +18,9 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-import runner.commands.check
-import runner.pipeline
-import runner.plan
+import runner.cli.run
+import runner.model.plan
+import runner.pipeline.run
 import runner.reference  # noqa: F401 -- imported once, before the forks
 from runner.cli import ONE_THREAD, main
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.operations import BY_NAME
-from runner.operations.entries import Entry
-from runner.plan import Group
+from runner.operations.base import Entry, Group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

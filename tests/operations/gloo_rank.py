@@ -20,12 +20,12 @@ import torch
 import torch.distributed as dist
 
 from runner.operations import BY_NAME
-from runner.operations.entries import PremulSum
+from runner.operations.base import PremulSum
 
 TIMEOUT = timedelta(seconds=20)
 
 
-def to_torch(kind: str, value: Any, groups: dict[str, Any]) -> Any:  # noqa: ANN401 -- any argument
+def to_torch(kind: str, value: Any, groups: dict[str, Any]) -> Any:
     """Return torch's form of an argument of that kind."""
     match kind:
         case "group":
@@ -51,7 +51,7 @@ def to_torch(kind: str, value: Any, groups: dict[str, Any]) -> Any:  # noqa: ANN
             return value
 
 
-def tensors(value: Any) -> Any:  # noqa: ANN401 -- arrays at any depth of lists
+def tensors(value: Any) -> Any:
     """Return tensors with the values of arrays."""
     if isinstance(value, list):
         return [tensors(item) for item in value]
@@ -62,7 +62,7 @@ def tensors(value: Any) -> Any:  # noqa: ANN401 -- arrays at any depth of lists
     return torch.from_numpy(value)
 
 
-def arrays(value: Any) -> Any:  # noqa: ANN401 -- tensors at any depth of lists and dicts
+def arrays(value: Any) -> Any:
     """Return the values of tensors as arrays."""
     if isinstance(value, list):
         return [arrays(item) for item in value]

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from runner.expressions.functions import NumpyArrays
 from runner.language import load
-from runner.language.functions import NumpyArrays
+from runner.model.plan import plan
+from runner.model.process import Process
 from runner.operations import BY_NAME
-from runner.operations.base import Collective, Local
-from runner.operations.entries import Ending, ProgramError
-from runner.plan import plan
-from runner.program import Process
+from runner.operations.base import Collective, Ending, Local, ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from runner.call import Call
-    from runner.operations.entries import Entry
+    from runner.model.process import Call
+    from runner.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

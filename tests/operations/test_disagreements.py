@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.operations.entries import Entry
+    from runner.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.language import load
+from runner.model.plan import plan
 from runner.operations import OPERATIONS
-from runner.plan import plan
 from runner.reference import simulate
 from runner.verdict import judge
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.execution import Launcher
+    from runner.model.scenario import Scenario
     from runner.operations.base import Operation
-    from runner.scenario import Scenario
 
 every_operation = pytest.mark.parametrize(
     "operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS]

@@ -12,16 +12,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from runner.expressions.values import Undefined
 from runner.operations import BY_NAME
 from runner.operations.base import Collective
-from runner.operations.entries import Undefined
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.entries import Entry
+    from runner.operations.base import Entry
     from tests.operations.conftest import Gloo
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
@@ -50,7 +50,7 @@ def name_of(value: object) -> str:
     return value if isinstance(value, str) else np.dtype(value).name  # type: ignore[call-overload]
 
 
-def values(rank: int, count: int, dtype: Any) -> NDArray[Any]:  # noqa: ANN401 -- a dtype
+def values(rank: int, count: int, dtype: Any) -> NDArray[Any]:
     """Return `count` small numbers of a rank's own; their sum over three ranks divides by three."""
     numbers = (np.arange(count) * (rank + 1)) % 3 + np.array([1, 2, 6])[rank]
     if np.dtype(dtype) == np.bool_:
@@ -76,7 +76,7 @@ def agree(gloo: Gloo, enter: Enter, name: str, arguments: Arguments) -> None:
                 same(rest[0][param.name], result[param.name])
 
 
-def same(observed: Any, expected: Any) -> None:  # noqa: ANN401 -- arrays, lists, objects
+def same(observed: Any, expected: Any) -> None:
     """Compare dtypes, shapes and every element."""
     if isinstance(expected, np.ndarray):
         assert observed.dtype == expected.dtype
@@ -93,7 +93,7 @@ def same(observed: Any, expected: Any) -> None:  # noqa: ANN401 -- arrays, lists
 @pytest.mark.parametrize(
     ("op", "dtype"), [(op, dtype) for op, dtypes in OPS.items() for dtype in dtypes], ids=name_of
 )
-def test_reductions_agree(gloo: Gloo, enter: Enter, op: str, dtype: Any) -> None:  # noqa: ANN401
+def test_reductions_agree(gloo: Gloo, enter: Enter, op: str, dtype: Any) -> None:
     def each(make: Callable[[int], dict[str, Any]]) -> Arguments:
         return {rank: {**make(rank), "op": op} for rank in WORLD}
 
@@ -128,7 +128,7 @@ def test_reductions_agree(gloo: Gloo, enter: Enter, op: str, dtype: Any) -> None
 
 
 @pytest.mark.parametrize("dtype", MOVED, ids=name_of)
-def test_movements_agree(gloo: Gloo, enter: Enter, dtype: Any) -> None:  # noqa: ANN401 -- a dtype
+def test_movements_agree(gloo: Gloo, enter: Enter, dtype: Any) -> None:
     def blank(count: int) -> NDArray[Any]:
         return np.zeros(count, dtype)
 
@@ -243,7 +243,7 @@ def test_asynchronous_collectives_agree(gloo: Gloo, enter: Enter) -> None:
 
 
 @pytest.mark.parametrize("dtype", [*MOVED, np.int16], ids=name_of)
-def test_messages_arrive(gloo: Gloo, dtype: Any) -> None:  # noqa: ANN401 -- a dtype
+def test_messages_arrive(gloo: Gloo, dtype: Any) -> None:
     sent = values(1, 3, dtype)
     blank = np.zeros(3, dtype)
     gloo.call("send", {1: {"tensor": sent, "dst": 0, "tag": 5}}, wait=False)

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.operations import BY_NAME
-from runner.operations.base import Collective
-from runner.operations.entries import Entry
-from runner.plan import Group
+from runner.operations.base import Collective, Entry, Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +44,7 @@ def run(name: str, arguments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return operation.reference(entries)
 
 
-def same(one: Any, other: Any) -> None:  # noqa: ANN401 -- arrays and lists of arrays
+def same(one: Any, other: Any) -> None:
     assert np.asarray(one).tolist() == np.asarray(other).tolist()
 
 

@@ -11,16 +11,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from runner.expressions.values import Undefined
 from runner.operations import BY_NAME
-from runner.operations.base import Collective
-from runner.operations.entries import PremulSum, Undefined
+from runner.operations.base import Collective, PremulSum
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
-    from runner.operations.entries import Entry
+    from runner.operations.base import Entry
 
     Enter = Callable[[str, Mapping[int, Mapping[str, Any]]], list[Entry]]
 
@@ -45,7 +45,7 @@ def left(enter: Enter, name: str, arguments: Mapping[int, Mapping[str, Any]]) ->
     }
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401 -- a result has any type
+def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, list):
@@ -87,7 +87,7 @@ def test_reduce_ops_on_integers(enter: Enter, op: str, result: int) -> None:
 
 
 @pytest.mark.parametrize(("op", "dtype"), [("band", np.float32), ("min", np.complex64)])
-def test_an_op_that_the_dtype_has_not_is_undefined(enter: Enter, op: str, dtype: Any) -> None:  # noqa: ANN401 -- a dtype
+def test_an_op_that_the_dtype_has_not_is_undefined(enter: Enter, op: str, dtype: Any) -> None:
     given = {rank: {"tensor": np.ones(1, dtype), "op": op} for rank in WORLD}
     assert isinstance(left(enter, "all_reduce", given)[0]["tensor"], Undefined)
 

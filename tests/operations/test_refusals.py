@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.execution.errors import kind_of
+from runner.execution.backends import kind_of
 from runner.operations import BY_NAME
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from runner.operations.entries import Entry
+    from runner.operations.base import Entry
     from tests.operations.conftest import Gloo
 
 Case = tuple[str, dict[str, Any], str]
@@ -34,7 +34,7 @@ def c64(*shape: int) -> NDArray[Any]:
     return np.zeros(shape, np.complex64)
 
 
-def p2p(op: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 -- P2POp's own arguments
+def p2p(op: str, **more: Any) -> dict[str, Any]:
     fields = {"tensor": f32(2), "peer": None, "group_peer": None, "tag": 0, "group": None}
     return {**fields, "op": op, **more}
 

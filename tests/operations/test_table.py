@@ -122,7 +122,7 @@ def test_an_operation_travels_by_name(operation: Operation) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", COMMUNICATION)
 def test_torch_takes_every_argument_under_one_of_its_names(name: str) -> None:
-    import torch.distributed as dist  # noqa: PLC0415 -- only this test needs torch in the process
+    import torch.distributed as dist
 
     operation = BY_NAME[name]
     function = dist.P2POp.__init__ if name == "batch_isend_irecv" else getattr(dist, name)
@@ -139,7 +139,7 @@ def test_torch_takes_every_argument_under_one_of_its_names(name: str) -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("name", COMMUNICATION)
 def test_torch_has_no_argument_that_the_table_lacks(name: str) -> None:
-    import torch.distributed as dist  # noqa: PLC0415 -- only this test needs torch in the process
+    import torch.distributed as dist
 
     devices = {"device", "device_ids", "device_id", "pg_options"}
     ours = {

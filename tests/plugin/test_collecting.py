@@ -59,7 +59,7 @@ def test_nothing_is_imported_where_nobody_asks(pytester: pytest.Pytester) -> Non
 
         def pytest_sessionfinish():
             heavy = {"numpy", "torch", "yaml", "rich", "runner.plugin", "runner.language",
-                     "runner.pipeline", "runner.execution"}
+                     "runner.pipeline.run", "runner.execution"}
             print("imported:", sorted(heavy & set(sys.modules)))
         """
     )

@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.plugin.fixture import RunScenario
+    from runner.pytest_plugin.items import RunScenario
 
 pytestmark = pytest.mark.torch
 pytest_plugins = ["pytester"]

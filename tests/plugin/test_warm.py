@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from runner.errors import LaunchError
 from runner.execution import LaunchOptions
 from runner.language import load
-from runner.pipeline import analyse
-from runner.plugin import warm
-from runner.plugin.wording import report_of, summary_of
-from runner.problems import LaunchError
+from runner.pipeline.attempts import analyse
+from runner.pytest_plugin import items as warm
+from runner.pytest_plugin.items import report_of, summary_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.results import Analysis
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
+    from runner.pipeline.results import Analysis
 
 YAML = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from runner.errors import ScenarioError
 from runner.language import discover, load
-from runner.language.limits import DEFAULT
-from runner.problems import ScenarioError
+from runner.limits import DEFAULT
 
 FOLDER = Path(__file__).parent
 FILES = sorted(path.stem for path in FOLDER.glob("*.yaml"))

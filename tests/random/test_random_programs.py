@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from random_programs import programs
 
 import runner
-from runner.scenario import FinalExpectation
+from runner.model.scenario import FinalExpectation
 
 if TYPE_CHECKING:
     from pathlib import Path

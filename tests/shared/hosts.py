@@ -277,7 +277,7 @@ def address(number: int) -> str:
     return f"10.77.0.{number + 1}"
 
 
-def _until(seen: Callable[[], Any]) -> Any:  # noqa: ANN401 -- whatever is looked for
+def _until(seen: Callable[[], Any]) -> Any:
     deadline_s = time.monotonic() + START_S
     while not (found := seen()):
         assert time.monotonic() < deadline_s, "it did not come about"

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from judging import checked, ran
 
 import runner
-from runner.attempts import case_result
-from runner.pipeline import load_all
+from runner.pipeline.attempts import case_result
+from runner.pipeline.results import Outcome, Result, Selection
+from runner.pipeline.selection import load_all
 from runner.report.html import HtmlReport
-from runner.results import Outcome, Result, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 RING = """\
 description: Every rank hands its block to the next before it takes one.

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import runner
-from runner.trace import Event, Failure
+from runner.model.trace import Event, Failure
 from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.scenario import Scenario
-    from runner.trace import RankTrace, Trace
+    from runner.model.scenario import Scenario
+    from runner.model.trace import RankTrace, Trace
 
 
 def loaded(text: str, folder: Path) -> tuple[Scenario, Trace]:
@@ -32,7 +32,7 @@ def checked(text: str, folder: Path) -> Verdict:
     return judge(*loaded(text, folder))
 
 
-def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: Any) -> Verdict:  # noqa: ANN401
+def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: Any) -> Verdict:
     """Return the verdict on a run on Gloo that did as predicted, but for the changes."""
     scenario, predicted = loaded(text, folder)
     observed = replace(predicted, backend="gloo", diagnoses=(), waits=(), open=())
@@ -64,7 +64,7 @@ def at_step(index: int, rank: int, change: Callable[[Event], Event]) -> Callable
     )
 
 
-def writing(index: int, rank: int, name: str, value: Any) -> Callable[[Trace], Trace]:  # noqa: ANN401
+def writing(index: int, rank: int, name: str, value: Any) -> Callable[[Trace], Trace]:
     """Let one rank hold something else after a step."""
 
     def changed(event: Event) -> Event:

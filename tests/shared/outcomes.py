@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from judging import checked, hanging, on_rank, raising, ran, writing
 
-from runner.problems import Mark, Problem, Source
-from runner.results import Outcome, Result, Shard
+from runner.errors import Mark, Problem, Source
+from runner.pipeline.results import Outcome, Result, Shard
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.results import Report
-    from runner.trace import Trace
+    from runner.model.trace import Trace
+    from runner.pipeline.results import Report
 
 SUM = """\
 world_size: 3

@@ -30,7 +30,7 @@ class Writer:
     steps: list[dict[str, Any]] = field(default_factory=list)
     handles: int = 0
 
-    def pick(self, items: Any) -> Any:  # noqa: ANN401 -- whatever the sequence holds
+    def pick(self, items: Any) -> Any:
         """Choose one item of a sequence."""
         return self.draw(st.sampled_from(list(items)))
 
@@ -39,7 +39,7 @@ class Writer:
         name = self.pick(self.groups)
         return name, self.groups[name]
 
-    def take(self, ranks: list[int], **action: Any) -> None:  # noqa: ANN401 -- YAML
+    def take(self, ranks: list[int], **action: Any) -> None:
         """Add a step that exactly these ranks take."""
         self.steps.append({"ranks": list(ranks), **action})
 

@@ -55,7 +55,7 @@ def _at(draw: Draw, i: str) -> str:
     return str(draw(st.sampled_from(INDEXES))).replace("{i}", i)
 
 
-def _tag(draw: Draw) -> Any:  # noqa: ANN401 -- YAML
+def _tag(draw: Draw) -> Any:
     return draw(st.sampled_from([0, 0, 3, "rank % 2 * 0 + 1"]))
 
 

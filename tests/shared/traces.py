@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from runner.trace import Event, RankTrace, Trace
+    from runner.model.trace import Event, RankTrace, Trace
 
 _OF_TRACE = (
     "backend",
@@ -80,7 +80,7 @@ def _of_values(what: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> Ite
             yield f"{what} of {name}: {one[name]!r} and {two[name]!r}"
 
 
-def identical(one: Any, two: Any) -> bool:  # noqa: ANN401 -- any value of a trace
+def identical(one: Any, two: Any) -> bool:
     """Return whether two values are of one type, shape and dtype, and the same to the bit."""
     if isinstance(one, np.ndarray | np.generic) and isinstance(two, np.ndarray | np.generic):
         same = one.dtype == two.dtype and one.shape == two.shape

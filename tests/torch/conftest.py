@@ -9,15 +9,15 @@ import pytest
 
 from runner.execution import Launcher, LaunchOptions
 from runner.language import load
-from runner.plan import plan
+from runner.model.plan import plan
 from runner.reference import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

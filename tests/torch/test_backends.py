@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.errors import LaunchError, UnsupportedError
 from runner.execution import Launcher, LaunchOptions
 from runner.language import load
-from runner.pipeline import analyse, execute
-from runner.problems import LaunchError, UnsupportedError
+from runner.pipeline.attempts import analyse, execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ dist.Backend.register_backend("borrowed", make, devices=["cpu"])
 
 def skip_with_a_gpu() -> None:
     """Skip what is about machines without CUDA."""
-    import torch  # noqa: PLC0415 -- only to know whether this machine has what is refused
+    import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.execution.rank.converting import Converter
-from runner.execution.rank.values import LARGE, Copies
-from runner.language.libraries import TorchLibrary
+from runner.expressions.arrays import TorchLibrary
+from runner.worker.board import LARGE, Converter, Copies
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +67,7 @@ def test_a_name_that_comes_to_hold_something_else_is_copied_as_that() -> None:
 def test_what_is_brought_from_a_device_together_is_what_each_is_by_itself(made: str) -> None:
     stacked = []
 
-    def to_host(tensors: list[Any]) -> Any:  # noqa: ANN401 -- torch.Tensor
+    def to_host(tensors: list[Any]) -> Any:
         stacked.append(len(tensors))
         return torch.stack(tensors)
 

@@ -11,7 +11,7 @@ from runner.execution import Launcher, LaunchOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.errors import LaunchError
 from runner.execution import Launcher, LaunchOptions
-from runner.execution.launch import Launch
-from runner.problems import LaunchError
+from runner.execution.fork_server import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch
@@ -309,7 +309,7 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
     launch = Launch(1, 1)
     launch.ended.set()
     gone = SimpleNamespace(pid=child.pid, exitcode=None)  # as multiprocessing still believes
-    monkeypatch.setattr("runner.execution.launch.active_children", lambda: [gone])
+    monkeypatch.setattr("runner.execution.fork_server.active_children", lambda: [gone])
     launch.end()
     with pytest.raises(OSError, match="file descriptor"):
         os.fstat(launch.gate[1])

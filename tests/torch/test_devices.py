@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.errors import LaunchError
 from runner.execution import Launcher, LaunchOptions
-from runner.problems import LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch
@@ -29,7 +29,7 @@ import time
 import torch.distributed as dist
 
 import runner.worker
-from runner.execution.rank.world import World
+from runner.worker.world import World
 
 
 class Device:
@@ -214,7 +214,7 @@ def test_after_an_abort_a_fresh_world_proves_that_the_processes_are_of_use(
 #: a world that is never made, on a host that gives worlds half a second
 ENDLESS = """\
 import time
-from runner.execution.rank.world import World
+from runner.worker.world import World
 
 World.start = lambda *args: time.sleep(600)
 """

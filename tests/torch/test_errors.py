@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution.errors import kind_of
+from runner.execution.backends import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from runner.errors import UnsupportedError
 from runner.execution import Launcher, LaunchOptions
 from runner.execution.backends import require_no_foreign_object
 from runner.operations import OPERATIONS
-from runner.problems import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch

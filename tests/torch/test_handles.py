@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.execution import Launcher
-    from runner.trace import Trace
+    from runner.model.trace import Trace
     from tests.torch.conftest import Analysed
 
 pytestmark = pytest.mark.torch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution.errors import lack_of
+from runner.execution.backends import lack_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from runner.report.formats import FORMATS
-from runner.report.reading import results_of
+from runner.report.json import results_of
 
 pytestmark = pytest.mark.torch
 

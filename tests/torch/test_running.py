@@ -10,17 +10,16 @@ import numpy as np
 import pytest
 
 import runner
+from runner.errors import LaunchError
 from runner.execution import Launcher, LaunchOptions
-from runner.language.budget import session
-from runner.language.limits import Limits
-from runner.problems import LaunchError
+from runner.limits import Limits, session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
 
 pytestmark = pytest.mark.torch
 

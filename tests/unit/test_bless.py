@@ -14,18 +14,17 @@ from click.testing import CliRunner, Result
 from judging import raising, writing
 
 from runner.bless import CODES, RefusedError, confirm, propose, write
-from runner.bless.selectors import stated
-from runner.bless.wording import CannotWordError, worded
 from runner.cli import cli
-from runner.explanations import EXPLANATIONS
-from runner.problems import UnsupportedError
+from runner.errors import UnsupportedError
+from runner.explain import EXPLANATIONS
+from runner.source.edit import CannotWordError, stated, worded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.bless import Proposal
-    from runner.plan import Plan
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
 
 SUM = """\
 # what it is about

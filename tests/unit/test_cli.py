@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from runner.cli import COMMANDS, cli
 from runner.language import load
-from runner.pipeline import analyse
+from runner.pipeline.attempts import analyse
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"
 

@@ -12,7 +12,7 @@ from click.shell_completion import get_completion_class
 from click.testing import CliRunner
 
 from runner.cli import COMMANDS, cli
-from runner.commands.completion import SHELLS
+from runner.cli.show import SHELLS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.crew import MOST_AHEAD, WORTHWHILE, Crew
+from runner.pipeline.parallel import MOST_AHEAD, WORTHWHILE, Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def test_equal_cases_are_cases_of_their_own() -> None:
 def test_more_cases_than_a_queue_holds_are_taken_in_strides(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("runner.crew._QUEUE", 7)
+    monkeypatch.setattr("runner.pipeline.parallel._QUEUE", 7)
     with crew(square) as several:
         assert list(several.results(MANY)) == [square(case) for case in MANY]
 

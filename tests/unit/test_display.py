@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner import cli, display
-from runner.problems import Mark, Problem, Source
+from runner.errors import Mark, Problem, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.execution.accounts import SMALL, Account, Columns
-from runner.trace import Event, Failure
+from runner.execution.protocol import SMALL_BYTES as SMALL
+from runner.execution.protocol import Account, Columns
+from runner.model.trace import Event, Failure
 
 VALUES = (
     np.array(2.5, np.float32),
@@ -61,7 +62,7 @@ def account(told: list[Event]) -> Account:
     return Account(columns)
 
 
-def same(one: Any, other: Any) -> bool:  # noqa: ANN401 -- a value of a trace
+def same(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray):
         alike = one.dtype == other.dtype and one.shape == other.shape
         return alike and bool(np.all(one == other))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.execution.rank.board import Board, Record, Site
-from runner.execution.rank.completion import WithAnEvent, WithTheCall, completion_on
-from runner.trace import Failure
+from runner.model.trace import Failure
+from runner.worker.board import Board, Record, Site
+from runner.worker.device import WithAnEvent, WithTheCall, completion_on
 
 
 def taken(board: Board, index: int, *, communicates: bool = True) -> Record:
@@ -21,7 +21,7 @@ def board() -> Board:
     return Board(0, lambda value: value)
 
 
-def states(account: Any) -> list[tuple[int, str]]:  # noqa: ANN401 -- a RankTrace
+def states(account: Any) -> list[tuple[int, str]]:
     return [(event.index, event.state) for event in account.events]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from runner.execution.course import SILENT_S, Course, at_its_stop, note
-from runner.execution.orders import Alive, Begun, Moved, Stop, Stuck, Watch
+from runner.execution.protocol import Alive, Begun, Moved, Stop, Stuck, Watch
+from runner.execution.supervisor import SILENT_S, Course, at_its_stop, note
 
 if TYPE_CHECKING:
     import pytest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.execution.errors import failure_of, kind_of
+from runner.execution.backends import failure_of, kind_of
 from runner.vocabulary import RAISE_KINDS
 
 #: torch's frame around an error of NCCL's

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.execution.observation import BETWEEN_HOSTS_S, observed
-from runner.execution.orders import Told, Unable
-from runner.execution.supervisor import Findings
-from runner.execution.watching import longest_timeout, replaced_timeout, watch_for
+from runner.errors import LaunchError
+from runner.execution.protocol import Told, Unable
+from runner.execution.supervisor import (
+    BETWEEN_HOSTS_S,
+    Findings,
+    longest_timeout,
+    observed,
+    replaced_timeout,
+    watch_for,
+)
 from runner.language import load
-from runner.plan import Plan, plan
-from runner.problems import LaunchError
+from runner.model.plan import Plan, plan
+from runner.model.trace import Event, Failure, RankTrace, Trace
 from runner.reference import simulate
-from runner.trace import Event, Failure, RankTrace, Trace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,24 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from runner.execution.rank.arguments import convert
-from runner.execution.rank.board import Board
-from runner.execution.rank.completion import WithTheCall
-from runner.execution.rank.failing import Broken
-from runner.execution.rank.program import Program
+from runner.expressions.functions import NumpyArrays
 from runner.language import load
-from runner.language.functions import NumpyArrays
+from runner.model.plan import plan
+from runner.model.process import Process
 from runner.operations.barrier import Barrier
 from runner.operations.base import GroupCreation, Local, Waiting
-from runner.plan import plan
-from runner.program import Process
+from runner.worker.board import Board
+from runner.worker.device import WithTheCall
+from runner.worker.program import Broken, Program, convert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.trace import RankTrace
+    from runner.model.plan import Plan
+    from runner.model.trace import RankTrace
 
 FUNCTIONS = ("all_reduce", "send", "recv", "barrier", "all_gather", "broadcast", "reduce")
 
@@ -58,7 +56,7 @@ class Dist(SimpleNamespace):
 
         return call
 
-    def P2POp(self, op: str, **given: Any) -> tuple[str, str]:  # noqa: ANN401, N802 -- torch's own
+    def P2POp(self, op: str, **given: Any) -> tuple[str, str]:  # noqa: N802 -- torch's own
         """Return what tells one message from another."""
         return op, shown(given)
 
@@ -90,11 +88,11 @@ class World(SimpleNamespace):
         """Return something to tell groups apart by."""
         return self.made.get(name, f"handle of {name}")
 
-    def adopt(self, group: Any, handle: object) -> None:  # noqa: ANN401 -- a Group
+    def adopt(self, group: Any, handle: object) -> None:
         """Learn a group that a step created."""
         self.made[group.name] = handle
 
-    def create(self, creation: Any) -> None:  # noqa: ANN401 -- a Creation
+    def create(self, creation: Any) -> None:
         """Create nothing: every name has a handle."""
 
     def mend(self, _error: BaseException) -> None:
@@ -339,7 +337,7 @@ def test_a_name_that_holds_no_single_tensor_any_more_is_refused(tmp_path: Path) 
 def test_an_operation_that_calls_torch_in_its_own_way_does_so_each_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(self: Barrier, dist: Any, arguments: dict[str, Any]) -> None:  # noqa: ANN401, ARG001 -- a Dist
+    def execute(self: Barrier, dist: Any, arguments: dict[str, Any]) -> None:  # noqa: ARG001 -- a Dist
         dist.calls.append(sorted(arguments))
 
     monkeypatch.setattr(Barrier, "execute", execute)

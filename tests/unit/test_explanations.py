@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import runner
-from runner.explanations import EXPLANATIONS, Explanation, page
+from runner.errors import WARNING_CODES, ScenarioError
+from runner.explain import EXPLANATIONS, page
 from runner.language import load
-from runner.pipeline import analyse
-from runner.problems import WARNING_CODES, ScenarioError
+from runner.pipeline.attempts import analyse
 from runner.verdict import FINDING_CODES
 from runner.vocabulary import DIAGNOSES, RAISE_KINDS
+
+if TYPE_CHECKING:
+    from runner.explain.entry import Explanation
 
 PACKAGE = Path(runner.__file__).parent
 GOLDEN = Path(__file__).parent.parent / "problems"

@@ -8,24 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.language.expressions import compile_expression
-from runner.language.functions import NumpyArrays
-from runner.language.limits import Limits
-from runner.language.refusals import ATTRIBUTE_HINTS, PYTHON_FUNCTION_HINTS
-from runner.problems import Mark, Problem, ScenarioError, Source
+from runner.errors import Mark, Problem, ScenarioError, Source
+from runner.expressions.compile import ATTRIBUTE_HINTS, PYTHON_FUNCTION_HINTS, compile_expression
+from runner.expressions.functions import NumpyArrays
+from runner.limits import Limits
 
 if TYPE_CHECKING:
-    from runner.forms import Expression
+    from runner.expressions.values import Expression
 
 GROUPS = ("even", "mesh.dp", "mesh.tp")
 
 
-def scope(**variables: Any) -> dict[str, Any]:  # noqa: ANN401 -- a scope holds anything
+def scope(**variables: Any) -> dict[str, Any]:
     functions = NumpyArrays().functions()
     return {**functions, "__builtins__": {}, "rank": 1, "world_size": 4, **variables}
 
 
-def value_of(text: str, **variables: Any) -> Any:  # noqa: ANN401 -- whatever it computes
+def value_of(text: str, **variables: Any) -> Any:
     return compile_expression(text, None, groups=GROUPS).evaluate(scope(**variables))
 
 

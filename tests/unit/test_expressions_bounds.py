@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.forms import Expression
-from runner.language.expressions import compile_expression
-from runner.language.functions import NumpyArrays
-from runner.language.limits import Limits
-from runner.language.signatures import FUNCTION_NAMES
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
+from runner.expressions.compile import compile_expression
+from runner.expressions.functions import NumpyArrays
+from runner.expressions.signatures import FUNCTION_NAMES
+from runner.expressions.values import Expression
+from runner.limits import Limits
 from runner.vocabulary import DTYPES
 
 ESCAPES = [

@@ -17,18 +17,17 @@ from layouts import Writer
 
 import runner
 from runner.cli import cli
-from runner.commands.new import STARTER
-from runner.language.layout import formatted
-from runner.language.limits import DEFAULT
-from runner.language.reader import read_tree
-from runner.language.tree import Mapping, Sequence, key_text
-from runner.problems import ScenarioError
+from runner.cli.edit import STARTER
+from runner.errors import ScenarioError
+from runner.language.format import formatted
+from runner.limits import DEFAULT
+from runner.source.tree import Mapping, Sequence, key_text, read_tree
 
 if TYPE_CHECKING:
     from click.testing import Result
     from hypothesis.strategies import DrawFn
 
-    from runner.language.tree import Node
+    from runner.source.tree import Node
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 CORPUS = sorted(SCENARIOS.rglob("*.yaml"))
@@ -234,7 +233,7 @@ def laid_out(draw: DrawFn, *, comments: bool = True) -> tuple[Path, str, str]:
 MANY = settings(max_examples=150, deadline=None)
 
 
-def in_order(tree: Node, *, movable: bool = True) -> Any:  # noqa: ANN401 -- a YAML value
+def in_order(tree: Node, *, movable: bool = True) -> Any:
     """Return the values of a tree; the keys of its top and its steps sorted."""
     if isinstance(tree, Mapping):
         entries = [

@@ -10,9 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.language.expressions import compile_expression
-from runner.language.functions import FUNCTION_NAMES, NumpyArrays
-from runner.language.limits import Limits
+from runner.expressions.compile import compile_expression
+from runner.expressions.functions import NumpyArrays
+from runner.expressions.signatures import FUNCTION_NAMES
+from runner.limits import Limits
 from runner.vocabulary import DTYPES
 
 ARRAYS = NumpyArrays()
@@ -34,7 +35,7 @@ def held() -> dict[str, Any]:
     }
 
 
-def value_of(text: str, **variables: Any) -> Any:  # noqa: ANN401 -- whatever it computes
+def value_of(text: str, **variables: Any) -> Any:
     scope = {**ARRAYS.functions(), "__builtins__": {}, "rank": 1, "world_size": 4}
     return compile_expression(text, None).evaluate({**scope, **held(), **variables})
 
@@ -375,8 +376,8 @@ def test_bfloat16_is_that_of_ml_dtypes() -> None:
 def test_torch_is_not_imported() -> None:
     program = (
         "import sys\n"
-        "from runner.language.expressions import compile_expression\n"
-        "from runner.language.functions import NumpyArrays\n"
+        "from runner.expressions.compile import compile_expression\n"
+        "from runner.expressions.functions import NumpyArrays\n"
         "scope = {**NumpyArrays().functions(), '__builtins__': {}}\n"
         "compile_expression('sum(full(3, 1))', None).evaluate(scope)\n"
         "assert 'torch' not in sys.modules\n"

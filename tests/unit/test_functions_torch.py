@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.language.expressions import compile_expression
-from runner.language.functions import NumpyArrays, TorchArrays
-from runner.language.promotion import kind
+from runner.expressions.arrays import kind
+from runner.expressions.compile import compile_expression
+from runner.expressions.functions import NumpyArrays, TorchArrays
 from runner.vocabulary import DTYPES
 
 torch = pytest.importorskip("torch")
@@ -142,7 +142,7 @@ MAKERS = [
 ]
 
 
-def outcome(arrays: NumpyArrays, text: str, **variables: Any) -> Any:  # noqa: ANN401
+def outcome(arrays: NumpyArrays, text: str, **variables: Any) -> Any:
     """Return what an expression gives, in terms that two libraries can be compared by."""
     scope = {**arrays.functions(), "__builtins__": {}, "rank": 1, **variables}
     try:
@@ -151,7 +151,7 @@ def outcome(arrays: NumpyArrays, text: str, **variables: Any) -> Any:  # noqa: A
         return "raises"
 
 
-def described(arrays: NumpyArrays, value: Any) -> Any:  # noqa: ANN401
+def described(arrays: NumpyArrays, value: Any) -> Any:
     if isinstance(value, list):
         return [described(arrays, item) for item in value]
     if not arrays.is_array(value):
@@ -160,7 +160,7 @@ def described(arrays: NumpyArrays, value: Any) -> Any:  # noqa: ANN401
     return arrays.dtype(value), host.shape, host.tolist()
 
 
-def same(first: Any, second: Any) -> bool:  # noqa: ANN401
+def same(first: Any, second: Any) -> bool:
     if isinstance(first, list):
         return len(first) == len(second) and all(map(same, first, second))
     if isinstance(first, tuple) and len(first) == 3 and first[:2] == second[:2]:

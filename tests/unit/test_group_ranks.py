@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.errors import ScenarioError
 from runner.language import load
-from runner.plan import plan
-from runner.problems import ScenarioError
+from runner.model.plan import plan
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.problems import Problem
+    from runner.errors import Problem
+    from runner.model.plan import Plan
 
 
 def planned(groups: str, tmp_path: Path) -> Plan:

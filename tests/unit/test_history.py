@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.history import LastRun, failed, folder_of
-from runner.results import Outcome, Result
+from runner.pipeline.results import Outcome, Result
+from runner.pipeline.selection import LastRun, failed, folder_of
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from runner import interruption
-from runner.interruption import handled, held_back, interruptible
+from runner.pipeline import interruption
+from runner.pipeline.interruption import handled, held_back, interruptible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,7 +208,7 @@ scenario_runner.main()
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize(
     "module",
-    ["runner", "runner.plan", "runner.cli", "click", "runner.commands.check", "yaml", "numpy"],
+    ["runner", "runner.model.plan", "runner.cli", "click", "runner.cli.run", "yaml", "numpy"],
 )
 def test_ctrl_c_while_something_is_imported_is_no_traceback(module: str, times: int) -> None:
     code = ON_IMPORT.format(module=module, times=times)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.forms import Constant, Typed
+from runner.errors import Problem, ScenarioError
+from runner.expressions.values import Constant, Typed
 from runner.language import discover, load
-from runner.language.limits import Limits
-from runner.problems import Problem, ScenarioError
+from runner.limits import Limits
 
 if TYPE_CHECKING:
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 STEPS = "steps: [{barrier: }]\n"
 
@@ -23,12 +23,12 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "it.yaml"
 
 
-def cases(file: Path, text: str, **how: Any) -> tuple[Scenario, ...]:  # noqa: ANN401 -- load's own
+def cases(file: Path, text: str, **how: Any) -> tuple[Scenario, ...]:
     file.write_text(text, encoding="utf-8")
     return load(file, **how)
 
 
-def problems(file: Path, text: str, **how: Any) -> tuple[Problem, ...]:  # noqa: ANN401 -- load's
+def problems(file: Path, text: str, **how: Any) -> tuple[Problem, ...]:
     with pytest.raises(ScenarioError) as caught:
         cases(file, text, **how)
     return caught.value.problems

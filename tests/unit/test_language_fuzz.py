@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from runner.attempts import analyse
-from runner.language.loading import load_content
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
+from runner.language.document import load_content
+from runner.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from runner.problems import Problem
+    from runner.errors import Problem
 
 #: small files that together have every sort of place
 FILES = {
@@ -91,7 +91,7 @@ VALUES: tuple[Any, ...] = (
 KEYS = ("x", "group", "expect", "value", "raises", None, 0, "rank == 0", "a.b")
 
 
-def places(tree: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 -- YAML data
+def places(tree: Any) -> list[tuple[Any, ...]]:
     """Return the path to every value of a tree."""
     if isinstance(tree, dict):
         parts = list(tree.items())
@@ -100,7 +100,7 @@ def places(tree: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401 -- YAML data
     return [(key, *path) for key, part in parts for path in ((), *places(part))]
 
 
-def mutants(tree: Any) -> Iterator[Any]:  # noqa: ANN401
+def mutants(tree: Any) -> Iterator[Any]:
     """Yield the tree with one value replaced, wrapped, left out or renamed, in every way."""
     for *path, at in places(tree):
         held = reached(tree, path)[at]
@@ -118,7 +118,7 @@ def mutants(tree: Any) -> Iterator[Any]:  # noqa: ANN401
             yield made
 
 
-def reached(tree: Any, path: Sequence[Any]) -> Any:  # noqa: ANN401
+def reached(tree: Any, path: Sequence[Any]) -> Any:
     """Return the part of a tree that a path leads to."""
     for key in path:
         tree = tree[key]
@@ -128,7 +128,7 @@ def reached(tree: Any, path: Sequence[Any]) -> Any:  # noqa: ANN401
 class Plain(yaml.CSafeDumper):
     """Writes no aliases: every value stands where it is used."""
 
-    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002, D102 -- the dumper's own
+    def ignore_aliases(self, data: object) -> bool:  # noqa: D102 -- the dumper's own
         return True
 
 

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.forms import Constant, Expression, ListForm, Objects, PerRank, Record, Typed
+from runner.errors import ScenarioError
+from runner.expressions.values import (
+    Constant,
+    Expression,
+    ListForm,
+    Objects,
+    PerRank,
+    Record,
+    Typed,
+)
 from runner.language import load
-from runner.language.limits import Limits
-from runner.operations.entries import PremulSum
-from runner.problems import ScenarioError
-from runner.scenario import ElapsedBounds, RaiseSpec, Scenario, Step, Unchanged
+from runner.limits import Limits
+from runner.model.scenario import ElapsedBounds, RaiseSpec, Scenario, Step, Unchanged
+from runner.operations.base import PremulSum
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +54,7 @@ def text_of(form: object) -> str:
     return form.text
 
 
-def data(form: object) -> Any:  # noqa: ANN401 -- a scenario's value has any type
+def data(form: object) -> Any:
     assert isinstance(form, Constant)
     return form.value
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.errors import ScenarioError
 from runner.language import load
-from runner.plan import plan
-from runner.problems import ScenarioError
+from runner.model.plan import plan
 from runner.reference import simulate
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from runner.language.limits import DEFAULT
-from runner.language.reader import read_tree
+from runner.expressions.params import KINDS
 from runner.language.schema import scenario_schema, scenario_schema_text
-from runner.language.tree import plain
+from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
-from runner.operations.params import KINDS
+from runner.source.tree import plain, read_tree
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("scenarios/**/*.yaml"))
@@ -60,7 +59,7 @@ def validator() -> Draft202012Validator:
     return Draft202012Validator(scenario_schema())
 
 
-def as_json(value: Any) -> Any:  # noqa: ANN401 -- YAML data
+def as_json(value: Any) -> Any:
     """Return YAML data as JSON has it: every key is text."""
     if isinstance(value, dict):
         return {str(key): as_json(item) for key, item in value.items()}

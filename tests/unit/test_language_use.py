@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.forms import Constant, Expression, PerRank, Record
+from runner.errors import Problem, ScenarioError
+from runner.expressions.values import Constant, Expression, PerRank, Record
 from runner.language import load
-from runner.language.limits import Limits
-from runner.problems import Problem, ScenarioError
-from runner.scenario import Scenario, Step, steps_of
+from runner.limits import Limits
+from runner.model.scenario import Scenario, Step, steps_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from runner.language.limits import DEFAULT
-from runner.language.reader import read_tree
-from runner.language.tree import Mapping, Scalar, Sequence, plain
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
+from runner.limits import DEFAULT
+from runner.source.tree import Mapping, Scalar, Sequence, plain, read_tree
 
 
 def read(text: str) -> object:

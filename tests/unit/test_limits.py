@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from runner.language.limits import COUNTS, FLAGS, Limits, beyond
+from runner.limits import COUNTS, FLAGS, Limits, beyond
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from outcomes import invalid
 
 from runner.cli import cli
-from runner.merging import merged
-from runner.problems import ScenarioError
-from runner.report.html.pages import cases_of
-from runner.report.json_report import document
-from runner.results import Outcome, Result, Shard
-from runner.trace import Trace
+from runner.errors import ScenarioError
+from runner.model.trace import Trace
+from runner.pipeline.merge import merged
+from runner.pipeline.results import Outcome, Result, Shard
+from runner.report.html.page import cases_of
+from runner.report.json import document
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def result(case: str, status: Status = "PASSED", torch: str | None = None) -> Re
     return Result(file="a.yaml", case=case, verdict=Verdict(status=status, observed=observed))
 
 
-def outcome(*results: Result, **fields: Any) -> Outcome:  # noqa: ANN401
+def outcome(*results: Result, **fields: Any) -> Outcome:
     return Outcome(results=results, cases=len(results), selected=len(results), **fields)
 
 
@@ -65,7 +65,7 @@ def refused(**outcomes: Outcome) -> list[str]:
 def test_all_shards_make_the_whole_run_again(
     statuses: list[Status],
     of: int,
-    order: Any,  # noqa: ANN401
+    order: Any,
 ) -> None:
     results = [result(f"a[{at}]", status) for at, status in enumerate(statuses)]
     count = len(results)

@@ -16,26 +16,27 @@ from random_programs import programs
 from benchmarks.scoreboard.catalogue import programs as scoreboard
 from benchmarks.scoreboard.catalogue import sample
 from runner.cli import cli
-from runner.language.limits import DEFAULT
-from runner.language.loading import load_content
-from runner.language.spans import spans
+from runner.language.document import load_content
+from runner.limits import DEFAULT
 from runner.minimize import (
     Minimized,
     NothingToMinimizeError,
     Signature,
     analysis_oracle,
+    bare,
+    ddmin,
     minimize,
+    removals,
     run_oracle,
+    smaller_worlds,
+    without_ranks,
 )
-from runner.minimize.conclusions import bare
-from runner.minimize.ddmin import ddmin
-from runner.minimize.ranks import smaller_worlds, without_ranks
-from runner.minimize.tree import removals
+from runner.source.edit import spans
 
 if TYPE_CHECKING:
     from benchmarks.scoreboard.sketch import Program
-    from runner.plan import Plan
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 WRONG = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.language.limits import DEFAULT
-from runner.language.loading import load_content
+from runner.language.document import load_content
+from runner.limits import DEFAULT
 from runner.minimize import analysis_oracle, minimize
 
 PATH = Path("mesh.yaml")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from runner.pipeline import Result
-from runner.trace import Diagnosis, Event, Failure, RankTrace, Trace
+from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
+from runner.pipeline.results import Result
 from runner.verdict import Finding, Verdict
 from tests.gpu import cells, pages
 from tests.gpu.__main__ import planned

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from runner.execution.flight import FlightError, note, parsed, read
+from runner.execution.flight_recorder import FlightError, note, parsed, read
 
 RECORDED = (
     '{"comm_lib_version":"","entries":[{"collective_seq_id":1,"input_dtypes":["Float"],'
@@ -36,7 +36,7 @@ RECORDED = (
 )
 
 
-def entry(name: str, sequence: int, state: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401 -- fields
+def entry(name: str, sequence: int, state: str, **more: Any) -> dict[str, Any]:
     return {
         "record_id": sequence,
         "pg_id": 0,
@@ -99,7 +99,7 @@ def test_what_a_backend_waits_for_no_more_is_not_pending() -> None:
 
 
 @pytest.mark.parametrize("encode", [lambda d: json.dumps(d).encode(), pickle.dumps])
-def test_both_dumps_tell_what_is_enqueued_and_not_done(encode: Any) -> None:  # noqa: ANN401 -- a function
+def test_both_dumps_tell_what_is_enqueued_and_not_done(encode: Any) -> None:
     record = parsed(encode(HUNG))
     assert [(flight.operation, flight.sequence, flight.state) for flight in record.pending] == [
         ("all_reduce", 2, "started"),

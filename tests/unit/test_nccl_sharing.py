@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution import gpus, nccl
-from runner.execution.backends import carrier, device_type, names, resolve
-from runner.execution.nccl import Sharing, decoded, sharing
+from runner.errors import LaunchError, UnsupportedError
+from runner.execution import backends as gpus
+from runner.execution import backends as nccl
+from runner.execution.backends import (
+    Sharing,
+    carrier,
+    decoded,
+    device_type,
+    names,
+    resolve,
+    sharing,
+)
 from runner.language import load
-from runner.problems import LaunchError, UnsupportedError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 NEW, OLD = (2, 30, 7), (2, 29, 7)
 
@@ -112,7 +120,7 @@ def test_nothing_of_torchs_may_end_a_worker_before_it_was_judged() -> None:
 # ---------------------------------------------------------------------------- the choice
 
 
-def fake_torch(gpus: int, *, built: bool = True, version: Any = (2, 30, 4)) -> ModuleType:  # noqa: ANN401 -- as torch's
+def fake_torch(gpus: int, *, built: bool = True, version: Any = (2, 30, 4)) -> ModuleType:
     """Return as much of torch as the choice of a backend asks."""
     torch = ModuleType("torch")
     dist = SimpleNamespace(is_nccl_available=lambda: built)
@@ -139,7 +147,7 @@ def scenario(folder: Path, head: str) -> Scenario:
     return loaded
 
 
-def chosen(torch: ModuleType, four: Scenario, *, share: bool = False, here: int = 8) -> Any:  # noqa: ANN401 -- a Choice
+def chosen(torch: ModuleType, four: Scenario, *, share: bool = False, here: int = 8) -> Any:
     return resolve(torch, "auto", four, share_gpu=share, here=here)
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.commands.spmd import COMMAND_LINE, read
+from runner.cli.run import COMMAND_LINE, read
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import SILENCE_S, Beat, Nodes, difference
-from runner.execution.orders import Hello
+from runner.execution.protocol import Hello
 
 if TYPE_CHECKING:
     from pathlib import Path

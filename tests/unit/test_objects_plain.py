@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path

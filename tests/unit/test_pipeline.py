@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language.limits import Limits
-from runner.pipeline import Outcome, Result, Selection, analyse, check, load_all, run
-from runner.problems import LaunchError, ScenarioError, UnsupportedError
+from runner.errors import LaunchError, ScenarioError, UnsupportedError
+from runner.limits import Limits
+from runner.pipeline.attempts import analyse
+from runner.pipeline.results import Outcome, Result, Selection, Shard
+from runner.pipeline.run import check, run
+from runner.pipeline.selection import keyword_matcher, load_all
 from runner.reference import simulate
-from runner.results import Shard
-from runner.selection import keyword_matcher
 from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.results import Analysis
-    from runner.scenario import Scenario
-    from runner.trace import Trace
+    from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
+    from runner.model.trace import Trace
+    from runner.pipeline.results import Analysis
 
 GOOD = """\
 world_size: 2
@@ -221,7 +222,7 @@ def test_an_analysis_whose_process_is_killed_costs_one_case(
             os.kill(os.getpid(), signal.SIGKILL)
         return analyse(scenario, limits, backend, strict=strict, torch=torch)
 
-    monkeypatch.setattr("runner.pipeline.analyse", killed)
+    monkeypatch.setattr("runner.pipeline.run.analyse", killed)
     selection = written(tmp_path, **{f"case{number}": GOOD for number in range(40)})
     outcome = check(selection, Listening())
     lost = {"case30"} if len(os.sched_getaffinity(0)) > 1 else set()
@@ -306,7 +307,7 @@ def test_a_fault_of_the_reading_is_told_as_ours_and_nothing_runs(
     def faulty(*_: object, **__: object) -> list[Scenario]:
         raise RecursionError
 
-    monkeypatch.setattr("runner.loading.load", faulty)
+    monkeypatch.setattr("runner.pipeline.selection.load", faulty)
     executor = Obedient()
     outcome, _ = went(written(tmp_path, a=GOOD), executor)
     assert outcome.exit_code == 3
@@ -322,7 +323,7 @@ def test_a_fault_of_the_verdict_costs_one_case(
             raise ZeroDivisionError
         return judge(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("runner.attempts.judge", faulty)
+    monkeypatch.setattr("runner.pipeline.attempts.judge", faulty)
     outcome, _ = went(written(tmp_path, a=GOOD), Obedient())
     assert statuses(outcome) == {"a": "INCONCLUSIVE"}
 
@@ -471,7 +472,7 @@ def test_a_session_that_ends_during_a_run_keeps_the_results_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     executor = Obedient()
-    monkeypatch.setattr("runner.pipeline.session_over", lambda: bool(executor.ran))
+    monkeypatch.setattr("runner.pipeline.run.session_over", lambda: bool(executor.ran))
     selection = written(tmp_path, first=GOOD, other=GOOD)
     outcome, _ = went(selection, executor)
     assert statuses(outcome) == {"first": "PASSED", "other": "INCONCLUSIVE"}

@@ -11,19 +11,19 @@ import pytest
 from judging import checked, codes, on_rank, ran
 
 import runner
-from runner.language.functions import numpy_arrays
-from runner.language.limits import DEFAULT
-from runner.reference.reading import Reading
+from runner.expressions.functions import numpy_arrays
+from runner.limits import DEFAULT
+from runner.reference.engine import Simulation
 from runner.reference.schedules import explored
-from runner.reference.simulation import Simulation
+from runner.reference.semantics import Reading
 from runner.reference.state import stands_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from runner.plan import Plan
-    from runner.trace import Event, Trace
+    from runner.model.plan import Plan
+    from runner.model.trace import Event, Trace
     from runner.verdict import Verdict
 
 BOTH = """\

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.execution import Launcher
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 GROUP = """\
 world_size: 2

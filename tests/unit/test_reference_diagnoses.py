@@ -12,7 +12,7 @@ import runner
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 
 def analysed(program: Program, folder: Path) -> Trace:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.traits import NCCL, TRAITS
+from runner.model.traits import NCCL, TRAITS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 #: ranks 0 and 1 exchange a message in one group call: afterwards they are connected both ways
 CONNECTED = """\

@@ -8,13 +8,13 @@ import pytest
 from judging import checked
 
 import runner
-from runner.language.limits import DEFAULT
+from runner.limits import DEFAULT
 from runner.reference.vector import Beyond, swept
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 HEAD = "world_size: 2\ntensors: {x: [1, 2], y: [0, 0]}\nsteps:\n"
 SEND = "- {ranks: 0, isend: {tensor: x, dst: 1}, as: h}\n"

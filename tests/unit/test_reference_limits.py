@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.language.limits import Limits
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
+from runner.limits import Limits
 from runner.reference import simulate
 
 if TYPE_CHECKING:

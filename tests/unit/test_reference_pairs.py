@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.language.limits import DEFAULT
+from runner.limits import DEFAULT
 from runner.reference.simulate import walked
 from runner.reference.vector import Beyond, swept
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.plan import Plan
+    from runner.model.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

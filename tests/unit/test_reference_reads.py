@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from judging import checked, codes
 
-from runner.language.expressions import compile_expression
-from runner.language.functions import numpy_arrays
-from runner.operations.entries import Undefined
-from runner.probing import depends
+from runner.expressions.compile import compile_expression
+from runner.expressions.evaluator import depends
+from runner.expressions.functions import numpy_arrays
+from runner.expressions.values import Undefined
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,16 +17,16 @@ from spmd_programs import spmd_programs
 from traces import departures
 
 import runner
+from runner.errors import ScenarioError
 from runner.language import discover
-from runner.language.limits import DEFAULT, Limits
-from runner.problems import ScenarioError
+from runner.limits import DEFAULT, Limits
+from runner.model.scenario import FinalExpectation
 from runner.reference.simulate import walked
 from runner.reference.vector import Beyond, swept
-from runner.scenario import FinalExpectation
 
 if TYPE_CHECKING:
-    from runner.plan import Plan
-    from runner.scenario import Scenario
+    from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
@@ -163,7 +163,7 @@ def test_values_that_were_not_kept_are_computed_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = runner.plan(case_of(RING, folder))
-    monkeypatch.setattr("runner.reference.vector.sweep.KEPT", 2_000)
+    monkeypatch.setattr("runner.reference.vector.engine.KEPT", 2_000)
     trace = swept(plan, DEFAULT)
     assert departures(trace, walked(plan, DEFAULT)) == []
 

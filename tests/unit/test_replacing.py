@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner import replacing
-from runner.replacing import STALE_S, PendingFile, replace_file
+from runner import files as replacing
+from runner.files import STALE_S, PendingFile, replace_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from judging import checked, hanging, ran, writing
 
-from runner.pipeline import Outcome, Result
-from runner.problems import Mark, Problem, Source
-from runner.report import json_report
-from runner.report.grid import grid_lines
+from runner.errors import Mark, Problem, Source
+from runner.pipeline.results import Outcome, Result
+from runner.report import json as json_report
 from runner.report.operations import overview, page
-from runner.report.prose import details, headline
 from runner.report.terminal import TerminalReport, summary_lines
+from runner.report.text import details, grid_lines, headline
 from runner.verdict import Verdict
 from runner.verdict.comparison import Wanted, differences
 
@@ -95,7 +94,7 @@ def test_a_hang_shows_who_stands_where(tmp_path: Path) -> None:
     assert "rank 1 hangs where nothing should block it" in shown
 
 
-def difference_lines(expected: Any, got: Any) -> Sequence[str]:  # noqa: ANN401
+def difference_lines(expected: Any, got: Any) -> Sequence[str]:
     return grid_lines(differences(0, Wanted(value=np.asarray(expected)), np.asarray(got)))
 
 
@@ -181,7 +180,7 @@ def test_what_was_not_run_is_counted_in_the_summary() -> None:
 
 
 def test_exit_codes_follow_the_worst_verdict() -> None:
-    def code(*statuses: Any) -> int:  # noqa: ANN401
+    def code(*statuses: Any) -> int:
         return outcome(*(Verdict(status=status) for status in statuses)).exit_code
 
     assert code("PASSED", "UNSUPPORTED") == 0
@@ -220,7 +219,7 @@ def test_json_of_an_invalid_file_has_its_problems() -> None:
 
 
 def test_the_reference_of_operations_shows_each_with_its_example() -> None:
-    from runner.operations import OPERATIONS  # noqa: PLC0415 -- beside its only use
+    from runner.operations import OPERATIONS
 
     shown = overview()
     for operation in OPERATIONS:

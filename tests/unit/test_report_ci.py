@@ -12,18 +12,18 @@ from lxml import etree
 from outcomes import every_kind, invalid, told
 from tap.parser import Parser
 
+from runner.pipeline.results import Outcome, Result
 from runner.report import markdown
 from runner.report.github import GithubReport, annotation
 from runner.report.junit import JunitReport
 from runner.report.tap import TapReport
-from runner.results import Outcome, Result
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-    from runner.results import Report
+    from runner.pipeline.results import Report
 
 SCHEMA = etree.XMLSchema(etree.parse(Path(__file__).parents[2] / "schemas" / "junit.xsd"))
 

@@ -21,12 +21,13 @@ from html_page import CRASH, MISSPELT, RING, SUMS, analysed, data_of, invalid, o
 from judging import writing
 
 from runner.cli import cli
-from runner.pipeline import analyse, load_all, result_of
+from runner.pipeline.attempts import analyse, result_of
+from runner.pipeline.results import Result, Selection
+from runner.pipeline.selection import load_all
 from runner.report.html import HtmlReport
 from runner.report.html.page import page
-from runner.report.pictures import forget
-from runner.report.prose import details
-from runner.results import Result, Selection
+from runner.report.output import forget
+from runner.report.text import details
 from runner.verdict import STATUSES
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
@@ -114,7 +115,7 @@ def test_a_run_of_nothing_has_a_page() -> None:
 def test_a_run_of_too_many_steps_is_told_without_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.report.html.case.MOST_STEPS", 15)
+    monkeypatch.setattr("runner.report.html.page.MOST_STEPS", 15)
     drawn, undrawn = bodies(analysed(SUMS, tmp_path, "x"), observed(SUMS, tmp_path, "y"))
     assert "predicted" in drawn
     assert "predicted" not in undrawn

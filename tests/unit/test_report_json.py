@@ -11,10 +11,9 @@ import jsonschema
 import pytest
 from outcomes import every_kind
 
-from runner.problems import ScenarioError
-from runner.report.json_report import JsonLinesReport, document, text
-from runner.report.reading import results_of
-from runner.results import Outcome, Result
+from runner.errors import ScenarioError
+from runner.pipeline.results import Outcome, Result
+from runner.report.json import JsonLinesReport, document, results_of, text
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -15,15 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli import cli
+from runner.errors import ScenarioError
 from runner.language import load
-from runner.pipeline import analyse
-from runner.problems import ScenarioError
-from runner.report.at_end import AtEnd
+from runner.pipeline.attempts import analyse
+from runner.pipeline.results import AtEnd, Outcome, Result
 from runner.report.formats import FORMATS, Format
-from runner.report.pictures import timeline
-from runner.report.several import Reports
-from runner.report.target import Target
-from runner.results import Outcome, Result
+from runner.report.output import Reports, Target, timeline
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:

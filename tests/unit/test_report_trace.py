@@ -14,13 +14,13 @@ from click.testing import CliRunner
 
 import runner
 from runner.cli import cli
-from runner.report.trace_report import TraceReport
-from runner.results import Outcome, Result
-from runner.trace import Event, RankTrace, Trace
+from runner.model.trace import Event, RankTrace, Trace
+from runner.pipeline.results import Outcome, Result
+from runner.report.chrome_trace import TraceReport
 from runner.verdict import Verdict
 
 if TYPE_CHECKING:
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 SCHEMA = json.loads((Path(__file__).parent / "trace_event.schema.json").read_text("utf-8"))
 

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runner.errors import ScenarioError, Source
 from runner.language import load
-from runner.pipeline import load_all
-from runner.places import place_of, step_at
-from runner.problems import ScenarioError, Source
-from runner.results import Selection, Shard
-from runner.scenario import Scenario
-from runner.selection import arranged, key_of, part, shuffled
+from runner.model.scenario import Scenario
+from runner.pipeline.results import Selection, Shard
+from runner.pipeline.selection import arranged, key_of, load_all, part, place_of, shuffled, step_at
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,11 +19,12 @@ from random_programs import programs
 
 import runner
 from runner.cli import cli
-from runner.history import FOLDER
+from runner.pipeline.results import Outcome
+from runner.pipeline.results import Result as CaseResult
+from runner.pipeline.selection import FOLDER
+from runner.report.diagram.lanes import picture
+from runner.report.diagram.layout import View
 from runner.report.latest import LatestRun
-from runner.report.spacetime import View, picture
-from runner.results import Outcome
-from runner.results import Result as CaseResult
 from runner.timeline import Timeline, timeline
 from runner.verdict import Verdict
 

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language.limits import DEFAULT
-from runner.language.reader import parse
-from runner.language.spans import Span, spans
-from runner.language.splice import Edit, splice, spliced, without
-from runner.language.tree import Mapping, Node, Scalar, Sequence
-from runner.problems import Source
+from runner.errors import Source
+from runner.limits import DEFAULT
+from runner.source.edit import Edit, Span, spans, splice, spliced, without
+from runner.source.tree import Mapping, Node, Scalar, Sequence, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from runner.language.arithmetic import RULES, Rule
-from runner.language.budget import Budget
-from runner.language.libraries import Library, NumpyLibrary, TorchLibrary
-from runner.language.operators import Operators
+from runner.expressions.arrays import Library, NumpyLibrary, TorchLibrary
+from runner.expressions.operators import RULES, Operators, Rule
+from runner.limits import Budget
 from runner.vocabulary import DTYPES
 
 NUMBERS = (0, 1, -1, 3, 200, 2**40, 2**70, True, 1.5, float("nan"), float("inf"), 1e300, 2j)
@@ -26,7 +25,7 @@ def over(library: Library) -> Operators:
 LIBRARIES = {"numpy": over(NumpyLibrary()), "torch": over(TorchLibrary(torch))}
 
 
-def told(operators: Operators, apply: Any, *operands: Any) -> tuple[Any, ...]:  # noqa: ANN401
+def told(operators: Operators, apply: Any, *operands: Any) -> tuple[Any, ...]:
     """Return all that can be seen of a computation: its dtype, shape and bits, or its complaint."""
     operators.budget.begin(1000, 1000)
     try:
@@ -45,7 +44,7 @@ def told(operators: Operators, apply: Any, *operands: Any) -> tuple[Any, ...]:  
 def test_the_straight_way_gives_what_the_rules_give(rule: Rule, operators: Operators) -> None:
     straight = operators.table()[rule.symbol]
 
-    def general(first: Any, second: Any) -> Any:  # noqa: ANN401 -- what stands in an expression
+    def general(first: Any, second: Any) -> Any:
         return operators.arithmetic(rule, first, second)
 
     for dtype in DTYPES:

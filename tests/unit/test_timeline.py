@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from random_programs import programs
 
 import runner
-from runner.operations.entries import Undefined
+from runner.expressions.values import Undefined
+from runner.model.trace import Event, RankTrace, Trace
 from runner.timeline import (
     Timeline,
     TimelineError,
@@ -24,9 +25,7 @@ from runner.timeline import (
     to_json,
     unpacked,
 )
-from runner.timeline.columns import columns_of
-from runner.timeline.texts import Texts
-from runner.trace import Event, RankTrace, Trace
+from runner.timeline.build import Texts, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

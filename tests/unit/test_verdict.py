@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
 
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
 from runner.verdict import judge
 
 if TYPE_CHECKING:

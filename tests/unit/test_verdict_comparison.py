@@ -8,15 +8,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from runner.operations.entries import Undefined
+from runner.expressions.values import Undefined
 from runner.verdict.comparison import Wanted, differences
 
 
-def equal(expected: Any, got: Any, slack: Any = None, **stated: Any) -> bool:  # noqa: ANN401
+def equal(expected: Any, got: Any, slack: Any = None, **stated: Any) -> bool:
     return not differences(0, Wanted(value=expected, **stated), got, slack)
 
 
-def array(values: Any, dtype: Any = "float32") -> Any:  # noqa: ANN401
+def array(values: Any, dtype: Any = "float32") -> Any:
     return np.asarray(values, dtype=dtype)
 
 

@@ -11,7 +11,7 @@ from judging import at_step, checked, codes, hanging, on_rank, raising, ran
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 STUCK = """\
 world_size: 2

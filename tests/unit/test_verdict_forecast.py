@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from runner.trace import Trace
+    from runner.model.trace import Trace
 
 HAZARD = """\
 world_size: 2

@@ -8,8 +8,8 @@ import pytest
 from judging import checked, codes, ran
 
 import runner
-from runner.pipeline import analyse
-from runner.problems import ScenarioError
+from runner.errors import ScenarioError
+from runner.pipeline.attempts import analyse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from runner.attempts import analyse
 from runner.cli import cli
+from runner.errors import ScenarioError, UnsupportedError
 from runner.execution.backends import resolve
 from runner.language import load
-from runner.language.limits import DEFAULT
-from runner.problems import ScenarioError, UnsupportedError
-from runner.scenario import Section, versions_between
+from runner.limits import DEFAULT
+from runner.model.scenario import Section, versions_between
+from runner.model.versions import VersionRange, release_of
+from runner.pipeline.attempts import analyse
 from runner.verdict import judge
-from runner.versions import VersionRange, release_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.scenario import Scenario
+    from runner.model.scenario import Scenario
 
 STEPS = "world_size: 2\ntensors: {x: [1, 2]}\nsteps:\n  - all_reduce: {tensor: x}\n"
 

@@ -11,11 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from runner.cli import cli
+from runner.errors import Mark, Source, warning
 from runner.language.context import Faults
-from runner.problems import Mark, Source, warning
-from runner.report.json_report import document
-from runner.report.reading import results_of
-from runner.results import Outcome
+from runner.pipeline.results import Outcome
+from runner.report.json import document, results_of
 from runner.verdict import Verdict
 
 SCHEMA = Path(__file__).parents[2] / "schemas" / "result.schema.json"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.language.limits import DEFAULT
-from runner.watching.files import TICK_NS, Files, stamp_of
+from runner.limits import DEFAULT
+from runner.watch import TICK_NS, Files, stamp_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from runner.attempts import case_result
 from runner.language import load
-from runner.language.limits import Limits
-from runner.pipeline import analyse
-from runner.report.json_report import document, text
-from runner.report.prose import details, more
-from runner.report.reading import results_of
-from runner.results import Outcome
+from runner.limits import Limits
+from runner.pipeline.attempts import analyse, case_result
+from runner.pipeline.results import Outcome
+from runner.report.json import document, results_of, text
+from runner.report.text import details, more
 from runner.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.results import Result
+    from runner.pipeline.results import Result
 
 #: characters of the longest line: a place in a file, two steps and a few ranks
 LONGEST = 220

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from judging import checked
 
-from runner.argument_types import flag, seconds, whole, wholes
+from runner.errors import ScenarioError
+from runner.expressions.evaluator import flag, seconds, whole, wholes
+from runner.expressions.functions import numpy_arrays
 from runner.language import load
-from runner.language.functions import numpy_arrays
-from runner.plan import plan
-from runner.problems import ScenarioError
+from runner.model.plan import plan
 from runner.reference import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from runner.problems import Problem
-    from runner.trace import Trace
+    from runner.errors import Problem
+    from runner.model.trace import Trace
 
 HEAD = """\
 world_size: 2

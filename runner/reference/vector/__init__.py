@@ -1,6 +1,6 @@
 """The second engine of the reference: one step for all ranks at a time, on stacked arrays.
 
-The engine of :mod:`runner.reference.simulation` walks rank by rank, and takes some 50 us a step.
+The engine of :mod:`runner.reference.engine` walks rank by rank, and takes some 50 us a step.
 Most programs of many ranks are one program that all of them take together; here a step is taken
 once for all ranks that stand before it, with `rank` a vector and every tensor a stack of tensors:
 
@@ -17,20 +17,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from runner.limits import Limits
+from runner.model.plan import Plan
+from runner.model.scenario import steps_of
+from runner.model.trace import Trace
 from runner.operations.base import Collective, Local, PointToPoint, Waiting
-from runner.reference.vector.events import trace_of
-from runner.reference.vector.sweep import Sweep
-from runner.reference.vector.values import Beyond, leave
-from runner.scenario import steps_of
+from runner.reference.vector.engine import Sweep
+from runner.reference.vector.lanes import Beyond, leave
+from runner.reference.vector.record import Record, trace_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from runner.language.limits import Limits
-    from runner.plan import Plan
-    from runner.reference.vector.record import Record
-    from runner.trace import Trace
 
 __all__ = ["Beyond", "swept"]
 

@@ -6,6 +6,8 @@ files beside this one: no framework, no network, and a security policy under whi
 can run, because what a scenario says comes from strangers.
 """
 
-from runner.report.html.report import HtmlReport
+from __future__ import annotations
+
+from runner.report.html.page import HtmlReport
 
 __all__ = ["HtmlReport"]

@@ -72,7 +72,7 @@ class Timelines {
   }
 }
 
-/** Return a timeline (runner/timeline/stored.py says how it is written) with a column a fact. */
+/** Return a timeline (runner/timeline/codec.py says how it is written) with a column a fact. */
 function unpack(packed) {
   const { texts } = packed;
   const letters = texts.map((text) => LETTERS[text]);

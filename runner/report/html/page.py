@@ -1,21 +1,166 @@
-"""Markup, style, program and data -> one page that needs nothing else.
-
-The data are compressed and in base64: no text of a scenario is ever part of the markup, but the
-title, which is escaped. The page's own security policy allows its one style sheet and its one
-program, by their hashes, and no connection: even a mistake in the program could not run what a
-scenario says.
-"""
+"""One page that holds a whole run: packed as cases end, joined, read back."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib import resources
+from importlib import metadata, resources
+from pathlib import Path
 from string import Template
+from typing import Any, NoReturn, TextIO
 
-from runner.display import clean_line
+from runner.display import clean, clean_line
+from runner.errors import Mark, Problem, ScenarioError
+from runner.model.scenario import Scenario
+from runner.pipeline.results import Outcome, Result, environment
+from runner.report.output import timeline
+from runner.report.terminal import summary_lines
+from runner.report.text import MOST_FINDINGS, Line, details, warning_lines
+from runner.timeline.codec import packed
+from runner.verdict.finding import Finding, Verdict
+
+# -------------------------------------------------------------------------------------------------
+# Result -> what the page knows of it: a head for the list, and a body, read once it is opened.
+
+#: steps of all ranks, predicted and observed, of which a page can hold a picture
+MOST_STEPS = 200_000
+
+
+def head(result: Result) -> dict[str, Any]:
+    """Return what the list of cases shows: verdict, names, time, and the cause in a few words."""
+    return {
+        "verdict": result.verdict.status,
+        "file": result.file,
+        "case": result.case,
+        "took": round(result.duration_s * 1e6),
+        "runs": len(result.attempts),
+        "cause": _cause(result.verdict),
+        "tags": list(result.tags),
+    }
+
+
+def body(result: Result) -> dict[str, Any]:
+    """Return everything else: what the terminal says, the file, the run as a picture."""
+    verdict = result.verdict
+    return {
+        "description": result.description,
+        "lines": [[line.printable, line.style] for line in _lines(result)],
+        "places": _places(result),
+        "text": _text(result),
+        "diagnoses": _diagnoses(verdict),
+        "notes": list(verdict.notes),
+        "silent": verdict.silently_wrong,
+        **_timelines(result),
+    }
+
+
+def _lines(result: Result) -> list[Line]:
+    warned = [line for each in result.verdict.warnings for line in warning_lines(each)]
+    return [*warned, *details(result)]
+
+
+def text(part: dict[str, Any]) -> str:
+    """Return plain data as one line of JSON."""
+    return clean(json.dumps(part, ensure_ascii=False, separators=(",", ":")))
+
+
+def _cause(verdict: Verdict) -> str:
+    if verdict.problems:
+        more = len(verdict.problems) - 1
+        return verdict.problems[0].message + (f" (and {more} more)" if more else "")
+    if verdict.reason:
+        return verdict.reason
+    if verdict.findings:
+        return verdict.findings[0].prose
+    return f"warning: {verdict.warnings[0].message}" if verdict.warnings else ""
+
+
+def _places(result: Result) -> list[dict[str, Any]]:
+    """Return where in the file, and in the run, something is wrong; the whole file is no place."""
+    verdict = result.verdict
+    problems = [_problem(problem) for problem in verdict.problems]
+    whole = result.scenario.mark if result.scenario is not None else None
+    found = verdict.findings[:MOST_FINDINGS]
+    return problems + [_finding(each, None if each.mark == whole else each.mark) for each in found]
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    return {"says": problem.message, **_mark(problem.mark)}
+
+
+def _finding(finding: Finding, mark: Mark | None) -> dict[str, Any]:
+    return {
+        "says": finding.prose,
+        **_mark(mark),
+        "index": finding.index,
+        "iteration": list(finding.iteration),
+        "ranks": list(finding.ranks),
+        "name": finding.name,
+    }
+
+
+def _mark(mark: Mark | None) -> dict[str, Any]:
+    """Return the columns that are wrong, from 0; the end is exclusive, None at the line's end."""
+    if mark is None:
+        return {}
+    same = mark.end_line in {None, mark.line}
+    end = mark.end_column - 1 if same and mark.end_column is not None else None
+    return {"file": mark.source.path, "line": mark.line, "from": mark.column - 1, "to": end}
+
+
+def _text(result: Result) -> str:
+    """Return the text of the file; of an INVALID one what was read before it was refused."""
+    if result.scenario is not None:
+        return result.scenario.source.text
+    marks = [problem.mark for problem in result.verdict.problems if problem.mark is not None]
+    return next((mark.source.text for mark in marks if mark.source.path == result.file), "")
+
+
+def _diagnoses(verdict: Verdict) -> list[dict[str, Any]]:
+    if verdict.predicted is None:
+        return []
+    return [
+        {"name": each.name, "prose": each.prose, "ranks": list(each.ranks)}
+        for each in verdict.predicted.diagnoses
+    ]
+
+
+def _timelines(result: Result) -> dict[str, Any]:
+    """Return the run as a picture, twice; of what was observed only where it differs.
+
+    A run of more steps than a browser could hold is told without one.
+    """
+    scenario, predicted = result.scenario, result.verdict.predicted
+    if scenario is None or predicted is None:
+        return {}
+    observed = result.verdict.observed
+    steps = sum(
+        len(rank.events) for trace in (predicted, observed) if trace for rank in trace.ranks
+    )
+    if steps > MOST_STEPS:
+        return {"undrawn": steps}
+    first = packed(timeline(scenario, predicted, predicted))
+    if observed is None:
+        return {"predicted": first}
+    second = packed(timeline(scenario, observed, predicted))
+    changed = {key: value for key, value in second.items() if value != first[key]}
+    return {"predicted": first, "observed": changed}
+
+
+# -------------------------------------------------------------------------------------------------
+# Markup, style, program and data -> one page that needs nothing else.
+#
+# The data are compressed and in base64: no text of a scenario is ever part of the markup, but the
+# title, which is escaped. The page's own security policy allows its one style sheet and its one
+# program, by their hashes, and no connection: even a mistake in the program could not run what a
+# scenario says.
 
 #: the program, in the order in which its parts build on each other
 PROGRAM = (
@@ -74,3 +219,138 @@ def _dense(name: str) -> str:
 
 def _hash(part: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()}"
+
+
+# -------------------------------------------------------------------------------------------------
+# What a page shows, read back from it: the pictures of several runs, for one page of them all.
+#
+# A page holds a head and a body for each case (:mod:`runner.report.html.page`). Bodies are taken
+# as they stand, line by line; nothing in them is looked at.
+
+_DATA = re.compile(r'<script type="text/plain" id="data">([^<]*)</script>')
+_BEGIN = b"<!doctype html>"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A case of a page: its verdict, how long it took in microseconds, its body as it stands."""
+
+    verdict: str
+    took: int
+    body: str
+
+
+def is_page(path: str) -> bool:
+    """Return whether a file begins as a page does; one that cannot be read is none."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_BEGIN)).lower() == _BEGIN
+    except OSError:
+        return False
+
+
+def cases_of(path: str) -> dict[tuple[str, str], Shown]:
+    """Return the cases of a page by file and name. Raises ScenarioError where it is not ours."""
+    try:
+        found = _DATA.search(Path(path).read_text(encoding="utf-8"))
+        lines = zlib.decompress(base64.b64decode(found[1] if found else "")).decode().split("\n")
+        lines.pop()  # what is behind the last line break
+        heads, bodies, run = lines[:-1:2], lines[1:-1:2], json.loads(lines[-1])
+        release = run["version"]
+        cases = {
+            (head["file"], head["case"]): Shown(
+                verdict=head["verdict"], took=head["took"], body=body
+            )
+            for head, body in zip(map(json.loads, heads), bodies, strict=True)
+        }
+    except (OSError, ValueError, zlib.error, LookupError, TypeError):
+        text = f"{path} is no page that --html wrote, or not all of it"
+        raise ScenarioError([Problem(code="not_a_result", message=text)]) from None
+    if release != metadata.version("scenario-runner"):
+        _refuse(f"{path} is a page of version {release}, which this one cannot draw")
+    return cases
+
+
+def drawn(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]) -> Outcome:
+    """Return the outcome with what pages show of its cases; those in none stay without a picture.
+
+    Raises ScenarioError where a page is of another run: another verdict, or another duration.
+    """
+    results = {(each.file, each.case): each for each in outcome.results}
+    for path, cases in pages.items():
+        for key, shown in cases.items():
+            result = results.get(key)
+            if result is None or not _of(shown, result):
+                _refuse(f"{path} is the page of another run: {key[1]} is no such result")
+            results[key] = replace(result, page=shown.body)
+    return replace(outcome, results=tuple(results.values()))
+
+
+def _of(shown: Shown, result: Result) -> bool:
+    return (shown.verdict, shown.took) == (result.verdict.status, round(result.duration_s * 1e6))
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ScenarioError([Problem(code="not_mergeable", message=message)])
+
+
+# -------------------------------------------------------------------------------------------------
+# A run -> one HTML file. Every case is packed as it comes, so that no trace outlives its case.
+
+
+class HtmlReport:
+    """Listens to a run and writes one page that holds all of it.
+
+    The page's data are lines of JSON: a head and a body for each case, then what concerns the whole
+    run. They are compressed as they come, as one stream, so that a run of any length costs no more
+    memory than its page, and what cases have in common (a file's text) is stored once.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        """Write to `file`."""
+        self._file = file
+        self._stream = zlib.compressobj(9)
+        self._packed: list[bytes] = []
+        self._diagnoses: dict[str, None] = {}
+
+    def begin(self, total: int) -> None:
+        """Nothing is written before the end."""
+
+    def running(self, scenario: Scenario) -> None:
+        """Nothing is written before the end."""
+
+    def finish(self, result: Result) -> None:
+        """Keep what the page shows of a case."""
+        self._add(text(head(result)))
+        self._add(text(body(result)) if result.page is None else result.page)
+        predicted = result.verdict.predicted
+        if predicted is not None:
+            self._diagnoses.update(dict.fromkeys(each.name for each in predicted.diagnoses))
+
+    def end(self, outcome: Outcome) -> None:
+        """Write the page."""
+        summary = summary_lines(outcome)[-1].printable
+        run = {
+            "version": metadata.version("scenario-runner"),
+            "summary": summary,
+            "environment": environment(outcome),
+            "interrupted": outcome.interrupted,
+            "explanations": _explanations(self._diagnoses),
+        }
+        self._add(text(run))
+        self._packed.append(self._stream.flush())
+        self._file.write(page(f"{summary} · scenario", b"".join(self._packed)))
+
+    def _add(self, line: str) -> None:
+        self._packed.append(self._stream.compress(line.encode(errors="replace") + b"\n"))
+
+
+def _explanations(names: dict[str, None]) -> dict[str, dict[str, str]]:
+    """Return what `scenario explain` says of the diagnoses in a run, without its examples."""
+    from runner.explain import EXPLANATIONS
+
+    return {
+        name: {"what": each.what, "why": each.why, "fix": each.fix}
+        for name in sorted(names)
+        if (each := EXPLANATIONS.get(name)) is not None
+    }

@@ -1,0 +1,195 @@
+"""The command `scenario`: arguments in, the pipeline, an exit code out.
+
+A module of :mod:`runner.cli` is imported only when a command of it is asked for, so
+that `scenario --help` imports neither NumPy nor torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+
+import click
+
+#: command -> its module in runner.cli, its name there, the line that `scenario --help` shows
+COMMANDS = {
+    "run": ("run", "run", "Check scenarios, run them on a real backend, and judge them."),
+    "check": ("run", "check", "Check scenarios and prove their expectations; start no process."),
+    "merge": ("run", "merge", "Join the results of shards, or of several runs."),
+    "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),
+    "list": ("run", "list_cases", "List the cases that a command line selects."),
+    "ops": ("show", "ops", "Show the operations that a step may be, or one of them whole."),
+    "schema": ("show", "schema", "Print the JSON Schema of scenario files (or of --json)."),
+    "new": ("edit", "new", "Write a commented scenario that passes, to start from."),
+    "bless": (
+        "edit",
+        "bless_files",
+        "Fill in expected values, where reference and run agree on them.",
+    ),
+    "minimize": (
+        "edit",
+        "minimize_file",
+        "Shrink a failing scenario to a smallest one with the same fault.",
+    ),
+    "fmt": ("edit", "fmt", "Lay out scenario files; what they say never changes."),
+    "explain": (
+        "show",
+        "explain",
+        "Explain a problem code or a diagnosis: why, an example, the fix.",
+    ),
+    "completion": ("show", "completion", "Print the completion script of a shell."),
+}
+
+INTERRUPTED = 130
+ENVIRONMENT = 3
+#: what a standard output that is full, closed or broken raises
+_OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
+
+#: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
+#: OpenBLAS starts and lets spin when it is imported, would only take a core away
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
+
+EPILOG = """\
+Exit codes: 0 all passed (UNSUPPORTED ones are counted, and no failure), 1 a scenario failed or was
+flaky, 2 a file or the command line is invalid and nothing ran, 3 inconclusive because of the
+environment, 5 nothing was selected, 130 interrupted.
+
+Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
+"""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used; their names are known before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, function, _ = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(f"runner.cli.{module}"), function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Name the nearest command where one is misspelt."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from runner.errors import nearest
+
+            close = nearest(args[0], COMMANDS) if args else None
+            if close is None:
+                raise
+            message = f"{error.message.rstrip('.')}. Did you mean '{close}'?"
+            raise click.UsageError(message, ctx) from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write exit codes and completion with their line breaks."""
+        formatter.write_paragraph()
+        for paragraph in EPILOG.strip().split("\n\n"):
+            formatter.write_text(paragraph)
+            formatter.write_paragraph()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="scenario-runner", prog_name="scenario")
+def cli() -> None:
+    """Executable scenarios for torch.distributed.
+
+    A scenario is a YAML file: a small distributed program, and what must come of it on each rank.
+    """
+
+
+def main() -> None:
+    """Run the command line; the entry of `scenario`, behind its guard (:mod:`scenario_runner`)."""
+    os.environ.setdefault(*ONE_THREAD)
+    _open_streams()
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code = _called()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        _say("interrupted")
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
+    sys.exit(_flushed(code))
+
+
+def _called() -> int:
+    """Return the exit code of the command; whatever it raises is told in a line."""
+    try:
+        code = cli.main(prog_name="scenario", standalone_mode=False)
+    except SystemExit as end:
+        code = end.code
+        if isinstance(code, str):
+            _say(code)
+            code = 1
+    except click.ClickException as error:
+        with suppress(OSError):
+            error.show()
+        code = error.exit_code
+    except click.Abort:
+        _say("interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader of the output has left; what was asked for is not done
+        code = ENVIRONMENT
+    except OSError as error:
+        if error.errno not in _OUTPUT_ERRORS:
+            raise
+        _say(f"the output cannot be written: {error.strerror}")
+        code = ENVIRONMENT
+    return code if isinstance(code, int) else 0
+
+
+def _open_streams() -> None:
+    """Let a closed standard stream lead nowhere: the next file would take its number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _flushed(code: int) -> int:
+    """Write what the streams still hold, or drop it; return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError) as error:
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            if code == 0 and stream is sys.stdout and not isinstance(error, BrokenPipeError):
+                _say("the output cannot be written")
+                code = ENVIRONMENT
+    return code
+
+
+def _say(words: str) -> None:
+    with suppress(OSError):
+        click.echo(words, err=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,508 @@
+"""What several commands have in common: paths, selection, parameters, bounds, reports."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from runner import limits
+from runner.display import clean
+from runner.errors import LaunchError, ScenarioError
+from runner.limits import Limits
+from runner.pipeline.interruption import handled
+from runner.report.formats import FORMATS, Format
+from runner.report.output import STANDARD_OUTPUT, Reports
+
+if TYPE_CHECKING:
+    from runner.execution.backends import LaunchOptions
+    from runner.pipeline.results import Key, Outcome, Report, Selection, Shard
+    from runner.report.terminal import TerminalReport
+
+
+# -------------------------------------------------------------------------------------------------
+# Help that stays readable with many options: they stand in groups, each under its title.
+
+F = TypeVar("F", bound="Callable[..., Any] | click.Command")
+
+WHICH = "Which cases, in which order"
+HOW = "How they run"
+REPORTS = "Reports (FILE may be - for standard output)"
+BOUNDS = "Bounds on what a file may ask for"
+OTHER = "Other"
+
+_ORDER = (WHICH, HOW, REPORTS, BOUNDS, OTHER)
+
+
+class GroupedOption(click.Option):
+    """An option that stands in a group of the help."""
+
+    def __init__(self, *names: Any, group: str = OTHER, **rest: Any) -> None:
+        """Stand under the title `group`."""
+        super().__init__(*names, **rest)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a section for each group of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if not isinstance(parameter, click.Option):
+                continue
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                group = parameter.group if isinstance(parameter, GroupedOption) else OTHER
+                found.setdefault(group, []).append(record)
+        for group in sorted(found, key=lambda name: _ORDER.index(name) if name in _ORDER else -1):
+            with formatter.section(group):
+                formatter.write_dl(found[group])
+
+
+def option(group: str, *names: str, **rest: Any) -> Callable[[F], F]:
+    """Return a decorator that adds an option to a group."""
+    return click.option(*names, cls=GroupedOption, group=group, **rest)
+
+
+# -------------------------------------------------------------------------------------------------
+# The options for which part runs, in which order, how often, and what is remembered.
+
+_SHARD = re.compile(r"(\d+)/(\d+)")
+_SEEDS = 1 << 31
+
+
+def arranging(command: Any) -> Any:
+    """Add what takes a part, shuffles and repeats."""
+    for add in (
+        option(
+            WHICH,
+            "--shuffle",
+            "seed",
+            callback=_seed,
+            metavar="SEED",
+            help="Run in another order, which the seed alone decides; `random` takes a new seed "
+            "and prints it.",
+        ),
+        option(
+            WHICH,
+            "--shard",
+            callback=_shard,
+            metavar="K/N",
+            help="Only part K of N, as 2/5; `scenario merge` joins the results of all.",
+        ),
+        option(
+            HOW,
+            "--repeat",
+            type=click.IntRange(min=1),
+            default=1,
+            metavar="N",
+            help="Run each case N times; one that does not always come to the same is FLAKY, "
+            "and no pass.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def remembering(command: Any) -> Any:
+    """Add what depends on the last run."""
+    for add in (
+        option(
+            WHICH,
+            "--no-cache",
+            is_flag=True,
+            help="Neither read nor write what is remembered of the last run, in .scenario/ beside "
+            "the project.",
+        ),
+        option(
+            WHICH,
+            "--failed-first",
+            "--ff",
+            is_flag=True,
+            help="What did not pass the last time comes first.",
+        ),
+        option(
+            WHICH,
+            "--last-failed",
+            "--lf",
+            is_flag=True,
+            help="Only what did not pass the last time; all, where everything did.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if value == "random":
+        return secrets.randbelow(_SEEDS)
+    try:
+        return int(value)
+    except ValueError:
+        message = f"{value!r} is neither a number nor `random`"
+        raise click.BadParameter(message, ctx=ctx, param=param) from None
+
+
+def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Shard | None:
+    if value is None:
+        return None
+    from runner.pipeline.results import Shard
+
+    found = _SHARD.fullmatch(value)
+    if found is not None:
+        number, of = map(int, found.groups())
+        if 1 <= number <= of:
+            return Shard(number=number, of=of)
+    message = f"{value!r} is not K/N with K from 1 to N, as in --shard 2/5"
+    raise click.BadParameter(message, ctx=ctx, param=param)
+
+
+def remembered(options: Mapping[str, Any]) -> tuple[frozenset[Key], dict[str, Report]]:
+    """Return what did not pass the last time, and what remembers this run."""
+    from runner.pipeline.selection import failed, folder_of, keepers
+
+    wanted = options["last_failed"] or options["failed_first"]
+    if options["no_cache"]:
+        if wanted:
+            message = "--last-failed and --failed-first need what --no-cache leaves unread"
+            raise click.UsageError(message)
+        return frozenset(), {}
+    folder = folder_of(Path.cwd())
+    found: frozenset[Key] = frozenset()
+    if wanted:
+        found, notes = failed(folder)
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+    return found, {} if options["dry_run"] else keepers(folder)
+
+
+# -------------------------------------------------------------------------------------------------
+# The bounds on scenarios, and what they are executed on, as options of every command with them.
+
+BOUNDS_F = TypeVar("BOUNDS_F", bound="Callable[..., Any]")
+
+
+def bounding(command: BOUNDS_F) -> BOUNDS_F:
+    """Add the options that bound what a file may ask for."""
+    for bound in reversed(limits.BOUNDS):
+        counts = str(bound.metadata["counts"])
+        command = option(
+            BOUNDS,
+            str(bound.metadata["flag"]),
+            type=click.IntRange(min=1),
+            default=bound.default,
+            show_default=True,
+            metavar="N",
+            help=f"{counts[:1].upper()}{counts[1:]}.",
+        )(command)
+    return option(
+        WHICH,
+        "--follow-links",
+        is_flag=True,
+        help="Read files that a link leads to outside of the project: for mounted configuration.",
+    )(command)
+
+
+def known_backend(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a backend that neither torch has nor a module named with --plugin may register."""
+    if value is None or (value == "auto" and param.default == "auto"):
+        return value
+    from runner.execution.backends import unknown
+
+    fault = unknown(value, ctx.params["plugins"])
+    if fault is not None:
+        raise click.BadParameter(fault, ctx=ctx, param=param)
+    return value
+
+
+def executing(command: BOUNDS_F) -> BOUNDS_F:
+    """Add the options that choose what scenarios are run on."""
+    for add in (
+        option(
+            HOW, "--isolate", is_flag=True, help="Give each scenario fresh processes of its own."
+        ),
+        option(
+            HOW,
+            "--plugin",
+            "plugins",
+            multiple=True,
+            is_eager=True,  # what may register a backend is read before --backend
+            metavar="MODULE",
+            help="Import this module in every worker first; it may register a backend. Repeatable.",
+        ),
+        option(
+            HOW,
+            "--backend",
+            default="auto",
+            show_default=True,
+            callback=known_backend,
+            metavar="NAME",
+            help="gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
+def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
+    """Return what the command line chose for the execution."""
+    from runner.execution import LaunchOptions
+
+    return LaunchOptions(
+        backend=options["backend"],
+        plugins=tuple(options["plugins"]),
+        isolate=options["isolate"],
+        max_ranks=options["max_ranks"],
+        max_seconds=options["max_seconds"],
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# What several commands have in common: paths, selection, parameters, bounds, reports.
+
+OPTIONS_F = TypeVar("OPTIONS_F", bound="Callable[..., Any]")
+
+INVALID_EXIT = 2
+INCONCLUSIVE_EXIT = 3
+
+#: the report that shows the values at the lines that the command line names
+STEP_VALUES = "the values at a line"
+
+_NAME = re.compile(r"[^\W\d]\w*")
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) -> dict[str, str]:
+    """Split each `K=V`; the value is YAML text."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not _NAME.fullmatch(name.strip()):
+            message = f"{value!r} is not NAME=VALUE, as in --set width=9"
+            raise click.BadParameter(message, ctx=ctx, param=param)
+        found[name.strip()] = text
+    return found
+
+
+def selecting(command: OPTIONS_F) -> OPTIONS_F:
+    """Add the paths and the options that select cases and bound them."""
+    command = bounding(command)
+    for add in (
+        option(
+            WHICH,
+            "--set",
+            "sets",
+            multiple=True,
+            callback=_pairs,
+            metavar="K=V",
+            help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "--tag",
+            "tags",
+            multiple=True,
+            metavar="TAG",
+            help="Only cases with this tag. Repeatable.",
+        ),
+        option(
+            WHICH,
+            "-k",
+            "keyword",
+            metavar="EXPR",
+            help="Only cases whose path or name holds these words; `and`, `or`, `not` as in "
+            "pytest.",
+        ),
+    ):
+        command = add(command)
+    return click.argument("paths", nargs=-1, required=True, type=click.Path())(command)
+
+
+def judging_strictly(command: OPTIONS_F) -> OPTIONS_F:
+    """Add the option that turns warnings into failures."""
+    return option(HOW, "--strict", is_flag=True, help="Fail what has a warning.")(command)
+
+
+def reporting(command: OPTIONS_F) -> OPTIONS_F:
+    """Add the options that choose reports."""
+    return reporting_as(FORMATS)(command)
+
+
+def reporting_as(kinds: Sequence[Format]) -> Callable[[OPTIONS_F], OPTIONS_F]:
+    """Return what adds the options of some kinds of reports."""
+
+    def added(command: OPTIONS_F) -> OPTIONS_F:
+        for add in (
+            option(
+                REPORTS,
+                "--github/--no-github",
+                default=None,
+                help="Annotate YAML lines in GitHub Actions and write the job's summary; by "
+                "itself where GITHUB_ACTIONS=true.",
+            ),
+            *(
+                option(
+                    REPORTS,
+                    kind.option,
+                    kind.parameter,
+                    type=click.Path(dir_okay=False, allow_dash=True),
+                    metavar="FILE",
+                    help=kind.help,
+                )
+                for kind in reversed(kinds)
+            ),
+            option(
+                REPORTS,
+                "--durations",
+                type=click.IntRange(min=0),
+                default=0,
+                metavar="N",
+                help="Show the N slowest cases.",
+            ),
+            option(
+                REPORTS,
+                "-v",
+                "--verbose",
+                is_flag=True,
+                help="Show every case, with prediction, observation and explanation.",
+            ),
+        ):
+            command = add(command)
+        return command
+
+    return added
+
+
+def selection_of(options: Mapping[str, Any]) -> Selection:
+    """Return the selection that a command's options state."""
+    from runner.pipeline.results import Selection
+
+    return Selection(
+        paths=tuple(options["paths"]),
+        keyword=options["keyword"],
+        tags=tuple(options["tags"]),
+        sets=options["sets"],
+        limits=limits_of(options),
+        timeout_s=options.get("timeout"),
+        seed=options.get("seed"),
+        shard=options.get("shard"),
+        failed=options.get("failed", frozenset()),
+        only_failed=options.get("last_failed", False),
+        failed_first=options.get("failed_first", False),
+        strict=options.get("strict", False),
+    )
+
+
+def limits_of(options: Mapping[str, Any]) -> Limits:
+    """Return the bounds that a command's options state."""
+    return Limits(**{each.name: options[each.name] for each in fields(Limits)})
+
+
+def reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None = None,
+    quiet: bool = False,
+) -> NoReturn:
+    """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
+
+    A report that cannot be written is told before anything runs; what ends the run early (a command
+    line that makes no sense, an environment that starts nothing) leaves no report behind. `keepers`
+    are told as well and write no report; `quiet` leaves passes out of what people read.
+
+    Where nothing more can be written to standard output the reports are written all the same. The
+    exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
+    where everything passed and that could not be said.
+    """
+    with handled():
+        _reported(options, conduct, keepers=keepers, quiet=quiet)
+
+
+def _reported(
+    options: Mapping[str, Any],
+    conduct: Callable[[Reports], Outcome],
+    *,
+    keepers: Mapping[str, Report] | None,
+    quiet: bool,
+) -> NoReturn:
+    terminal = _terminal(options, quiet=quiet)
+    others = {**_beside(options, terminal), **(keepers or {})}
+    try:
+        with Reports(terminal, others).open(_wanted(options)) as reports:
+            reports.traces = reports.traces or STEP_VALUES in others
+            outcome = conduct(reports)
+            reports.end(outcome)
+            failures, lost = reports.failures, reports.lost
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        terminal.close()
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    finally:
+        with suppress(OSError):
+            terminal.close()
+    for failure in failures:
+        click.echo(clean(failure), err=True)
+    code = outcome.exit_code
+    if lost or (failures and code == 0):
+        code = max(code, INCONCLUSIVE_EXIT)
+    sys.exit(code)
+
+
+def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
+    chosen = ((kind, options.get(kind.parameter)) for kind in FORMATS)
+    return [(kind, path) for kind, path in chosen if path]
+
+
+def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
+    """Return the report for people: on standard output, unless another one goes there."""
+    from runner.report.terminal import TerminalReport
+
+    taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
+    file = sys.stderr if taken else sys.stdout
+    return TerminalReport(
+        file, verbose=options["verbose"], durations=options["durations"], quiet=quiet
+    )
+
+
+def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, Report]:
+    """Return the reports that go where the one for people goes."""
+    from runner.pipeline.selection import place_of
+
+    found: dict[str, Report] = {}
+    lines: dict[str, list[int]] = {}
+    for place in map(place_of, options.get("paths", ())):
+        if place.line is not None:
+            lines.setdefault(place.path, []).append(place.line)
+    if lines:
+        from runner.report.text import StepValues
+
+        found[STEP_VALUES] = StepValues(terminal.print, lines)
+    wanted = options["github"]
+    if wanted is None:
+        wanted = os.environ.get("GITHUB_ACTIONS") == "true"
+    if wanted:
+        from runner.report.github import GithubReport
+
+        found["--github"] = GithubReport(terminal.file, os.environ)
+    return found
+
+
+def refuse(error: ScenarioError) -> NoReturn:
+    """Print what is wrong with the command line, and leave with exit code 2."""
+    for problem in error.problems:
+        click.echo(str(problem), err=True)
+    sys.exit(INVALID_EXIT)

@@ -1,0 +1,464 @@
+"""`scenario run`, `check`, `list` and `merge`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from runner.cli.options import (
+    HOW,
+    GroupedCommand,
+    arranging,
+    executing,
+    judging_strictly,
+    known_backend,
+    limits_of,
+    option,
+    refuse,
+    remembered,
+    remembering,
+    reported,
+    reporting,
+    reporting_as,
+    selecting,
+    selection_of,
+)
+from runner.cli.options import launch_options as executed_on
+from runner.display import clean
+from runner.errors import Problem, ScenarioError
+from runner.model.scenario import Scenario
+from runner.model.versions import is_version
+from runner.pipeline.interruption import interrupt_on_termination
+from runner.report.formats import FORMATS
+from runner.report.output import Reports
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from runner.execution.backends import LaunchOptions
+    from runner.execution.launcher import Launcher
+    from runner.pipeline.results import Executor, Outcome
+    from runner.report.html.page import Shown
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario run --watch`: the same scenarios, run again whenever a file of theirs is saved.
+
+INTERRUPTED = 130
+
+#: options of `run` that mean a run that ends: parameter -> how it is written
+_ENDING = {kind.parameter: kind.option for kind in FORMATS} | {
+    "shard": "--shard",
+    "seed": "--shuffle",
+    "last_failed": "--last-failed",
+    "failed_first": "--failed-first",
+    "repeat": "--repeat",
+    "durations": "--durations",
+    "github": "--github",
+}
+
+
+def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoReturn:
+    """Watch what the options select until Ctrl-C; leaves with exit code 130.
+
+    A command line that makes no sense ends it at once, with exit code 2; files may come and go
+    later.
+    """
+    _refuse_what_needs_an_end(click.get_current_context())
+    from runner.language import discover
+    from runner.pipeline.selection import load_all, place_of
+    from runner.report.terminal import TerminalReport
+    from runner.watch import Screen, Watch
+
+    selection = selection_of(options)
+    try:
+        discover(place_of(path).path for path in selection.paths)
+        load_all(replace(selection, paths=()))  # the words that select
+    except ScenarioError as error:
+        refuse(error)
+    interrupt_on_termination()
+    screen = Screen(TerminalReport(sys.stdout, verbose=options["verbose"]))
+    started = nullcontext() if options["dry_run"] else launch()
+    try:
+        with started as launcher:
+            Watch(
+                selection,
+                screen,
+                launcher,
+                remember=lambda: Reports(None, remembered(options)[1]),
+                stop_at_failure=options["exitfirst"],
+            ).run()
+    except KeyboardInterrupt:
+        screen.stopped()
+    sys.exit(INTERRUPTED)
+
+
+def _refuse_what_needs_an_end(context: click.Context) -> None:
+    for name, flag in _ENDING.items():
+        given = context.get_parameter_source(name)
+        if given is not None and given is not click.core.ParameterSource.DEFAULT:
+            message = f"{flag} is for a run that ends; it cannot be given with --watch"
+            raise click.UsageError(message, context)
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario run`: check, run on a real backend under torchrun's machinery, judge.
+
+#: seconds: longer than anyone waits, and far from what overflows in torch
+LONGEST_S = 1e9
+
+
+def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
+    """Refuse a time that never ends, or that is none."""
+    if value is not None and not value <= LONGEST_S:
+        message = f"{value} is no number of seconds up to {LONGEST_S:.0e}"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return value
+
+
+def launching(command: Any) -> Any:
+    """Add the options that choose how scenarios are executed."""
+    for add in (
+        option(
+            HOW,
+            "--share-gpu",
+            is_flag=True,
+            help="Let several NCCL ranks share one GPU; its times then mean nothing.",
+        ),
+        option(
+            HOW,
+            "--confirm",
+            type=click.Choice(["prediction", "timeout"]),
+            default="prediction",
+            show_default=True,
+            help="How a predicted deadlock is confirmed: at once, when every rank stands where it "
+            "must, or by the backend's own timeout.",
+        ),
+        option(
+            HOW,
+            "--timeout",
+            type=click.FloatRange(min=0, min_open=True),
+            callback=_bearable,
+            metavar="SECONDS",
+            help="The process-group timeout, in place of each scenario's own.",
+        ),
+        option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
+        option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
+    ):
+        command = add(command)
+    return judging_strictly(executing(command))
+
+
+@click.command("run", cls=GroupedCommand)
+@option(HOW, "--watch", is_flag=True, help="Stay, and run again what a save changes; Ctrl-C ends.")
+@selecting
+@remembering
+@arranging
+@launching
+@reporting
+def run(**options: Any) -> None:
+    """Check scenarios, run them on a real backend, and judge every rank.
+
+    PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
+    (sum.yaml:42: the step there, whose values are shown). With an invalid file nothing runs.
+    """
+    if options["watch"]:
+        watch({**options, "failed": frozenset()}, lambda: _launcher(options))
+    failed, keepers = remembered(options)
+    options["failed"] = failed
+    reported(
+        options,
+        lambda reports: conducted(options, reports, lambda: _launcher(options)),
+        keepers=keepers,
+    )
+
+
+def conducted(
+    options: dict[str, Any],
+    reports: Reports,
+    launch: Callable[[], AbstractContextManager[Executor]],
+) -> Outcome:
+    """Run what the options select on what `launch` starts, or analyse it only."""
+    from runner.pipeline import run as pipeline
+
+    selection = selection_of(options)
+    if options["dry_run"]:
+        return pipeline.check(
+            selection, reports, traces=reports.traces, stop_at_failure=options["exitfirst"]
+        )
+    return pipeline.run(
+        selection,
+        launch,
+        reports,
+        stop_at_failure=options["exitfirst"],
+        repeat=options["repeat"],
+    )
+
+
+def _launcher(options: dict[str, Any]) -> Any:
+    from runner.execution import Launcher
+
+    return Launcher(launch_options(options))
+
+
+def launch_options(options: dict[str, Any]) -> LaunchOptions:
+    """Return what the command line chose for the execution."""
+    return replace(executed_on(options), confirm=options["confirm"], share_gpu=options["share_gpu"])
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario check`: schema, semantics, reference; no process is started.
+
+
+def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse what is no version."""
+    if value is not None and not is_version(value):
+        message = f"{value!r} is no version of torch, such as 2.14.1"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return value
+
+
+@click.command("check", cls=GroupedCommand)
+@selecting
+@judging_strictly
+@reporting
+@option(
+    HOW,
+    "--plugin",
+    "plugins",
+    multiple=True,
+    is_eager=True,
+    metavar="MODULE",
+    help="The module that registers the backend of --backend in a run; nothing is imported here.",
+)
+@option(
+    HOW,
+    "--backend",
+    callback=known_backend,
+    metavar="NAME",
+    help="What comes of each case on a backend that is known to do otherwise than the semantics "
+    "say for sure: nccl. Everywhere, if left out.",
+)
+@option(
+    HOW,
+    "--torch",
+    callback=_version,
+    metavar="VERSION",
+    help="What comes of each case with this version of torch, such as 2.14.1. What is stated for "
+    "any version is checked if left out, whatever is installed.",
+)
+def check(**options: Any) -> None:
+    """Check scenarios and prove their expectations against the semantics; start no process.
+
+    PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
+    (sum.yaml:42: the step there, whose values are shown).
+    """
+    from runner.pipeline.run import check
+
+    selection = selection_of(options)
+    backend = options["backend"]
+    if backend is not None:
+        from runner.execution.backends import carrier
+
+        backend = carrier(backend)
+    reported(
+        options,
+        lambda told: check(
+            selection, told, traces=told.traces, backend=backend, torch=options["torch"]
+        ),
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario list`: the cases that a command line selects.
+
+
+@click.command("list")
+@selecting
+@click.option("-v", "--verbose", is_flag=True, help="Show ranks, tags and the description.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+def list_cases(**options: Any) -> None:
+    """List the cases that the options select, a line each: the file and the case.
+
+    Files are read and validated; nothing is evaluated. Exit code 2 where a file is invalid.
+    """
+    from runner.pipeline.results import INVALID, NOTHING_SELECTED
+    from runner.pipeline.selection import load_all
+    from runner.report.text import problem_lines
+
+    try:
+        loaded = load_all(selection_of(options))
+    except ScenarioError as error:
+        refuse(error)
+    if options["as_json"]:
+        click.echo(json.dumps([_entry(each) for each in loaded.scenarios], indent=2))
+    else:
+        for scenario in loaded.scenarios:
+            for line in _lines(scenario, verbose=options["verbose"]):
+                click.echo(clean(line))
+    for result in loaded.invalid:
+        for problem in result.verdict.problems:
+            for shown in problem_lines(problem):
+                click.echo(shown.printable, err=True)
+    if loaded.invalid:
+        sys.exit(INVALID)
+    if not loaded.scenarios:
+        click.echo("nothing was selected", err=True)
+        sys.exit(NOTHING_SELECTED)
+
+
+def _entry(scenario: Scenario) -> dict[str, Any]:
+    return {
+        "file": scenario.source.path,
+        "case": scenario.case,
+        "world_size": scenario.world_size,
+        "tags": list(scenario.tags),
+        "backends": None if scenario.backends is None else list(scenario.backends),
+        "description": scenario.description,
+    }
+
+
+def _lines(scenario: Scenario, *, verbose: bool) -> list[str]:
+    lines = [f"{scenario.source.path}::{scenario.case}"]
+    if verbose:
+        tags = f"  [{', '.join(scenario.tags)}]" if scenario.tags else ""
+        lines.append(f"    {scenario.world_size} ranks{tags}")
+        lines += [f"    {line}" for line in scenario.description.strip().splitlines()]
+    return lines
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario merge`: the results of shards, or of several runs, as one; its exit code is theirs.
+
+
+@click.command("merge", cls=GroupedCommand)
+@click.argument("results", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@reporting_as([kind for kind in FORMATS if kind.again])
+def merge(**options: Any) -> None:
+    """Join the results of several runs: the shards of one, or runs of different files.
+
+    RESULTS are files that `scenario run` wrote with --json or --jsonl, and for --html the pages of
+    these runs as well, whose pictures the new page takes over. A case that is in two of them,
+    results of different versions of torch or of this tool, and a shard that is missing are errors.
+    What did not pass is shown once more; the exit code is what the whole run's would be.
+    """
+    reported(options, lambda reports: _joined(options["results"], reports), quiet=True)
+
+
+def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:
+    from runner.pipeline.merge import merged
+    from runner.report.html.page import cases_of, drawn, is_page
+    from runner.report.json import results_of
+
+    problems: list[Problem] = []
+    outcomes: dict[str, Outcome] = {}
+    pages: dict[str, Mapping[tuple[str, str], Shown]] = {}
+    for path in paths:
+        if path in outcomes or path in pages:
+            message = f"{path} is named twice"
+            problems.append(Problem(code="not_mergeable", message=message))
+            continue
+        try:
+            if is_page(path):
+                pages[path] = cases_of(path)
+            else:
+                outcomes[path] = results_of(path)
+        except ScenarioError as error:
+            problems += error.problems
+    if not outcomes and not problems:
+        message = "pages alone cannot be joined: name what --json wrote beside them, too"
+        problems.append(Problem(code="not_mergeable", message=message))
+    if problems:
+        raise ScenarioError(problems)
+    outcome = drawn(merged(outcomes), pages)
+    reports.begin(len(outcome.results))
+    for result in outcome.results:
+        reports.finish(result)
+    return outcome
+
+
+# -------------------------------------------------------------------------------------------------
+# `python -m runner.worker`: `scenario run` for a launch that torchrun or a cluster has started.
+
+#: the name that the command line has among the files that a node has read
+COMMAND_LINE = "the command line"
+#: what may name a file that a scenario uses
+_NAMED = re.compile(rb"[\w./-]+\.ya?ml\b")
+
+
+@click.command("runner.worker", cls=GroupedCommand)
+@selecting
+@arranging
+@launching
+@reporting
+@click.pass_obj
+def spmd(conduct: Any, /, **options: Any) -> None:
+    """Run scenarios on the ranks of this launch, as `scenario run` does on ranks of its own.
+
+    PATHS are scenario files, or folders that hold some. Every rank gets the same command line; rank
+    0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it
+    are inconclusive.
+    """
+    reported(
+        options,
+        lambda reports: conducted(options, reports, lambda: conduct(launch_options(options))),
+    )
+
+
+def read(arguments: Sequence[str]) -> dict[str, str]:
+    """Return a digest of each file that a command line leads to, by its path, and of itself.
+
+    What a file uses is among them. A path that is not there has no digest: rank 0 says so where it
+    is so on every node. Raises nothing; a command line that makes no sense leads to no file.
+    """
+    found = {COMMAND_LINE: _digest("\0".join(arguments).encode())}
+    try:
+        options = spmd.make_context("runner.worker", list(arguments)).params
+    except (click.ClickException, click.exceptions.Exit):
+        return found
+    from runner.files import discover, project_root, read_file
+    from runner.pipeline.selection import place_of
+
+    limits = limits_of(options)
+    waiting: list[tuple[Path, Path]] = []
+    for path in options["paths"]:
+        try:
+            files = discover([place_of(path).path], limits)
+        except ScenarioError:
+            found[path] = "not there"
+        else:
+            waiting += [(file, project_root(file)) for file in files]
+    while waiting:
+        file, root = waiting.pop()
+        if str(file) in found:
+            continue
+        try:
+            text = read_file(file, limits, root)
+        except ScenarioError:
+            found[str(file)] = "cannot be read"
+            continue
+        found[str(file)] = _digest(text)
+        named = (file.parent / name.decode() for name in set(_NAMED.findall(text)))
+        waiting += [(other, root) for other in named if _is_below(root, other)]
+    return found
+
+
+def _is_below(root: Path, path: Path) -> bool:
+    """Return whether a file is there, in its project; others are only words that look like one."""
+    try:
+        return path.is_file() and path.resolve().is_relative_to(root)
+    except OSError:  # too long for a name
+        return False
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()[:16]

@@ -1,0 +1,365 @@
+"""`scenario show`, `ops`, `schema`, `explain` and `completion`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from runner.cli.options import (
+    INCONCLUSIVE_EXIT,
+    INVALID_EXIT,
+    GroupedCommand,
+    _pairs,
+    bounding,
+    executing,
+    launch_options,
+    limits_of,
+    option,
+    refuse,
+)
+from runner.display import clean
+from runner.errors import LaunchError, ScenarioError
+from runner.files import schema_file
+from runner.model.scenario import Scenario
+from runner.pipeline.interruption import interrupt_on_termination
+from runner.pipeline.results import Result
+from runner.report.diagram.lanes import Line, Piece, Printer, picture
+from runner.report.diagram.layout import NoStepsError, View
+from runner.timeline.model import Timeline
+
+# -------------------------------------------------------------------------------------------------
+# `scenario show`: a case as a space-time diagram in the terminal.
+
+NOTHING_EXIT = 5
+
+WHAT = "What is drawn"
+
+#: ranks that one range may name
+MOST_RANKS = 100_000
+
+#: further cases that are named
+MOST_NAMES = 8
+
+
+def _ranks(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """Read `0,3,8-11`."""
+    if text is None:
+        return None
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = (each.strip() for each in part.partition("-"))
+        ends = (first, last) if dash else (first, first)
+        if not all(each.isdecimal() for each in ends) or not _few(*map(int, ends)):
+            message = f"{text!r} names no ranks; ranks are written like 0,3,8-11"
+            raise click.BadParameter(message, ctx=ctx, param=param)
+        found += range(int(ends[0]), int(ends[1]) + 1)
+    return tuple(found)
+
+
+def _few(first: int, last: int) -> bool:
+    """Whether a range of ranks has members, and not more than a terminal could ever show."""
+    return 0 <= last - first < MOST_RANKS
+
+
+def _steps(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[int | None, int | None] | None:
+    """Read `10:30`, `10:`, `:30` or `10`."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    ends = [part.strip() for part in (first, last if colon else first)]
+    if not any(ends) or not all(part.isdecimal() or not part for part in ends):
+        message = f"{text!r} names no steps; they are written like 10:30, 10: or :30"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    return (int(ends[0]) if ends[0] else None, int(ends[1]) if ends[1] else None)
+
+
+@click.command("show", cls=GroupedCommand)
+@click.argument("target", required=False, metavar="FILE[::CASE]")
+@option(WHAT, "--run", "runs", is_flag=True, help="Run it, and draw what was observed.")
+@option(
+    WHAT,
+    "--last",
+    is_flag=True,
+    help="Draw the latest run, what failed first; FILE[::CASE] then chooses by a part of the name.",
+)
+@option(WHAT, "--predicted", is_flag=True, help="With --last: draw the prediction of that run.")
+@option(WHAT, "--values", is_flag=True, help="Show what each step left in its tensors.")
+@option(
+    WHAT,
+    "--steps",
+    callback=_steps,
+    metavar="A:B",
+    help="Draw only these steps of the picture, counted from 1: 10:30, 480:, :20.",
+)
+@option(WHAT, "--ranks", callback=_ranks, metavar="LIST", help="Draw only these ranks: 0,3,8-11.")
+@option(
+    WHAT,
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="K=V",
+    callback=_pairs,
+    help="Replace a parameter or a matrix key; the value is YAML. Repeatable.",
+)
+@executing
+@bounding
+def show(**options: Any) -> None:
+    """Draw a case as a space-time diagram: a lane a rank, time downwards, a row a step.
+
+    Without --run nothing runs: drawn is what the reference semantics predict. Of a file with
+    several cases the first is drawn, unless FILE::CASE names one.
+
+    \b
+      line  rank 0    rank 1    rank 2
+         4  ●━━━━━━━━━●━━━━━━━━━●  all_reduce     a collective, over its members
+         6  ●────────▶●         │  send / recv    a message; rank 2 takes no part
+         8  │         ✗╌╌╌╌╌╌╌╌▷?  send to 2      stuck: rank 2 never receives
+
+    Left stand lines of the file. What is wrong is explained below, and who waits for whom.
+
+    \b
+    Exit codes: 0 it is drawn, whatever the verdict; 2 a file or the command line is invalid; 3 the
+    environment could not run it; 5 there is no such case.
+    """  # noqa: D301 -- click wants the character itself
+    if options["last"] and options["runs"]:
+        message = "--last draws the latest run; --run makes a new one"
+        raise click.UsageError(message)
+    if options["target"] is None and not options["last"]:
+        message = "name a FILE to draw, or --last for the latest run"
+        raise click.UsageError(message)
+    printer = Printer(sys.stdout)
+    view = View(
+        width=printer.width,
+        values=options["values"],
+        ranks=options["ranks"],
+        steps=options["steps"],
+    )
+    try:
+        lines = _latest(options, view) if options["last"] else _drawn(options, view)
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    printer.print(lines)
+
+
+def _drawn(options: dict[str, Any], view: View) -> list[Line]:
+    """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
+    from runner.timeline import timeline
+
+    scenario, others = _chosen(options)
+    result = _result(options, scenario)
+    verdict = result.verdict
+    trace = verdict.observed or verdict.predicted
+    if trace is None:
+        if verdict.problems:
+            raise ScenarioError(verdict.problems)
+        raise LaunchError(verdict.reason or verdict.status)
+    lines = _pictured(timeline(scenario, trace, verdict.predicted), view)
+    if options["runs"] or verdict.status != "PASSED":
+        lines += [[], *_said(result)]
+    return lines + _also([f"{each.source.path}::{each.case}" for each in others])
+
+
+def _chosen(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
+    """Return the first case that is meant, and the others."""
+    from runner.pipeline.results import Selection
+    from runner.pipeline.selection import load_all
+
+    selection = Selection(
+        paths=(options["target"],), sets=options["sets"], limits=limits_of(options)
+    )
+    loaded = load_all(selection)
+    problems = [problem for result in loaded.invalid for problem in result.verdict.problems]
+    if problems:
+        raise ScenarioError(problems)
+    if not loaded.scenarios:
+        click.echo("nothing was selected", err=True)
+        sys.exit(NOTHING_EXIT)
+    first, *others = loaded.scenarios
+    return first, others
+
+
+def _result(options: dict[str, Any], scenario: Scenario) -> Result:
+    """Return what comes of a case, analysed or run, with its traces."""
+    from runner.pipeline.attempts import analyse, execute, result_of
+
+    analysis = analyse(scenario, limits_of(options))
+    if not options["runs"]:
+        return result_of(analysis)
+    from runner.execution import Launcher
+
+    interrupt_on_termination()
+    with Launcher(launch_options(options)) as executor:
+        return execute(analysis, executor)
+
+
+def _latest(options: dict[str, Any], view: View) -> list[Line]:
+    """Return the picture of a case of the latest run. Raises ScenarioError."""
+    from runner.pipeline.selection import folder_of
+    from runner.report.latest import latest
+
+    kept, names = latest(folder_of(Path.cwd()), options["target"] or "")
+    if kept is None:
+        click.echo(f"of the latest run no case {options['target']} is kept", err=True)
+        also = _also([f"{status:<12} {name}" for name, status in names.items()])
+        Printer(sys.stderr).print(also[1:])
+        sys.exit(NOTHING_EXIT)
+    found = kept.predicted if options["predicted"] else kept.observed or kept.predicted
+    if found is None:
+        click.echo(f"{kept.name} is {kept.status}: it was not analysed", err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    said = [Piece(f"{kept.status} in the latest run", "dim")]
+    others = [f"{status:<12} {name}" for name, status in names.items() if name != kept.name]
+    return [*_pictured(found, view), [], said, *_also([] if options["target"] else others)]
+
+
+# ---------------------------------------------------------------------------- lines
+
+
+def _pictured(timeline: Timeline, view: View) -> list[Line]:
+    """Return the picture. Raises BadParameter for ranks and steps that are not there."""
+    world = [lane.rank for lane in timeline.lanes]
+    strange = [rank for rank in view.ranks or () if rank not in world]
+    if strange:
+        message = f"there is no rank {strange[0]}, the world has ranks 0 to {world[-1]}"
+        raise click.BadParameter(message, param_hint="--ranks")
+    try:
+        return picture(timeline, view)
+    except NoStepsError as error:
+        raise click.BadParameter(str(error), param_hint="--steps") from None
+
+
+def _said(result: Result) -> list[Line]:
+    """Return the verdict, and in short what speaks against it."""
+    from runner.report.text import headline
+
+    verdict = result.verdict
+    lines = [[Piece(headline(result).text, "strong")]]
+    lines += [[Piece(f"  {found.headline}: {found.prose}")] for found in verdict.findings]
+    return lines + ([[Piece(f"  {verdict.reason}")]] if verdict.reason else [])
+
+
+def _also(names: Sequence[str]) -> list[Line]:
+    """Return the names of further cases, a few of them."""
+    if not names:
+        return []
+    more = [f"  and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    told = [*(f"  {name}" for name in names[:MOST_NAMES]), *more]
+    return [[], [Piece("also there:", "dim")], *([Piece(text, "dim")] for text in told)]
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario ops`: the operations, as their own declarations describe them.
+
+
+@click.command("ops")
+@click.argument("name", required=False)
+def ops(*, name: str | None) -> None:
+    """Show every operation that a step may be, or NAME whole: arguments, semantics, an example."""
+    from runner.errors import nearest
+    from runner.operations import BY_NAME
+    from runner.report.operations import overview, page
+
+    if name is None:
+        click.echo(overview())
+        return
+    operation = BY_NAME.get(name)
+    if operation is None:
+        close = nearest(name, BY_NAME)
+        hint = f"did you mean {close}?" if close else "`scenario ops` lists them all"
+        click.echo(f"there is no operation {name}; {hint}", err=True)
+        sys.exit(INVALID_EXIT)
+    click.echo(page(operation))
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario schema`: the JSON Schema of scenario files, for editors; or of the results.
+
+
+@click.command("schema")
+@click.option("--result", is_flag=True, help="The schema of --json instead.")
+@click.option("--path", is_flag=True, help="Print where the schema file is, not its text.")
+def schema(*, result: bool, path: bool) -> None:
+    """Print the JSON Schema (Draft 2020-12) of scenario files.
+
+    An editor's YAML language server completes and explains every key from it; name it in a
+    scenario's first line: # yaml-language-server: $schema=PATH
+    """
+    file = schema_file("result.schema.json" if result else "scenario.schema.json")
+    click.echo(str(file) if path else file.read_text(encoding="utf-8"), nl=path)
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario explain`: what a code means, why it is a fault, an example, the fix.
+
+SORTS = ("diagnosis", "finding", "problem", "kind of error")
+
+
+@click.command("explain")
+@click.argument("code", required=False)
+def explain(*, code: str | None) -> None:
+    """Explain CODE: any problem code, diagnosis, finding, warning or kind of error.
+
+    Without CODE it lists them all.
+
+    Codes stand in brackets at the end of a message.
+    """
+    from runner.errors import nearest
+    from runner.explain import EXPLANATIONS, page
+
+    if code is None:
+        width = max(map(len, EXPLANATIONS))
+        sorts = dict.fromkeys(each.sort for each in EXPLANATIONS.values())
+        for sort in (
+            "diagnosis",
+            "finding",
+            "warning",
+            *(s for s in sorts if s not in {"diagnosis", "finding", "warning"}),
+        ):
+            click.echo(f"{sort}:")
+            for each in EXPLANATIONS.values():
+                if each.sort == sort:
+                    click.echo(f"  {each.code:<{width}}  {each.what}")
+        return
+    found = EXPLANATIONS.get(code.strip("[] "))
+    if found is None:
+        close = nearest(code, EXPLANATIONS)
+        hint = f"did you mean {close}?" if close else "`scenario explain` lists them all"
+        click.echo(f"there is no code {code}; {hint}", err=True)
+        sys.exit(INVALID_EXIT)
+    click.echo(page(found))
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario completion`: the script with which a shell completes commands, options and paths.
+
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_SCENARIO_COMPLETE"
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def completion(context: click.Context, *, shell: str) -> None:
+    """Print the completion script for SHELL, as Click generates it.
+
+    Write it where the shell looks for such scripts, once for each version:
+
+    \b
+    bash  scenario completion bash > ~/.local/share/bash-completion/completions/scenario
+    zsh   scenario completion zsh > "${fpath[1]}/_scenario"
+    fish  scenario completion fish > ~/.config/fish/completions/scenario.fish
+    """  # noqa: D301 -- Click's mark for a paragraph whose lines stay
+    from click.shell_completion import get_completion_class
+
+    generator = get_completion_class(shell)
+    assert generator is not None
+    click.echo(generator(context.find_root().command, {}, "scenario", VARIABLE).source())

@@ -1,0 +1,208 @@
+"""What is wrong, where, and what would be right.
+
+A :class:`Problem` is data: a stable code, a place, a message and a hint. Every stage that reads
+what a person wrote raises :class:`ScenarioError` with all the problems it found; nothing here
+prints, and nothing here knows which stage complains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from runner import display
+
+#: problems of one file that are told: what else is wrong is mostly the same
+MOST_PROBLEMS = 50
+
+#: names among which the nearest one is looked for
+_MOST_NAMES = 500
+
+
+@lru_cache(maxsize=4)
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text, which is asked for many of them."""
+    return text.splitlines()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A file as it was read: its path as the user named it, and its text."""
+
+    path: str
+    text: str = field(repr=False, compare=False, hash=False)
+
+    def line(self, number: int) -> str:
+        """Return line `number` (1-based) without its line break, or an empty string."""
+        lines = _lines(self.text)
+        return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A place in a source: line and column count from 1; the end is exclusive."""
+
+    source: Source
+    line: int
+    column: int
+    end_line: int | None = None
+    end_column: int | None = None
+
+    def __str__(self) -> str:
+        """Return `file:line:column`."""
+        return f"{self.source.path}:{self.line}:{self.column}"
+
+    @property
+    def short(self) -> str:
+        """`file:line` with the file's own name only, as prose names a step's place."""
+        return f"{self.source.path.rsplit('/', 1)[-1]}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
+
+    What they quote of a file is cut to what a person reads.
+    """
+
+    code: str
+    message: str
+    mark: Mark | None = None
+    hint: str | None = None
+
+    def __post_init__(self) -> None:
+        """Keep of a stranger's words what may be shown."""
+        object.__setattr__(self, "message", display.brief(self.message))
+        if self.hint is not None:
+            object.__setattr__(self, "hint", display.brief(self.hint))
+
+    def excerpt(self) -> tuple[str, str] | None:
+        """Return the source line and a line of carets under the fault, or None without a place."""
+        if self.mark is None:
+            return None
+        line = self.mark.source.line(self.mark.line)
+        start = self.mark.column - 1
+        if self.mark.end_column is None:
+            width = 1
+        elif self.mark.end_line in {None, self.mark.line}:
+            width = max(1, self.mark.end_column - self.mark.column)
+        else:
+            width = max(1, len(line) - start)
+        return display.excerpt(line, start, min(width, max(1, len(line) - start)))
+
+    def __str__(self) -> str:
+        """Return the whole message as plain text: place, code, line, caret, hint."""
+        place = f"{self.mark}: " if self.mark else ""
+        parts = [f"{place}{self.message} [{self.code}]"]
+        shown = self.excerpt()
+        if shown and shown[0].strip():
+            parts += [f"    {shown[0]}", f"    {shown[1]}"]
+        if self.hint:
+            parts.append(f"  hint: {self.hint}")
+        return display.clean("\n".join(parts))
+
+
+#: the stable codes of warnings; `scenario explain` has a page for each
+WARNING_CODES = (
+    "step_without_ranks",
+    "group_before_creation",
+    "file_passed_over",
+    "outcome_open",
+    "unknown_backend",
+)
+
+
+def warning(code: str, message: str, mark: Mark | None = None, hint: str | None = None) -> Problem:
+    """Return a warning: what passes and should be looked at.
+
+    A warning has the shape of a problem and refuses nothing. To add one: put its code into
+    :data:`WARNING_CODES`, explain it with an example (`WARNINGS` in
+    runner/explain/diagnoses.py), and hand it over at the stage that notices it:
+
+    - reading a file: `context.faults.warn(code, message, mark, hint)`, kept in
+      :attr:`Scenario.warnings`;
+    - a file of a folder that is passed over, so that there is no case: in
+      :attr:`Loaded.warnings`, kept in :attr:`Outcome.warnings`;
+    - the analysis: in :attr:`Trace.warnings` of the predicted trace;
+    - the verdict: `case.warn(code, message, mark, hint)`.
+
+    All of a case end in :attr:`Verdict.warnings`; reports, counts and `--strict` follow from that.
+    """
+    assert code in WARNING_CODES
+    return Problem(code=code, message=message, mark=mark, hint=hint)
+
+
+class ScenarioError(Exception):
+    """A scenario, or the command line, is invalid. Carries every problem that was found."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        """Keep the problems, in the order in which they were found."""
+        self.problems = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        """Return every problem as plain text."""
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+def too_many(problems: Sequence[Problem]) -> list[Problem]:
+    """Return the problems of a file that has more of them than are told, with one that says so."""
+    last = problems[MOST_PROBLEMS - 1]
+    message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are told"
+    return [
+        *problems[:MOST_PROBLEMS],
+        Problem(code="too_many_problems", message=message, mark=last.mark),
+    ]
+
+
+class LaunchError(Exception):
+    """The environment could not run a scenario: no worker, no device, no port."""
+
+
+class StartError(LaunchError):
+    """The machine cannot start a launch of `size` processes, and would not if it were asked again.
+
+    Where `size` is 1 it can start none at all.
+    """
+
+    def __init__(self, message: str, size: int = 1) -> None:
+        """Keep the smallest size that is known not to start."""
+        super().__init__(message)
+        self.size = size
+
+
+class UnsupportedError(Exception):
+    """The backend at hand cannot run this scenario; the message says why. Never a pass."""
+
+
+class WorkerError(Exception):
+    """A worker could not do what the plan asks, for a reason outside the scenario."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word closest to `word`, or None when none is close.
+
+    Capitals, dashes and underscores make no difference, nor does what a module's name puts before:
+    `ReduceOp.SUM` is close to `sum`.
+    """
+    return next(iter(near(word, known, most=1)), None)
+
+
+def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
+    """Return the known words close to `word`, the closest first; see :func:`nearest`."""
+    import difflib
+
+    names = sorted(known)
+    if len(names) > _MOST_NAMES:
+        alike = [name for name in names if abs(len(name) - len(word)) <= 1]
+        names = [name for name in alike if name[:1] == word[:1]][:_MOST_NAMES]
+    folded = {_folded(name): name for name in reversed(names)}
+    for said in (word, word.rpartition(".")[2]):
+        if _folded(said) in folded:
+            return [folded[_folded(said)]]
+    return difflib.get_close_matches(word, names, n=most, cutoff=0.6)
+
+
+def _folded(word: str) -> str:
+    return word.casefold().replace("-", "").replace("_", "")

@@ -1,0 +1,1051 @@
+"""The diagnoses, the findings of a FAILED scenario, and the kinds of errors."""
+
+from __future__ import annotations
+
+from runner.explain.entry import Explanation, diagnosis
+
+# -------------------------------------------------------------------------------------------------
+# The diagnoses: what is wrong with a program, found without starting a process.
+
+_SENDS_FIRST = """\
+world_size: 2
+tensors:
+  x: [1, 2, 3]
+  y: [0, 0, 0]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: y, src: 1}
+  - ranks: 1
+    recv: {tensor: y, src: 0}
+"""
+
+_IN_ORDER = """\
+world_size: 2
+tensors:
+  x: [1, 2, 3]
+  y: [0, 0, 0]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: y, src: 0}
+  - ranks: 1
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: y, src: 1}
+"""
+
+DIAGNOSES: tuple[Explanation, ...] = (
+    diagnosis(
+        "circular_wait",
+        "Ranks wait for each other in a ring, so that none of them can ever move.",
+        "Each waits for what another would do only after it was served itself:\n\n"
+        "    rank 0  send to 1 ──waits for recv──▶ rank 1\n"
+        "    rank 1  send to 0 ──waits for recv──▶ rank 0",
+        "break the ring: let one rank receive first, or start the messages asynchronously "
+        "(`isend`, `irecv`, `batch_isend_irecv`) and wait for them afterwards.",
+        _SENDS_FIRST
+        + """\
+expect:
+  outcome: deadlock
+  blocked: {0: send to 1, 1: send to 0}
+  diagnosis: circular_wait
+""",
+        _IN_ORDER,
+    ),
+    diagnosis(
+        "buffering_hazard",
+        "The program finishes only where the backend buffers what is sent.",
+        "`send` may wait until the receiver is there, and on Gloo it does at every size; NCCL may "
+        "buffer small messages, so that the program passes there until the tensors grow. What "
+        "becomes of it there, `scenario check --backend nccl` tells.",
+        "do not rely on buffers: order the messages so that every send meets its receive.",
+        _SENDS_FIRST
+        + """\
+expect:
+  outcome: deadlock
+  diagnosis: [circular_wait, buffering_hazard]
+""",
+        _IN_ORDER,
+    ),
+    diagnosis(
+        "missing_participant",
+        "A collective, or `new_group`, that a member of the group never reaches.",
+        "A collective needs every member of its group; those who came wait until their timeout.",
+        "let every member take the step, or make a group of those who do.",
+        """\
+world_size: 3
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: [0, 1]
+    all_reduce: {tensor: x}
+expect:
+  outcome: deadlock
+  blocked: {0: all_reduce, 1: all_reduce}
+  diagnosis: missing_participant
+""",
+        """\
+world_size: 3
+groups:
+  two: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: two}
+""",
+    ),
+    diagnosis(
+        "call_mismatch",
+        "The n-th operations of a group's members differ in kind.",
+        "Collectives have no names or tags: a group's operations match by their order alone, so "
+        "that the first all_reduce of one rank meets the first barrier of another.",
+        "let every member call the same operations of a group in the same order.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    all_reduce: {tensor: x}
+  - ranks: 1
+    barrier: {}
+expect:
+  outcome: deadlock
+  diagnosis: call_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+  - barrier: {}
+""",
+    ),
+    diagnosis(
+        "root_mismatch",
+        "Members of one operation name different roots (`src` or `dst`).",
+        "A broadcast from 0 and a broadcast from 1 are the same operation to those who take part; "
+        "each rank acts by its own argument, so that some send what nobody takes.",
+        "state the same root everywhere; remember that `src` and `dst` count in the world.",
+        """\
+world_size: 2
+tensors:
+  x: "full(2, rank)"
+steps:
+  - broadcast: {tensor: x, src: {0: 0, 1: 1}}
+expect:
+  diagnosis: root_mismatch
+  gloo: {outcome: completes}
+""",
+        """\
+world_size: 2
+tensors:
+  x: "full(2, rank)"
+steps:
+  - broadcast: {tensor: x, src: 0}
+expect:
+  x: [0, 0]
+""",
+    ),
+    diagnosis(
+        "op_mismatch",
+        "Members of one reduction state different reduce ops.",
+        "No backend compares them; each rank reduces by its own, and the result is whatever the "
+        "algorithm makes of it, in silence.",
+        "state the same `op` on every rank.",
+        """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - all_reduce: {tensor: x, op: {0: sum, 1: max}}
+expect:
+  diagnosis: op_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - all_reduce: {tensor: x, op: sum}
+expect:
+  x: [3, 3]
+""",
+    ),
+    diagnosis(
+        "dtype_mismatch",
+        "Members of one operation, or the two ends of a message, hold different dtypes.",
+        "Only bytes travel: where the widths agree they are read as the other dtype in silence, "
+        "where they differ a process may be aborted.",
+        "give the tensor the same dtype on every rank.",
+        """\
+world_size: 2
+tensors:
+  x: {0: {dtype: float32, value: [1, 1]}, 1: {dtype: int32, value: [1, 1]}}
+steps:
+  - broadcast: {tensor: x, src: 0}
+expect:
+  diagnosis: dtype_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: {dtype: float32, value: [1, 1]}
+steps:
+  - broadcast: {tensor: x, src: 0}
+""",
+    ),
+    diagnosis(
+        "shape_mismatch",
+        "Members of one operation hold different shapes, or the two ends of a message different "
+        "numbers of elements: a message has no shape.",
+        "A backend may leave the tail of a longer buffer as it was, wait for what never comes, or "
+        "abort the process that gets more than it has room for.",
+        "give the tensor the same shape on every rank.",
+        """\
+world_size: 2
+tensors:
+  x: {0: [1, 2], 1: [0, 0, 0, 0]}
+steps:
+  - broadcast: {tensor: x, src: 0}
+expect:
+  diagnosis: shape_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: {0: [1, 2], 1: [0, 0]}
+steps:
+  - broadcast: {tensor: x, src: 0}
+expect:
+  x: [1, 2]
+""",
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# More diagnoses: messages, groups, time and memory.
+
+HAZARDS: tuple[Explanation, ...] = (
+    diagnosis(
+        "tag_mismatch",
+        "A message and the receive that waits for it have different tags.",
+        "A receive takes only a message with its own tag: the two would meet, but for the tag. "
+        "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
+        "use the same `tag` at both ends, or none at all.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 8}
+expect:
+  outcome: deadlock
+  diagnosis: tag_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 7}
+""",
+    ),
+    diagnosis(
+        "unmatched_send",
+        "A message that no one ever takes.",
+        "`send` may wait for its receiver; an `isend` that nobody receives is reported by no "
+        "backend at all.",
+        "let the destination receive once for each message, or do not send it.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+expect:
+  outcome: deadlock
+  diagnosis: unmatched_send
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+    diagnosis(
+        "unmatched_recv",
+        "A receive for which no message ever comes.",
+        "The receiver waits until its timeout; the rank that should send may have ended long ago.",
+        "let the source send once for each receive, or do not receive.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+expect:
+  outcome: deadlock
+  blocked: {1: recv from 0}
+  diagnosis: unmatched_recv
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+    diagnosis(
+        "group_order",
+        "Members enter the operations of two groups in crossed order.",
+        "Each of two ranks waits in one group for the other, which waits in the other group:\n\n"
+        "    rank 0  all_reduce on a ──waits for──▶ rank 1\n"
+        "    rank 1  all_reduce on b ──waits for──▶ rank 0",
+        "let all members of overlapping groups enter their operations in one common order.",
+        """\
+world_size: 2
+groups:
+  a: [0, 1]
+  b: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    all_reduce: {tensor: x, group: a}
+  - all_reduce: {tensor: x, group: b}
+  - ranks: 1
+    all_reduce: {tensor: x, group: a}
+expect:
+  outcome: deadlock
+  diagnosis: group_order
+""",
+        """\
+world_size: 2
+groups:
+  a: [0, 1]
+  b: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: a}
+  - all_reduce: {tensor: x, group: b}
+""",
+    ),
+    diagnosis(
+        "group_creation",
+        "Ranks disagree on the groups that they create, or on their order.",
+        "`new_group` is itself a collective of the whole world: every rank must call it with the "
+        "same ranks in the same order, members or not.",
+        "let every rank make the same calls of `new_group`, also for groups that it is not in.",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: {0: [0, 1], 1: [1]}}
+expect:
+  outcome: deadlock
+  diagnosis: group_creation
+""",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: [0, 1]}
+""",
+    ),
+    diagnosis(
+        "message_race",
+        "After a receive from anyone two orders of arrival end differently.",
+        "A `recv` without `src` takes whatever message is there first; two senders may win on "
+        "different days. It is a race where the outcome, or a value at the end, depends on that. "
+        "The buffer of such a receive is none, where nothing reads or states afterwards what the "
+        "last message left there; and values within the tolerance of their dtype are equal.",
+        "name the source, or make the result independent of the order of arrival.",
+        """\
+world_size: 3
+tensors:
+  x: "full(2, rank)"
+steps:
+  - ranks: [1, 2]
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: x}
+  - ranks: 0
+    compute: {first: "x"}
+  - ranks: 0
+    recv: {tensor: x}
+expect:
+  diagnosis: message_race
+""",
+        """\
+world_size: 3
+tensors:
+  x: "full(2, rank)"
+steps:
+  - ranks: [1, 2]
+    send: {tensor: x, dst: 0}
+  - ranks: 0
+    recv: {tensor: x, src: 1}
+  - ranks: 0
+    recv: {tensor: x, src: 2}
+    expect:
+      x: [2, 2]
+""",
+    ),
+    diagnosis(
+        "buffer_race",
+        "A tensor is touched while an asynchronous operation uses it.",
+        "Between the start and the `wait`, the backend may read or write the tensor at any time.",
+        "touch the tensor only after the `wait`, or give the operation a copy.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - compute: {x: "x + 1"}
+  - wait: work
+expect:
+  diagnosis: buffer_race
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - wait: work
+  - compute: {x: "x + 1"}
+    expect:
+      x: [3, 5]
+""",
+    ),
+    diagnosis(
+        "missing_wait",
+        "An asynchronous operation that is never waited for.",
+        "Nothing says when it is complete, nor whether it failed; no backend complains. A handle "
+        "lives as a variable of a script: a step without `as` drops it at once, a name given anew "
+        "drops the one before, and the end of the program every one. On Gloo a message whose "
+        "handle is dropped before its peer comes is taken back, and the peer waits for ever. To "
+        "drop the work of a collective changes nothing.",
+        "`wait` for every handle before its tensors are used, at the latest at the end.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+expect:
+  diagnosis: missing_wait
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - wait: work
+    expect:
+      x: [2, 4]
+""",
+    ),
+    diagnosis(
+        "double_wait",
+        "A message's work that is waited for twice.",
+        "The second `wait` returns at once on some backends. On Gloo it blocks until the timeout, "
+        "because the message that it waits for is over. That of a collective returns.",
+        "wait once for each message, or let the name hold another work before.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    isend: {tensor: x, dst: 1}
+    as: h
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+  - wait: h
+  - wait: h
+expect:
+  outcome: [completes, deadlock]
+  diagnosis: double_wait
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    isend: {tensor: x, dst: 1}
+    as: h
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+  - wait: h
+""",
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# Two more diagnoses: what a call may not be given, and what it does not give.
+
+CALLS: tuple[Explanation, ...] = (
+    diagnosis(
+        "undefined_read",
+        "The program, or an expectation, relies on a value that an operation leaves undefined.",
+        "A `reduce` fills its destination only; elsewhere a backend may leave partial sums, or "
+        "anything else. An undefined value is never equal to anything.",
+        "use the value where it is defined, or an operation that defines it everywhere.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - reduce: {tensor: x, dst: 0}
+  - compute: {y: "x + 1"}
+expect:
+  diagnosis: undefined_read
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+  - compute: {y: "x + 1"}
+    expect:
+      y: [3, 5]
+""",
+    ),
+    diagnosis(
+        "invalid_argument",
+        "A call that torch itself would refuse.",
+        "A rank outside the group, a message to oneself, a split that does not add up: the call "
+        "raises at once, before anything is communicated. The use of a destroyed group is one, "
+        "too, even where a backend still carries it out. (`src` and `dst` count in the world, "
+        "`group_src` and `group_dst` inside the group.)",
+        "correct the argument; to show the refusal, state it with `raises`.",
+        """\
+world_size: 2
+groups:
+  one: [1]
+tensors:
+  x: [1, 2]
+steps:
+  - broadcast: {tensor: x, src: 0, group: one}
+    expect:
+      raises: invalid_argument
+expect:
+  diagnosis: invalid_argument
+""",
+        """\
+world_size: 2
+groups:
+  one: [1]
+tensors:
+  x: [1, 2]
+steps:
+  - broadcast: {tensor: x, src: 1, group: one}
+""",
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# The findings of a FAILED scenario (what disagrees), and the warnings of one that passes.
+
+
+def _finding(
+    code: str, what: str, why: str, fix: str, example: str = "", fixed: str = ""
+) -> Explanation:
+    return Explanation(
+        code=code, sort="finding", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )
+
+
+_SUM = """\
+world_size: 2
+tensors:
+  x: "full(2, rank + 1)"
+steps:
+  - all_reduce: {{tensor: x}}
+    expect:
+      {expected}
+"""
+_RIGHT = _SUM.format(expected="x: [3, 3]")
+
+_STUCK = """\
+world_size: 2
+steps:
+  - ranks: 0
+    barrier: {{}}
+expect:
+  outcome: deadlock
+  blocked: {blocked}
+  diagnosis: missing_participant
+"""
+
+_GATHERED = """\
+world_size: 3
+tensors:
+  x: "full(2, rank)"
+  total: [0, 0]
+steps:
+  - ranks: [1, 2]
+    send: {{tensor: x, dst: 0}}
+  - for: {{k: "range(2)"}}
+    steps:
+      - ranks: 0
+        recv: {{tensor: x}}
+      - ranks: 0
+        compute: {{total: "total + x"}}
+expect:
+  {expected}
+"""
+
+FINDINGS: tuple[Explanation, ...] = (
+    _finding(
+        "value_differs",
+        "A value is not what it must be, beyond the tolerance of its dtype.",
+        "The report says who stands alone: your expectation (the semantics give something else), "
+        "the backend (the run does), or the reference. The grid shows expected≠got by rank and "
+        "index.",
+        "mend whichever stands alone; `{value: ..., rtol: 1e-3}` loosens the comparison.",
+        _SUM.format(expected="x: [3, 4]"),
+        _RIGHT,
+    ),
+    _finding(
+        "holds_in_some_orders",
+        "A stated value holds in some orders in which messages can arrive, and not in another.",
+        "After a receive from anyone a run shows one order only, and the next run may show "
+        "another. What a scenario states must hold in every one; the report names one in which it "
+        "does not.",
+        "state what every order gives (a sum, a count), name the source of the receive, or leave "
+        "the value unstated.",
+        _GATHERED.format(expected="x: {0: [2, 2]}\n  diagnosis: message_race"),
+        _GATHERED.format(expected="total: {0: [3, 3]}"),
+    ),
+    _finding(
+        "no_such_order",
+        "What the ranks held in a run comes of no order in which the messages can arrive.",
+        "Each value by itself may be right; together they are not. A message was lost, was taken "
+        "twice, or overtook another of the same sender.",
+        "it is a fault of the backend worth reporting.",
+    ),
+    _finding(
+        "shape_differs",
+        "A tensor has another shape than the expectation.",
+        "Shapes are compared strictly: a number is a scalar, [3] has one element, and nothing is "
+        "broadcast.",
+        "write the value in the tensor's own shape: full(2, 3) for two elements of 3.",
+        _SUM.format(expected="x: 3"),
+        _RIGHT,
+    ),
+    _finding(
+        "dtype_differs",
+        "A tensor has another dtype than the expectation states.",
+        "A dtype is compared only where the long form states it.",
+        "state the tensor's own dtype, or none.",
+        _SUM.format(expected="x: {value: [3, 3], dtype: float64}"),
+        _RIGHT,
+    ),
+    _finding(
+        "value_missing",
+        "A name that is expected does not exist on that rank, or holds no tensor.",
+        "A name that no branch of a per-rank mapping gives a value does not exist there.",
+        "expect it only on the ranks that hold it: `y: {0: [1, 2]}`.",
+        """\
+world_size: 2
+tensors:
+  y: {0: [1, 2]}
+steps:
+  - barrier: {}
+expect:
+  y: [1, 2]
+""",
+        """\
+world_size: 2
+tensors:
+  y: {0: [1, 2]}
+steps:
+  - barrier: {}
+expect:
+  y: {0: [1, 2]}
+""",
+    ),
+    _finding(
+        "raises_differs",
+        "A step raised something else than `raises` states, or nothing.",
+        "Kinds do not depend on a backend's wording; after a timeout a peer may see `peer_lost`.",
+        "state every kind that may come: `raises: [timeout, peer_lost]`.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+    expect:
+      raises: timeout
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+    expect:
+      raises: none
+""",
+    ),
+    _finding(
+        "elapsed_differs",
+        "A rank passed a step earlier or later than `elapsed` states.",
+        "Seconds count from the scenario's beginning on that rank. A minimum must be guaranteed by "
+        "the program (a `sleep` that it waits for), not by a slow machine.",
+        "state the bounds that the program's sleeps and timeouts give.",
+        """\
+world_size: 2
+steps:
+  - sleep: "0.05 * rank"
+  - barrier: {}
+    expect:
+      elapsed: {min: 1s}
+""",
+        """\
+world_size: 2
+steps:
+  - sleep: "0.05 * rank"
+  - barrier: {}
+    expect:
+      elapsed: {min: 0.04s, max: 10s}
+""",
+    ),
+    _finding(
+        "within_exceeded",
+        "The scenario took longer than `within` states.",
+        "`within` bounds the whole scenario, or the time to the verdict of a deadlock.",
+        "allow more time, or let the ranks sleep less.",
+        """\
+world_size: 2
+steps:
+  - sleep: 0.5s
+expect:
+  within: 0.1s
+""",
+        """\
+world_size: 2
+steps:
+  - sleep: 0.1s
+expect:
+  within: 20s
+""",
+    ),
+    _finding(
+        "outcome_differs",
+        "The program ends otherwise than `outcome` states.",
+        "The outcome is `completes` where nothing else is stated. Where the report names a backend "
+        "(`on nccl`), it is a forecast: the same program, read once more with what that backend is "
+        "known to do, such as a first message that waits on the host.",
+        "mend the program, or state what it does and why: `outcome: deadlock` with `diagnosis`; "
+        "what one backend alone does is stated in its section, `nccl: {outcome: deadlock}`.",
+        """\
+world_size: 2
+steps:
+  - ranks: 0
+    barrier: {}
+expect:
+  diagnosis: missing_participant
+""",
+        _STUCK.format(blocked="{0: barrier}"),
+    ),
+    _finding(
+        "blocked_differs",
+        "Other ranks are stuck than `blocked` states, or elsewhere.",
+        "`blocked` states the ranks that no correct implementation could let pass, each at its "
+        "step's name, its label (`send to 1`) or its operation; the run may add only ranks that "
+        "are possibly blocked.",
+        "state the ranks and steps that the analysis names (`scenario check -v` shows them).",
+        _STUCK.format(blocked="{1: barrier}"),
+        _STUCK.format(blocked="{0: barrier}"),
+    ),
+    _finding(
+        "dies_differs",
+        "Other processes ended than `dies` states, or otherwise.",
+        "`dies` maps a rank to a signal's name or `exit N`.",
+        "state how the process really ends: SIGKILL after `fault: kill`.",
+        """\
+world_size: 1
+steps:
+  - fault: kill
+expect:
+  outcome: crash
+  dies: {0: SIGABRT}
+""",
+        """\
+world_size: 1
+steps:
+  - fault: kill
+expect:
+  outcome: crash
+  dies: {0: SIGKILL}
+""",
+    ),
+    _finding(
+        "diagnosis_undeclared",
+        "The program is wrong in a way that `diagnosis:` does not state.",
+        "It is found without starting a process, also where the backend at hand lets the program "
+        "pass: it may hang or be wrong on the next.",
+        "mend the program, or state the diagnosis. `scenario explain` knows each by name.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, async_op: true}
+    as: work
+  - wait: work
+""",
+    ),
+    _finding(
+        "diagnosis_absent",
+        "`diagnosis:` states a fault that the program does not have.",
+        "What is stated must be there, so that a scenario of a fault cannot outlive the fault.",
+        "remove it, or state the diagnosis that the message names.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+expect:
+  diagnosis: missing_wait
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+""",
+    ),
+    _finding(
+        "expectation_unreached",
+        "No rank is ever selected for what is expected: it is never compared.",
+        "No case of the file has a rank that takes the step, or that matches the key of a mapping "
+        "by rank before another key does. A used part is judged over all its uses, `else` may "
+        "match no rank, and where the program ends does not matter.",
+        "name a rank that takes the step, or remove the expectation.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+    expect:
+      x: {rank > 5: [9, 9], else: [2, 4]}
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x}
+    expect:
+      x: {rank > 0: [2, 4], else: [2, 4]}
+""",
+    ),
+    _finding(
+        "conduct_differs",
+        "On the backend a step did what the semantics do not allow.",
+        "It hung where nothing blocks it, finished what cannot finish, or raised what nothing "
+        "explains. The backend deviates, or the reference does.",
+        "if it is a known fact about the backend, state it in the backend's own section of "
+        "`expect`; otherwise it is a fault worth reporting.",
+    ),
+)
+
+
+def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
+    """Return the explanation of a warning; the example passes and has it."""
+    return Explanation(
+        code=code, sort="warning", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )
+
+
+WARNINGS: tuple[Explanation, ...] = (
+    _warning(
+        "unknown_backend",
+        "The scenario names a backend that is not known here.",
+        "It runs only where a plugin registers a backend of that name; anywhere else it is "
+        "UNSUPPORTED. A near miss of a known name (`glo`) is INVALID.",
+        "name a known backend, or run it with the --plugin that registers its own.",
+        """\
+world_size: 2
+backends: [my_own_fabric]
+steps:
+  - barrier: {}
+""",
+        """\
+world_size: 2
+backends: [gloo]
+steps:
+  - barrier: {}
+""",
+    ),
+    _warning(
+        "file_passed_over",
+        "A file of a folder is named like a scenario and is not read.",
+        "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "
+        "folder named like a file). Where it is named itself, it is INVALID.",
+        "remove it, copy the file into the project, or pass --follow-links.",
+        "",
+        "",
+    ),
+    _warning(
+        "step_without_ranks",
+        "No rank takes the step.",
+        "Its `ranks:` selects no rank of this world, or its group has no member. The step then "
+        "asserts nothing, and a mistake in it is never seen.",
+        "change its `ranks:` or its group, or remove the step.",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+  - ranks: rank > 5
+    barrier: {}
+""",
+        """\
+world_size: 2
+steps:
+  - barrier: {}
+""",
+    ),
+    _warning(
+        "group_before_creation",
+        "A step uses a group that only a later step creates.",
+        "No rank is in the group at that point, so that no rank takes the step.",
+        "move the `new_group` before the step.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: pair}
+  - new_group: {name: pair}
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - new_group: {name: pair}
+  - all_reduce: {tensor: x, group: pair}
+""",
+    ),
+    _warning(
+        "outcome_open",
+        "No outcome is stated, and the program may end in more than one way.",
+        "Its fault leaves open how it ends: the source of a broadcast may leave before an absent "
+        "leaf comes, or wait for it. Nothing stated means `completes`, and a run that ends "
+        "otherwise is FAILED.",
+        "state the outcome that must be, or a list of those that will do.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    broadcast: {tensor: x, src: 0}
+expect:
+  diagnosis: missing_participant
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    broadcast: {tensor: x, src: 0}
+expect:
+  outcome: [completes, deadlock]
+  diagnosis: missing_participant
+""",
+    ),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# The kinds of errors that `raises:` states.
+
+
+def _kind(code: str, what: str, why: str) -> Explanation:
+    return Explanation(code=code, sort="kind of error", what=what, why=why)
+
+
+KINDS: tuple[Explanation, ...] = (
+    _kind(
+        "timeout",
+        "A call gave up after the timeout of its group, or its own.",
+        "Somebody whom it needed never came, or came too late. The group is unusable afterwards.",
+    ),
+    _kind(
+        "peer_lost",
+        "The connection to another rank was closed or reset.",
+        "The other rank died, ended early, or gave up waiting itself: after one rank's timeout its "
+        "peers may see either kind, so state `raises: [timeout, peer_lost]`.",
+    ),
+    _kind(
+        "unsupported",
+        "The backend cannot do this: an operation, a reduce op or a dtype that it lacks.",
+        "What a backend can do is no part of the semantics; only the run can confirm it.",
+    ),
+    _kind(
+        "not_member",
+        "The rank is not in the group that it uses.",
+        "torch gives a rank outside a group no handle that messages could be sent with.",
+    ),
+    _kind(
+        "aborted",
+        "The operation, or its communicator, was aborted from outside.",
+        "A watchdog or another thread ended it, mostly after a failure elsewhere.",
+    ),
+    _kind(
+        "out_of_memory",
+        "There was no memory left, on the device or on the host.",
+        "It says nothing about the program's communication: unless the scenario states it, such a "
+        "run is inconclusive.",
+    ),
+    _kind(
+        "other",
+        "An error of no other kind, such as `fault: {raise: message}`.",
+        'State a part of its words with `raises: {other: "words"}`.',
+    ),
+)

@@ -1,0 +1,224 @@
+"""Values as a scenario writes them, checked and resolved, not yet evaluated."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from runner.errors import Mark, Problem
+from runner.expressions.arrays import Arrays
+from runner.expressions.params import Param
+
+# -------------------------------------------------------------------------------------------------
+# What an operation leaves undefined.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undefined:
+    """A value that an operation leaves undefined; never equal to anything.
+
+    `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one.
+    `measure` has its shapes and dtypes, which are defined: zeros in the place of its elements, or
+    lists of such; None where they are not known. `memory` are the arrays that are undefined where
+    that is a part of what a name holds; empty for all of it.
+    """
+
+    cause: str
+    diagnosis: str | None = None
+    measure: Any = field(default=None, compare=False, repr=False)
+    memory: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+
+
+# -------------------------------------------------------------------------------------------------
+# Forms: what a scenario writes where a value stands, checked and resolved, still unevaluated.
+#
+# Parameters and matrix keys are already constants; what depends on a rank, a loop variable or a
+# tensor is kept as one of these:
+#
+# * :class:`Constant` - the value itself: a number, a nested list, a fixed name, None;
+# * :class:`Expression` - Python expression text, compiled, evaluated on each rank;
+# * :class:`ListForm` - a YAML list with at least one item that is a form of its own;
+# * :class:`Record` - a YAML mapping whose values are forms;
+# * :class:`PerRank` - a mapping from selectors to forms; the first that matches wins;
+# * :class:`Typed` - the long form of a tensor value, with dtype and shape;
+# * :class:`Objects` - a plain YAML value for the object collectives.
+#
+# Nothing here evaluates anything but a single expression in a given scope;
+# :mod:`runner.expressions.evaluator` gives the rest their values.
+
+T = TypeVar("T")
+
+#: What an expression sees: variables under their own name, functions under `name()`.
+Scope: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constant:
+    """A value that is the same on every rank. Nested lists hold plain numbers only."""
+
+    value: Any
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """An expression of the language, compiled to a code object over guarded operations.
+
+    `names` are the free variables it may read, `reads` those among them whose elements it may,
+    `roots` those whose storage the value may share (`x`, `x[0:2]`, `[x[i] for i in range(2)]`:
+    `{"x"}`; `x + 1`: empty), and `calls` the functions it uses. `before` lists the tensors it asks
+    `before(x, r)` for.
+    """
+
+    text: str
+    code: CodeType = field(compare=False, repr=False)
+    names: frozenset[str]
+    reads: frozenset[str]
+    roots: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
+    before: frozenset[str] = frozenset()
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    def evaluate(self, scope: Scope) -> Any:
+        """Return the value in `scope`; whatever the guarded operations raise passes through.
+
+        `scope` must be a plain dict: it serves as the code's globals, because a comprehension
+        inside evaluated code sees no locals.
+        """
+        return eval(self.code, scope)  # type: ignore[arg-type]  # noqa: S307 -- allow-listed AST
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the code as marshalled bytes: a plan travels from the launcher to its workers."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return _expression, ({**fields, "code": marshal.dumps(self.code)},)
+
+
+def _expression(fields: dict[str, Any]) -> Expression:
+    return Expression(**{**fields, "code": marshal.loads(fields["code"])})  # noqa: S302 -- ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListForm:
+    """A YAML list whose items are forms: evaluates to the list of their values."""
+
+    items: tuple[Form, ...]
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A YAML mapping whose values are forms: evaluates to the dict of their values."""
+
+    fields: Mapping[str, Form]
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Typed:
+    """A tensor value in its long form. `value` is None where only dtype and shape are stated.
+
+    In an expectation `rtol` and `atol` replace the dtype's default tolerance.
+    """
+
+    value: Form | None
+    dtype: Form | None = None
+    shape: Form | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """A plain YAML value for the object collectives; its `{expr: ...}` parts are Expressions.
+
+    `tree` is built of dicts, lists, scalars and :class:`Expression` leaves.
+    """
+
+    tree: Any
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """Which ranks: a form whose value is a boolean, an integer or a collection of integers.
+
+    The name of a group evaluates to the list of its ranks. `text` is what the author wrote.
+    """
+
+    form: Form
+    text: str
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerRank(Generic[T]):
+    """A mapping from selectors to values. `otherwise` is `else`, or None when there is none.
+
+    A rank that no branch selects has no value: the name does not exist there.
+    """
+
+    branches: tuple[tuple[Selector, T], ...]
+    otherwise: T | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"
+
+
+def roots_of(form: Form | None) -> frozenset[str]:
+    """Return the names whose storage the value of a form may share."""
+    match form:
+        case Expression():
+            return form.roots
+        case ListForm():
+            return frozenset().union(*(roots_of(item) for item in form.items))
+        case Record():
+            return frozenset().union(*(roots_of(item) for item in form.fields.values()))
+        case PerRank():
+            parts = [roots_of(item) for _, item in form.branches]
+            return frozenset().union(*parts, roots_of(form.otherwise))
+        case _:
+            return frozenset()
+
+
+# -------------------------------------------------------------------------------------------------
+# Tensors, lists of tensors and lists of such lists: the arguments that nest, told apart.
+
+DEFAULT_DTYPE = "float32"
+
+#: kind of argument -> how many lists stand around its tensors
+DEPTHS = {"tensor": 0, "tensors": 1, "tensor_lists": 2}
+
+_WANTED = ("a tensor", "a list of tensors", "a list of lists of tensors")
+
+
+def has_depth(arrays: Arrays, value: object, depth: int) -> bool:
+    """Return whether `depth` lists stand around the tensors of a value; None fits everywhere."""
+    if value is None:
+        return True
+    if depth == 0:
+        return arrays.is_array(value)
+    return isinstance(value, list) and all(has_depth(arrays, item, depth - 1) for item in value)
+
+
+def data_at(arrays: Arrays, depth: int, value: Any) -> Any:
+    """Return plain data as tensors below `depth` lists; None stays None."""
+    if value is None:
+        return None
+    if depth == 0:
+        return arrays.array(value, DEFAULT_DTYPE)
+    return [data_at(arrays, depth - 1, item) for item in value]
+
+
+def wrong_value(param: Param, mark: Mark | None, rank: int) -> Problem:
+    """Return the problem for a tensor where a list of tensors is wanted, or the reverse."""
+    return Problem(
+        code="wrong_type",
+        message=f"`{param.name}` is not {_WANTED[DEPTHS[param.kind]]} on rank {rank}",
+        mark=mark,
+        hint="a list of tensors is `[x, y]`, or an expression: `[zeros(2) for i in range(4)]`",
+    )

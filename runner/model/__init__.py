@@ -1,0 +1,1 @@
+"""The stages of the pipeline, frozen: Scenario, Plan, Process, Trace."""

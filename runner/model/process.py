@@ -1,0 +1,684 @@
+"""One rank's view of a plan: membership, names, calls, and what stays the same between rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from runner.errors import Mark
+from runner.expressions.arrays import Arrays
+from runner.expressions.evaluator import TypedEvaluator, whole
+from runner.expressions.params import Param
+from runner.expressions.values import (
+    DEFAULT_DTYPE,
+    Constant,
+    Expression,
+    Form,
+    ListForm,
+    PerRank,
+    Record,
+    roots_of,
+)
+from runner.model.plan import Plan
+from runner.model.scenario import Step, steps_of
+from runner.operations.base import Entry, Group, GroupCreation, Local, Operation
+from runner.vocabulary import WORLD
+
+# -------------------------------------------------------------------------------------------------
+# Which groups one rank is in: those of the plan, those made and given up while it runs.
+
+
+class Membership(TypedEvaluator):
+    """An evaluator that knows its rank's groups, and answers what expressions ask of them."""
+
+    def __init__(self, plan: Plan, rank: int, arrays: Arrays) -> None:
+        """Begin in no group: :meth:`found` enters those of the plan."""
+        super().__init__(rank, arrays)
+        self.plan = plan
+        self.groups: dict[str, Group] = {}
+        #: the names of the groups that this rank gave up, and the step that did it
+        self.destroyed: dict[str, Mark | None] = {}
+        #: counts the changes of both: what was found out about a group holds until the next
+        self.regrouped = 0
+        #: the place of the step that this rank is at
+        self._at: Mark | None = None
+
+    def found(self) -> None:
+        """Enter the groups of the plan that this rank is in, and name them all in the scope."""
+        for name in self.plan.names:
+            group = self.plan.group(name, self.rank)
+            if group is not None:
+                self.groups[name] = group
+            self.scope[name] = group.listed if group else []
+
+    def group(self, name: str | None) -> Group:
+        """Return the group that a name means here; a group of others where this rank has none."""
+        name = WORLD if name is None else name
+        if name in self.groups:
+            return self.groups[name]
+        others = self.plan.names.get(name, ())
+        if others:
+            return others[0]
+        return Group(key=name, name=name, ranks=(), timeout_s=self.plan.scenario.timeout_s)
+
+    def join(self, group: Group) -> None:
+        """Learn a group that was created while the program ran; its name means no other now."""
+        self.regrouped += 1
+        self.groups.pop(group.name, None)
+        self.destroyed.pop(group.name, None)
+        self.scope[group.name] = []
+        if self.rank in group.ranks:
+            self.groups[group.name] = group
+            self.scope[group.name] = list(group.ranks)
+
+    def destroy(self, name: str) -> None:
+        """Give a group up, or with the world every group: its members keep a handle of no use."""
+        self.regrouped += 1
+        for given_up in list(self.groups) if name == WORLD else [name]:
+            if given_up in self.groups:
+                self.destroyed[given_up] = self._at
+
+    def group_rank(self, name: str) -> int:
+        """Return `group_rank(name)`: -1 outside."""
+        self._require_alive(name)
+        return self.group(name).group_rank(self.rank)
+
+    def group_size(self, name: str) -> int:
+        """Return `group_size(name)`: 0 outside."""
+        self._require_alive(name)
+        return self.group(name).size if name in self.groups else 0
+
+    def group_ranks(self, name: str) -> list[int]:
+        """Return `group_ranks(name)`: world ranks in group order; empty outside."""
+        self._require_alive(name)
+        return list(self.groups[name].ranks) if name in self.groups else []
+
+    def _require_alive(self, name: str) -> None:
+        """Raise ValueError, as torch does, where this rank is asked about a group it destroyed."""
+        if name in self.destroyed:
+            message = f"rank {self.rank} destroyed the group {name}"
+            raise ValueError(message)
+
+
+# -------------------------------------------------------------------------------------------------
+# What is known of a step's call before any rank takes it: most arguments are the same each time.
+#
+# Told from the step alone, once for all ranks and all rounds of a loop, so that a call evaluates
+# only what may differ. Knows no rank and no array.
+
+#: kinds whose constant is the argument itself, by the types that it may have
+_PLAIN: dict[str, tuple[type, ...]] = {
+    "rank": (int,),
+    "group_rank": (int,),
+    "tag": (int,),
+    "group": (str,),
+    "reduce_op": (str,),
+    "flag": (bool,),
+    "handles": (str,),
+    "word": (str,),
+    "text": (str,),
+    "name": (str,),
+}
+
+
+#: kinds of arguments that are the tensor itself where a form is a tensor's name
+_TENSORS = {"tensor", "tensors", "tensor_lists"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One step's call, as far as it is known.
+
+    `arguments` has every parameter, in order: what is known of them, and a default for those
+    `given` by forms that are evaluated each time; None where the operation evaluates them itself.
+    `names` are what the forms given consist of, where each is the name of a tensor alone: then the
+    same tensors make the same call. `roots` has every argument with the names whose storage it may
+    share, and `chosen` the forms of those that depend on the rank. `group` is the name of the
+    group; `computed` tells that it is not known.
+    """
+
+    arguments: dict[str, Any] | None
+    given: tuple[tuple[Param, Form], ...]
+    names: tuple[str, ...] | None
+    roots: dict[str, frozenset[str]] | None
+    chosen: tuple[tuple[str, Form], ...]
+    group: str | None
+    computed: bool
+
+
+def prepared(step: Step) -> Prepared:
+    """Return what is known of the call of a step that has an operation."""
+    operation = step.operation
+    assert operation is not None
+    kind = type(operation)
+    known: dict[str, Any] = {}
+    given: list[tuple[Param, Form]] = []
+    for param in operation.params:
+        form = step.arguments.get(param.name)
+        known[param.name] = param.default
+        if form is not None and not _is_plain(param, form):
+            given.append((param, form))
+        elif isinstance(form, Constant) and form.value is not None:
+            known[param.name] = form.value
+    stated = {
+        param.name: step.arguments[param.name]
+        for param in operation.params
+        if param.name in step.arguments
+    }
+    group = step.arguments.get("group")
+    fixed = group is None or isinstance(group, Constant)
+    return Prepared(
+        arguments=known if kind.evaluate is Operation.evaluate else None,
+        given=tuple(given),
+        names=_names(given),
+        roots={name: roots_of(form) for name, form in stated.items()}
+        if kind.roots is Operation.roots
+        else None,
+        chosen=tuple((name, form) for name, form in stated.items() if isinstance(form, PerRank)),
+        group=group.value if isinstance(group, Constant) else None,
+        computed=not fixed or kind.group_of is not Operation.group_of,
+    )
+
+
+def _names(given: list[tuple[Param, Form]]) -> tuple[str, ...] | None:
+    """Return the names that forms consist of; None where one is more than a tensor's name."""
+    if any(
+        param.kind not in _TENSORS
+        or not isinstance(form, Expression)
+        or form.names != {form.text.strip()}
+        for param, form in given
+    ):
+        return None
+    return tuple(form.text.strip() for _, form in given if isinstance(form, Expression))
+
+
+def _is_plain(param: Param, form: Form) -> bool:
+    if not isinstance(form, Constant):
+        return False
+    if param.kind not in _PLAIN:
+        return False
+    return form.value is None or form.value.__class__ in _PLAIN[param.kind]
+
+
+# -------------------------------------------------------------------------------------------------
+# A call: one step as one rank takes it, its arguments evaluated.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One step taken by one rank, its arguments evaluated.
+
+    `iteration` holds the values of the enclosing loop variables, outermost first; with
+    `step.index` it names the instance of the step, the same on every rank. `roots` maps an
+    argument to the names of the held tensors whose storage it may share. `operation` is None for
+    a step that is an `expect` alone.
+    """
+
+    step: Step
+    iteration: tuple[int, ...]
+    operation: Operation | None
+    entry: Entry
+    roots: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    #: the name under which its work is waited for
+    handle: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name that reports and `blocked:` use: the step's own, else the operation's."""
+        if self.step.name is not None:
+            return self.step.name
+        return self.operation.label(self.entry) if self.operation else "expect"
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The names of the held tensors that this call may store into, sorted."""
+        if self.operation is None:
+            return ()
+        if not any(self.roots.values()) and not self.operation.introduces(self.step.arguments):
+            return ()
+        stored = self.operation.written(self.entry, self.roots)
+        return tuple(sorted(stored.union(self.operation.introduces(self.step.arguments))))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The names of the held tensors that this call looks at, sorted."""
+        if self.operation is None:
+            return ()
+        return tuple(sorted(self.operation.read(self.entry, self.roots)))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether the call returns before its work is complete."""
+        if self.operation is None:
+            return False
+        return self.operation.asynchronous or bool(self.entry.arguments.get("async_op"))
+
+
+# -------------------------------------------------------------------------------------------------
+# One rank's program: the plan projected onto a rank, step by step, arguments evaluated.
+#
+# Both executors drive the same :class:`Process`, the reference one for every rank on NumPy, the
+# worker one on torch; only the array library they hand in differs. A process evaluates and
+# remembers; it communicates nothing, and it learns nothing of other ranks.
+
+
+class Counting(Protocol):
+    """What counts the values that a process holds and the turns of its loops, and may refuse."""
+
+    def begin(self, mark: Mark | None) -> None:
+        """Take note of the place of what is computed next."""
+
+    def keep(self, values: Iterable[Any], mark: Mark | None, *, copies: int = 1) -> None:
+        """Count copies of values before they are made."""
+
+    def turn(self, step: Step) -> None:
+        """Count a turn of a loop."""
+
+    def passed(self, step: Step) -> None:
+        """Count a step that the rank does not take."""
+
+
+class Process(Membership):
+    """The state of one rank: what it holds, which groups it knows, where it is."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        rank: int,
+        arrays: Arrays,
+        functions: Mapping[str, Callable[..., Any]] | None = None,
+        *,
+        initialise: bool = True,
+        ledger: Counting | None = None,
+    ) -> None:
+        """Bind constants, groups and initial values; `functions` replace or add names.
+
+        `ledger` counts the initial values before they are held, and every turn of a loop. Raises
+        ScenarioError where an initial value cannot be computed.
+        """
+        super().__init__(plan, rank, arrays)
+        self.held: set[str] = set()
+        self.handles: set[str] = set()
+        #: step index -> its call in the round before, where only other tensors would make another
+        self._last: dict[int, Call] = {}
+        self._ledger = ledger
+        self.scope = {
+            **arrays.functions(),
+            "group_rank()": self.group_rank,
+            "group_size()": self.group_size,
+            "group_ranks()": self.group_ranks,
+            **(functions or {}),
+            "__builtins__": {},
+            **plan.scenario.constants,
+            "rank": rank,
+            "world_size": plan.world_size,
+        }
+        self.found()
+        if initialise:
+            self._initialise()
+
+    # ------------------------------------------------------------------ what it holds
+
+    def _initialise(self) -> None:
+        scenario = self.plan.scenario
+        for name in self.plan.introduced:
+            self.scope.setdefault(name, None)
+        for name in (*scenario.tensors, *scenario.objects):
+            self.scope[name] = None
+        for name, form in scenario.objects.items():
+            value = self.evaluate(form)
+            if value is not None:
+                self.hold(name, value)
+        for name, form in scenario.tensors.items():
+            if self._ledger is not None:
+                self._ledger.begin(form.mark)
+            value = self.tensor_value(form, dtype=DEFAULT_DTYPE)
+            if value is not None:
+                if self._ledger is not None:
+                    self._ledger.keep((value,), form.mark, copies=2)  # held, and in the trace
+                self._guarded(partial(self.assign, name, value), form.mark)
+
+    def hold(self, name: str, value: Any) -> None:
+        """Let `name` hold `value` itself, without a copy."""
+        self.scope[name] = value
+        self.held.add(name)
+        self.undefined.pop(name, None)
+
+    def compute(self, name: str, form: Form) -> None:
+        """Let `name` hold a copy of the form's value; undefined if what it was made of is."""
+        noted = len(self.undefined_reads)
+        value = self.tensor_value(form, dtype=None)
+        self._guarded(lambda: self.assign(name, value), form.mark)
+        if len(self.undefined_reads) > noted:
+            self.undefined[name] = self.undefined_reads[-1][1]
+
+    def assign(self, name: str, value: Any) -> None:
+        """Let `name` hold a copy of `value`: an array, a list of arrays or a number."""
+        if isinstance(value, list):
+            self.hold(name, [self.arrays.copy(self._as_array(item)) for item in value])
+        else:
+            self.hold(name, self.arrays.copy(self._as_array(value)))
+
+    def _as_array(self, value: Any) -> Any:
+        return value if self.arrays.is_array(value) else self.arrays.array(value, DEFAULT_DTYPE)
+
+    def roots(self, form: Form | None) -> frozenset[str]:
+        """Return the names of the held tensors whose storage the form's value may share here."""
+        chosen = self.choose(form) if isinstance(form, PerRank) else form
+        return roots_of(chosen) & self.held
+
+    def made_at(self, name: str) -> Mark | None:
+        """Return the place of the first step that gives a name a value; None where none does."""
+        for step in steps_of(self.plan.scenario.steps):
+            if step.operation is not None and name in step.operation.introduces(step.arguments):
+                return step.mark
+        return None
+
+    # ------------------------------------------------------------------ the program
+
+    def walk(self) -> Iterator[Call]:
+        """Yield this rank's calls in program order; what a call does must be done before the next.
+
+        Raises ScenarioError where a selector or an argument cannot be computed.
+        """
+        yield from self._walk(self.plan.scenario.steps, ())
+
+    def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
+        ledger = self._ledger
+        for step in steps:
+            if step.variable is not None:
+                for value in self.rounds(step):
+                    if ledger is not None:
+                        ledger.turn(step)
+                    self.scope[step.variable] = value
+                    yield from self._walk(step.body, (*iteration, value))
+            else:
+                call = self.call(step, iteration)
+                if call is not None:
+                    yield call
+                elif ledger is not None:
+                    ledger.passed(step)
+
+    def rounds(self, step: Step) -> list[int]:
+        """Return what the variable of a `for` counts through; nothing where this rank skips it.
+
+        Raises ScenarioError where that cannot be computed.
+        """
+        if step.ranks is not None and not self.selects(step.ranks):
+            return []
+        return self.counted(step.over, step.variable or "", step.mark)
+
+    def call(self, step: Step, iteration: tuple[int, ...]) -> Call | None:
+        """Return a step's call as this rank makes it now; None where it does not take the step.
+
+        Raises ScenarioError where a selector or an argument cannot be computed.
+        """
+        self._at = step.mark
+        operation = step.operation
+        if step.ranks is not None and not self.selects(step.ranks):
+            return None
+        if operation is None:
+            return Call(step=step, iteration=iteration, operation=None, entry=self._entry({}))
+        known = self.plan.prepared.get(step.index)
+        if known is None:
+            known = self.plan.prepared[step.index] = prepared(step)
+        group = self.group(
+            operation.group_of(self, step.arguments) if known.computed else known.group
+        )
+        if step.ranks is None and group.group_rank(self.rank) < 0:
+            return None
+        if not operation.concerns(self, step.arguments):
+            return None
+        last = self._last.get(step.index)
+        if last is not None and last.entry.group is group and self._same_tensors(last, known):
+            entry, roots = last.entry, last.roots
+        else:
+            entry = Entry(rank=self.rank, group=group, arguments=self._arguments(step, known))
+            roots = (
+                operation.roots(self, step.arguments) if known.roots is None else self._roots(known)
+            )
+        call = Call(
+            step=step,
+            iteration=iteration,
+            operation=operation,
+            entry=entry,
+            roots=roots,
+            handle=step.handle if step.handle_index is None else self._indexed(step),
+        )
+        if known.names is not None and known.arguments is not None and iteration:
+            self._last[step.index] = call
+        return call
+
+    def _indexed(self, step: Step) -> str:
+        """Return the name of a handle with the value of its index."""
+        index = self.evaluate(step.handle_index)
+        number = self._guarded(partial(whole, index), step.mark)
+        return f"{step.handle}[{number}]"
+
+    def keep(self, call: Call) -> None:
+        """Know the handle of work that was started, and of `up[3]` that there is an `up`."""
+        if call.handle is not None and call.step.handle is not None:
+            self.handles |= {call.handle, call.step.handle}
+
+    def _same_tensors(self, call: Call, known: Prepared) -> bool:
+        """Return whether a call would be the same now: its tensors are what their names hold."""
+        arguments, scope = call.entry.arguments, self.scope
+        return all(
+            arguments[param.name] is scope.get(name)
+            for (param, _), name in zip(known.given, known.names or (), strict=True)
+        )
+
+    def _arguments(self, step: Step, known: Prepared) -> dict[str, Any]:
+        assert step.operation is not None
+        if known.arguments is None:
+            return step.operation.evaluate(self, step.arguments)
+        arguments = known.arguments.copy()
+        for param, form in known.given:
+            arguments[param.name] = self.evaluate_argument(param, form)
+        return arguments
+
+    def _roots(self, known: Prepared) -> dict[str, frozenset[str]]:
+        """Return, by argument, the names of the held tensors whose storage it may share here."""
+        assert known.roots is not None
+        found = {name: roots & self.held for name, roots in known.roots.items()}
+        for name, form in known.chosen:
+            found[name] = self.roots(form)
+        return found
+
+    def _entry(self, arguments: dict[str, Any]) -> Entry:
+        return Entry(rank=self.rank, group=self.group(WORLD), arguments=arguments)
+
+    def observe(self, step: Step) -> dict[str, Any]:
+        """Evaluate the keys of the step's expectations that are more than a name, by their text.
+
+        What a key asks `before(x, r)` of other ranks only the judge can say.
+        """
+        if step.expect is None:
+            return {}
+        keys = (value.key for value in step.expect.values if not value.key.before)
+        return {
+            key.text: self._kept(self.evaluate(key)) for key in keys if key.text not in self.scope
+        }
+
+    def _kept(self, value: Any) -> Any:
+        """Return a value that later steps cannot change: a key such as `x[0]` is a view."""
+        if isinstance(value, list):
+            return [self._kept(item) for item in value]
+        return self.arrays.copy(value) if self.arrays.is_array(value) else value
+
+
+# -------------------------------------------------------------------------------------------------
+# What a step's call depends on: while that is as it was, the call is the same.
+#
+# Told from the step alone, before it is taken. What tells nothing beforehand is evaluated each
+# time: an expression that looks into a tensor, or one that makes a tensor.
+
+#: kinds of arguments whose list torch may store other objects into
+OBJECTS = frozenset({"object", "objects"})
+#: kinds of arguments that are stored into: each call wants the very object that a name holds
+STORED = OBJECTS | {"tensor", "tensors", "tensor_lists"}
+
+NOTHING: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Same:
+    """What is known beforehand of one step's call.
+
+    `selection` are the names on which it depends who takes the step, `names` those on which the
+    call does, the selection included; None where only evaluating it tells. `counting` are the
+    expressions that count with the loop right around the step: it is another call each round,
+    and the same where these have the same values. `tensors` maps the arguments that are one
+    tensor, given by its name, to that name.
+    """
+
+    selection: frozenset[str] | None = None
+    names: frozenset[str] | None = None
+    counting: tuple[Expression, ...] = ()
+    tensors: Mapping[str, str] = field(default_factory=dict)
+
+
+#: of a step that nobody asked about
+UNKNOWN = Same()
+
+
+class Sameness:
+    """What is known beforehand of the calls of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Tell the names that may come to hold something else from those that may not."""
+        scenario = plan.scenario
+        self._held = {*scenario.tensors, *scenario.objects, *plan.introduced}
+        loops = [step for step in steps_of(scenario.steps) if step.variable is not None]
+        self._changing = self._held | {str(loop.variable) for loop in loops}
+        #: step index -> the variable of the loop right around it, another each round
+        self._counted = {step.index: loop.variable for loop in loops for step in loop.body}
+        self._known: dict[int, Same] = {}
+
+    def of(self, step: Step) -> Same:
+        """Return what is known of a step, which is found out once."""
+        known = self._known.get(step.index)
+        if known is None:
+            variable = self._counted.get(step.index)
+            selection = self._names(step.ranks.form, "ranks") if step.ranks else NOTHING
+            names = self._call(step, selection)
+            counting = () if names is None else self._counting(step, variable)
+            if names is not None and variable in names and not counting:
+                names = None
+            lasting = self._changing - ({variable} if counting else NOTHING)
+            known = self._known[step.index] = Same(
+                selection=None if selection is None else selection & lasting,
+                names=None if names is None else names & lasting,
+                counting=counting,
+                tensors=_tensors(step),
+            )
+        return known
+
+    def _counting(self, step: Step, variable: str | None) -> tuple[Expression, ...]:
+        """Return the expressions that a variable occurs in; none where it occurs in a list, too."""
+        forms = [(step.ranks.form, self._names(step.ranks.form, "ranks"))] if step.ranks else []
+        if step.handle_index is not None:
+            forms.append((step.handle_index, self._names(step.handle_index, "rank")))
+        for param in step.operation.params if step.operation else ():
+            form = step.arguments.get(param.name)
+            if form is not None:
+                forms.append((form, self._argument(param, form)))
+        counting = [form for form, names in forms if names and variable in names]
+        found = tuple(form for form in counting if isinstance(form, Expression))
+        return found if len(found) == len(counting) else ()
+
+    def _call(self, step: Step, selection: frozenset[str] | None) -> frozenset[str] | None:
+        """Return the names on which a call depends; None for one that changes the groups."""
+        operation = step.operation
+        if isinstance(operation, GroupCreation):
+            return None
+        if isinstance(operation, Local) and operation.calls_torch:
+            return None
+        given = step.arguments
+        arguments = [
+            self._argument(param, given.get(param.name))
+            for param in (operation.params if operation else ())
+        ]
+        return self._joined([selection, self._names(step.handle_index, "rank"), *arguments])
+
+    def _argument(self, param: Param, form: Form | None) -> frozenset[str] | None:
+        if param.kind == "assignments":
+            return NOTHING  # evaluated by the act itself, each time
+        if param.fields and isinstance(form, ListForm):
+            return self._joined([self._item(param, item) for item in form.items])
+        return self._names(form, param.kind)
+
+    def _item(self, param: Param, form: Form) -> frozenset[str] | None:
+        if not isinstance(form, Record):
+            return None
+        given = form.fields
+        return self._joined(
+            [self._names(given.get(field.name), field.kind) for field in param.fields]
+        )
+
+    def _joined(self, parts: list[frozenset[str] | None]) -> frozenset[str] | None:
+        known = [part for part in parts if part is not None]
+        return NOTHING.union(*known) if len(known) == len(parts) else None
+
+    def _names(self, form: Form | None, kind: str) -> frozenset[str] | None:
+        match form:
+            case None:
+                return NOTHING
+            case Constant():
+                return NOTHING if kind not in STORED or form.value is None else None
+            case Expression() if kind in STORED:
+                return form.names if _is_name(form) else None
+            case Expression():
+                return None if form.names & self._held else form.names
+            case ListForm() if kind not in OBJECTS:
+                return self._joined([self._names(item, kind) for item in form.items])
+            case PerRank():
+                selectors = [self._names(each.form, "ranks") for each, _ in form.branches]
+                values = [self._names(value, kind) for _, value in form.branches]
+                return self._joined([*selectors, *values, self._names(form.otherwise, kind)])
+            case _:
+                return None
+
+
+def _tensors(step: Step) -> dict[str, str]:
+    given = {
+        param.name: step.arguments.get(param.name)
+        for param in (step.operation.params if step.operation else ())
+        if param.kind == "tensor"
+    }
+    return {
+        name: form.text.strip()
+        for name, form in given.items()
+        if isinstance(form, Expression) and _is_name(form)
+    }
+
+
+def key(step: Step) -> Hashable:
+    """Return what a step has in common with others written alike; None where that is open."""
+    if step.expect is not None or step.operation is None:
+        return None
+    forms = [*step.arguments.values()]
+    if step.ranks is not None:
+        forms.append(step.ranks.form)
+    if step.handle_index is not None:
+        forms.append(step.handle_index)
+    parts = tuple(_part(form) for form in forms)
+    if None in parts:
+        return None
+    return (step.operation, step.name, step.handle, tuple(step.arguments), parts)
+
+
+def _part(form: Form) -> Any:
+    match form:
+        case Expression():
+            return form.code
+        case Constant():
+            return (form.value.__class__, repr(form.value))
+        case _:
+            return None
+
+
+def _is_name(form: Expression) -> bool:
+    return form.names == {form.text.strip()}

@@ -1,0 +1,226 @@
+"""The stage `Scenario`: what one case of one file says, checked and resolved, still unevaluated.
+
+Made by :mod:`runner.language` from YAML; read by :mod:`runner.model.plan` and by the verdict.
+Parameters
+and matrix keys are already constants here and `use` is already inlined; what depends on a rank, a
+loop variable or a tensor is one of :mod:`runner.expressions.values`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from runner.errors import Mark, Problem, Source
+from runner.model.versions import VersionRange, release_of
+
+if TYPE_CHECKING:
+    from runner.expressions.values import Expression, Form, PerRank, Selector
+    from runner.operations.base import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElapsedBounds:
+    """Seconds since the scenario began, on that rank; None is no bound."""
+
+    min_s: Form | None = None
+    max_s: Form | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaiseSpec:
+    """Kinds of which any will do; empty means that nothing may be raised (`none`).
+
+    `contains` asks for a substring of the backend's own message.
+    """
+
+    kinds: tuple[str, ...]
+    contains: str | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueExpectation:
+    """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
+
+    `wanted` is a form, :class:`Unchanged`, or a PerRank of these.
+    """
+
+    key: Expression
+    wanted: Form | Unchanged | PerRank[Form | Unchanged]
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What must hold right after a step, on every rank that took it."""
+
+    values: tuple[ValueExpectation, ...] = ()
+    elapsed: ElapsedBounds | PerRank[ElapsedBounds] | None = None
+    raises: RaiseSpec | PerRank[RaiseSpec] | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalExpectation:
+    """The top-level `expect`. A field that is None, or empty, was not stated.
+
+    Any of `outcomes` will do; where none is stated that is `completes`. `blocked` and `dies` map a
+    selector to text (a step's name or label; a signal name or `exit N`). `sections` are the
+    conditions under which something differs, in the order in which they are laid over the general
+    expectation; `merged` has, for the numbers of those that hold together, a complete
+    FinalExpectation. No numbers hold for this one itself.
+    """
+
+    outcomes: tuple[str, ...] = ()
+    blocked: PerRank[str] | None = None
+    diagnoses: tuple[str, ...] = ()
+    dies: PerRank[str] | None = None
+    within_s: float | None = None
+    at_end: Expectation = Expectation()
+    sections: tuple[Section, ...] = ()
+    merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The outcomes of which any will do."""
+        return self.outcomes or ("completes",)
+
+    def on(self, backend: str | None, torch: str | None = None) -> FinalExpectation:
+        """Return what is expected on `backend`, with that version of torch (None: with any)."""
+        holding = self.holding(backend, torch)
+        return self.merged[holding] if holding else self
+
+    def holding(self, backend: str | None, torch: str | None = None) -> tuple[int, ...]:
+        """Return the numbers of the sections that hold together."""
+        return tuple(
+            number for number, each in enumerate(self.sections) if each.holds(backend, torch)
+        )
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that a section names, in order of their names."""
+        return tuple(sorted({each.backend for each in self.sections if each.backend}))
+
+    @property
+    def versions(self) -> tuple[str | None, ...]:
+        """Versions of torch of which one meets each set of conditions; None is any version."""
+        return versions_between(self.sections)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The condition of a section of the top-level `expect`; what is None asks nothing."""
+
+    backend: str | None = None
+    torch: VersionRange | None = None
+
+    def holds(self, backend: str | None, torch: str | None) -> bool:
+        """Return whether a backend and a version of torch meet it; an unknown one does not."""
+        meant = self.backend is None or self.backend == backend
+        return meant and (self.torch is None or (torch is not None and self.torch.holds(torch)))
+
+
+def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
+    """Return None and one version for every set of conditions that some version meets."""
+    ranges = [each.torch for each in sections if each.torch is not None]
+    edges = {edge for each in ranges for edge in each.edges()} | ({"0"} if ranges else set())
+    found = {
+        tuple(each.holds(edge) for each in ranges): edge
+        for edge in sorted(edges, key=release_of, reverse=True)
+    }
+    return (None, *sorted(found.values(), key=release_of))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec:
+    """One entry of `groups:`. Exactly one of the five forms is not None.
+
+    `ranks` a selector-like form (list or expression); `partition` a form that yields lists of
+    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`.
+    """
+
+    name: str
+    ranks: Form | None = None
+    partition: Form | None = None
+    size: Form | None = None
+    shape: Form | None = None
+    dims: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    backend: str | None = None
+    sort_ranks: bool = True
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the list, or (with `body`) a `for` over further steps.
+
+    `index` numbers the steps of a scenario in the order of the file after `use` was inlined,
+    depth first, from 0. `arguments` maps an argument's name (torch's) to its form; for `compute`
+    to the assigned names in order. A step that is an `expect` alone has `operation` None.
+    """
+
+    index: int
+    operation: Operation | None = None
+    arguments: Mapping[str, Form] = field(default_factory=dict)
+    name: str | None = None
+    ranks: Selector | None = None
+    handle: str | None = None
+    #: of a handle that is one of its own for each value
+    handle_index: Form | None = None
+    expect: Expectation | None = None
+    variable: str | None = None
+    over: Form | None = None
+    body: tuple[Step, ...] = ()
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One case: a file, one combination of its matrix, its parameters bound.
+
+    `warnings` is what the reader of the file noticed, and refuses nothing.
+    """
+
+    source: Source
+    name: str
+    case: str
+    world_size: int
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    backends: tuple[str, ...] | None = None
+    torch: VersionRange | None = None
+    timeout_s: float = 10.0
+    debug: str = "off"
+    groups: tuple[GroupSpec, ...] = ()
+    tensors: Mapping[str, Form] = field(default_factory=dict)
+    objects: Mapping[str, Form] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    expect: FinalExpectation = FinalExpectation()
+    warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    def not_for(self, torch: str) -> str | None:
+        """Return why it has no meaning with a version of torch; None where it has."""
+        if self.torch is None or self.torch.holds(torch):
+            return None
+        return f"it is meant for torch {self.torch}; this is torch {torch}"
+
+
+def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return every step in `steps`, bodies included, in order of their index."""
+    found: list[Step] = []
+    for step in steps:
+        found.append(step)
+        found.extend(steps_of(step.body))
+    return tuple(found)

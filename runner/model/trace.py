@@ -1,0 +1,227 @@
+"""The stage `Trace`: what happened, on which rank, when, with what result.
+
+Both executors give one, the reference a predicted and the launch an observed one, in the same
+terms: values are NumPy arrays (with ml_dtypes for bfloat16 and float8), times are seconds since
+the scenario began on that rank. Who reads a trace cannot tell, and need not know, where it is from.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from runner.errors import Problem
+
+#: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
+Value: TypeAlias = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a call raised: a kind of :data:`runner.vocabulary.RAISE_KINDS`, the backend's words.
+
+    In a predicted trace `kinds` are all the kinds that a correct backend may raise here, and the
+    words are the analysis's own unless the error is the program's `own`: then any run says them.
+    """
+
+    kinds: tuple[str, ...]
+    message: str = ""
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One step taken by one rank.
+
+    `index` and `iteration` name the instance of the step, the same on every rank. `state` is
+    `done`, `raised`, `blocked` (for sure, or as observed), `possibly_blocked` (predicted only: the
+    semantics leave it open) or `running` (observed: busy with something that blocks on nobody).
+    `writes` are the values, right after the step, of the tensors that it may have stored into;
+    `slack` how far an observed element may be from the predicted one because the order of a
+    reduction is open (arrays of absolute differences). `observed` are the values of the step's
+    expectation keys that are expressions, by their text. `end_s` is None where it never returned.
+    On a device, `complete_s` is when the device was done.
+    """
+
+    index: int
+    label: str
+    iteration: tuple[int, ...] = ()
+    state: str = "done"
+    start_s: float = 0.0
+    end_s: float | None = None
+    complete_s: float | None = None
+    failure: Failure | None = None
+    writes: Mapping[str, Value] = field(default_factory=dict)
+    slack: Mapping[str, Value] = field(default_factory=dict)
+    observed: Mapping[str, Value] = field(default_factory=dict)
+
+
+class Recorded(Sequence[Event]):
+    """The events of one rank, made when they are looked at: a large program has millions.
+
+    A sequence like any other. Who needs a few of many asks by the methods below, which make no
+    event that is not wanted.
+    """
+
+    @property
+    @abstractmethod
+    def stores(self) -> bool:
+        """Whether some step, on this rank or another, may have stored into something."""
+
+    @abstractmethod
+    def final(self) -> dict[str, Value]:
+        """Return what the rank holds in the end."""
+
+    @abstractmethod
+    def program(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the index and the iteration of every step that any rank took, in program order.
+
+        The same for all ranks of a trace.
+        """
+
+    @abstractmethod
+    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        """Yield index and iteration of the events that write a name, and what it holds then."""
+
+    @abstractmethod
+    def beside(
+        self, indexes: frozenset[int]
+    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
+        """Yield the events at these steps with what the rank held before and after each.
+
+        Something must be expected beside the steps: of others that is not kept.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the events themselves."""
+        return tuple, (list(self),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """One rank: what it held before step 1, its events in program order, and how it ended.
+
+    `ending` is `finished`, `blocked`, `possibly_blocked`, `raised` (an exception that no step
+    expected) or `died` (`died` then says how: `SIGABRT`, `exit 1`). In a predicted trace
+    `may_block` are further places (index, iteration) where a correct backend may leave the rank
+    stuck because the semantics leave it open: a broadcast's source whose leaf is absent. `late_s`
+    (observed only) is how many seconds after the first rank this one began: the ranks start
+    together, but not at the same instant.
+
+    `links` (predicted only) names, by the position of an event, the meetings in which its call took
+    part, alike on every rank that met there: `world:3` is the collective at position 3 of the group
+    `world`, `world:0>1#7:2` the message at position 2 from rank 0 to rank 1 with tag 7,
+    `new_group:0` a creation. A receive that met no message has a `?` before its position.
+    """
+
+    rank: int
+    initial: Mapping[str, Value] = field(default_factory=dict)
+    events: Sequence[Event] = ()
+    ending: str = "finished"
+    died: str | None = None
+    late_s: float = 0.0
+    may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
+
+    `because` says in a phrase what it waits for: `to receive`, `to enter all_reduce`.
+    """
+
+    waiter: int
+    peer: int
+    label: str
+    index: int
+    because: str
+    place: str = ""
+    sure: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What is wrong with a program: its name, the first step where it shows, whom it concerns.
+
+    `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
+    (or ranks) that most others disagree with; `prose` explains it to a person, naming places.
+
+    Diagnoses with the same `finding` are names for one fault seen from several sides
+    (`circular_wait` and `buffering_hazard`): a scenario that states one of them has stated the
+    fault. `also` lists further names that describe the same fault less exactly.
+    An `optional` diagnosis follows from a fault that the scenario itself asks for (a killed rank is
+    a missing participant): to state it is right, to leave it out is no omission.
+    """
+
+    name: str
+    prose: str
+    index: int = -1
+    iteration: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    odd: tuple[int, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    finding: int = 0
+    also: tuple[str, ...] = ()
+    optional: bool = False
+
+
+class Orders(Sequence["Trace"]):
+    """What comes of a program in each order of arrival at its receives from anyone.
+
+    An order that leads to the state of one before it ends there, with the outcome ''. `because` of
+    an order says whose messages were taken.
+    """
+
+    @abstractmethod
+    def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
+        """Return what is predicted of the order that a run took, and whether all were looked at.
+
+        None where the run agrees with no order that was looked at.
+        """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle nothing: whoever asks has the plan."""
+        return tuple, ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What a whole scenario did. `backend` is `reference` or the backend's name.
+
+    `outcome` is one of :data:`runner.vocabulary.OUTCOMES`. In a predicted trace `open` lists the
+    outcomes that a correct backend may show instead, because the program is wrong in a way whose
+    effect the semantics leave open; and `limits` what the analysis could not explore; and
+    `warnings` what passes and should be looked at.
+
+    `forecasts` (predicted only) has, by the name of a backend, the trace of what it is known to
+    make of the program, where that differs; `because` then says in phrases what of the backend
+    makes it so. What is right, the semantics alone say. `drift` (predicted only) tells how far a
+    value on a rank, after a step or (None) in the end, may be off because reductions before it are.
+    `orders` (predicted only, where more than one is possible) has what comes of each order of
+    arrival; what they do not agree on is undefined in the trace itself.
+    """
+
+    backend: str
+    outcome: str
+    ranks: tuple[RankTrace, ...]
+    open: tuple[str, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    limits: tuple[str, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    duration_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    forecasts: Mapping[str, Trace] = field(default_factory=dict, repr=False, compare=False)
+    because: tuple[str, ...] = ()
+    drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = field(
+        default=None, repr=False, compare=False
+    )
+    orders: Sequence[Trace] = field(default=(), repr=False, compare=False)
+
+    def on(self, backend: str | None) -> Trace:
+        """Return what is predicted on a backend: this trace, where nothing is known to differ."""
+        return self if backend is None else self.forecasts.get(backend, self)

@@ -1,0 +1,1 @@
+"""From files to results: selection, analysis, runs, verdicts."""

@@ -1,0 +1,289 @@
+"""The whole way of a scenario, file to verdict, for whoever drives it.
+
+The command line, the worker under torchrun and the pytest plugin all go this way: files are
+loaded, every case is analysed and judged without a run, and only if no file is invalid does
+anything start. Who executes is handed in; who reports listens. Nothing here prints, and nothing
+here knows of a command line.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+
+from runner.limits import Limits, beyond, session, session_over, settled
+from runner.model.scenario import Scenario
+from runner.pipeline.attempts import analyse, case_result, execute, repeated, result_of, runnable
+from runner.pipeline.interruption import held_back, interruptible
+from runner.pipeline.parallel import Crew
+from runner.pipeline.results import (
+    FAILED,
+    INCONCLUSIVE,
+    INTERRUPTED,
+    INVALID,
+    NOTHING_SELECTED,
+    PASSED,
+    Analysis,
+    Executor,
+    Listener,
+    Loaded,
+    Outcome,
+    Result,
+    Selection,
+    slimmed,
+)
+from runner.pipeline.selection import load_all
+from runner.verdict.finding import Verdict
+
+__all__ = [
+    "FAILED",
+    "INCONCLUSIVE",
+    "INTERRUPTED",
+    "INVALID",
+    "NOTHING_SELECTED",
+    "PASSED",
+    "Analysis",
+    "Executor",
+    "Listener",
+    "Loaded",
+    "Outcome",
+    "Result",
+    "Selection",
+    "analyse",
+    "check",
+    "execute",
+    "load_all",
+    "repeated",
+    "result_of",
+    "run",
+]
+
+
+#: seconds beyond its own bound that an analysis gets before its process is ended
+GRACE_S = 15.0
+
+#: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
+TRIES = 3
+
+
+def check(
+    selection: Selection,
+    listener: Listener,
+    *,
+    traces: bool = False,
+    backend: str | None = None,
+    torch: str | None = None,
+    stop_at_failure: bool = False,
+) -> Outcome:
+    """Analyse every selected case, or those up to the first failure; start nothing.
+
+    With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
+    `backend` asks what comes of a case there, in place of everywhere; so does `torch`, a version.
+    """
+    import runner.model.plan
+    import runner.reference  # noqa: F401 -- here once, not in every worker
+
+    began = time.perf_counter()
+    results: list[Result] = []
+    interrupted = False
+
+    def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
+        analysis = analyse(
+            scenario, selection.limits, backend, strict=selection.strict, torch=torch
+        )
+        verdict = analysis.verdict if traces else slimmed(analysis.verdict)
+        return verdict, analysis.duration_s
+
+    limits = selection.limits
+    patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
+    with session(limits), Crew(verdict_on, _lost, patience_s) as crew:
+        with interruptible():
+            loaded = load_all(selection, crew.ahead)
+        try:
+            with interruptible(), settled():
+                verdicts = crew.results(loaded.scenarios)
+                listener.begin(len(loaded.scenarios) + len(loaded.invalid))
+                for result in loaded.invalid:
+                    _keep(results, result, listener)
+                for scenario in loaded.scenarios:
+                    listener.running(scenario)
+                    verdict, duration_s = (
+                        (_unreached(limits), 0.0) if session_over() else next(verdicts)
+                    )
+                    _keep(results, case_result(scenario, verdict, duration_s), listener)
+                    if stop_at_failure and verdict.status == "FAILED":
+                        break
+        except KeyboardInterrupt:
+            interrupted = True
+    return _outcome(results, began, selection, loaded, interrupted=interrupted)
+
+
+def _unreached(limits: Limits) -> Verdict:
+    """Return the verdict on a case that the session had no time for."""
+    reason = f"there was no time left for it: {beyond('max_total_seconds', limits)}"
+    return Verdict(status="INCONCLUSIVE", reason=reason)
+
+
+def _lost(_: Scenario, late: bool) -> tuple[Verdict, float]:  # noqa: FBT001 -- as a crew asks
+    """Return the verdict on a case whose analysis ended with its process."""
+    reason = "the process of its analysis was killed: is the memory of this machine too small?"
+    if late:
+        reason = (
+            "its analysis, or one before it in the same process, took longer than --max-seconds"
+        )
+    return Verdict(status="INCONCLUSIVE", reason=reason), 0.0
+
+
+def run(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    *,
+    stop_at_failure: bool = False,
+    repeat: int = 1,
+) -> Outcome:
+    """Load all, analyse all, and run what may pass; with an invalid file nothing runs.
+
+    `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
+    `repeat` times.
+    """
+    with session(selection.limits):
+        return _run(selection, launch, listener, stop_at_failure=stop_at_failure, repeat=repeat)
+
+
+def _run(
+    selection: Selection,
+    launch: Callable[[], AbstractContextManager[Executor]],
+    listener: Listener,
+    *,
+    stop_at_failure: bool,
+    repeat: int,
+) -> Outcome:
+    began = time.perf_counter()
+    with interruptible():
+        loaded = load_all(selection)
+    results: list[Result] = []
+    interrupted = False
+    # an interrupt stops what executes undisturbed by another: `launch` is outside
+    try:
+        if loaded.invalid or not loaded.scenarios:
+            # what the cases of the other files would come to is said too, if they are invalid
+            with interruptible():
+                wrong = _wrong(_analysed(loaded, selection))
+                _only_invalid([*loaded.invalid, *wrong], listener, results)
+        else:
+            with launch() as executor, interruptible():
+                analyses = _analysed(loaded, selection)
+                wrong = _wrong(analyses)
+                if wrong:
+                    _only_invalid(wrong, listener, results)
+                else:
+                    listener.begin(len(analyses))
+                    conduct = partial(repeated, executor=executor, times=repeat)
+                    gc.collect()  # what the analyses left, which is not to stay for as long
+                    with settled():
+                        _run_each(
+                            analyses,
+                            conduct,
+                            results,
+                            listener,
+                            stop_at_failure=stop_at_failure,
+                            limits=selection.limits,
+                        )
+    except KeyboardInterrupt:
+        interrupted = True
+    outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
+    return replace(outcome, repeat=repeat)
+
+
+def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
+    limits, strict = selection.limits, selection.strict
+    analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
+    return [runnable(analysis) for analysis in analyses]
+
+
+def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
+    return [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
+
+
+def _run_each(
+    analyses: list[Analysis],
+    conduct: Callable[[Analysis], Result],
+    results: list[Result],
+    listener: Listener,
+    *,
+    stop_at_failure: bool,
+    limits: Limits,
+) -> None:
+    waiting = deque(analyses)
+    analyses.clear()
+    reasons: deque[str | None] = deque(maxlen=TRIES)
+    while waiting:
+        analysis = waiting.popleft()  # whose trace is free again once it is judged
+        listener.running(analysis.scenario)
+        if session_over():
+            result = _not_tried(analysis, str(_unreached(limits).reason))
+        elif len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
+            result = _not_tried(analysis, str(reasons[0]))
+        else:
+            result = conduct(analysis)
+            verdict = result.verdict
+            reasons.append(verdict.reason if _never_ran(verdict) else None)
+        _keep(results, result, listener)
+        if stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}:
+            return
+
+
+def _never_ran(verdict: Verdict) -> bool:
+    return verdict.status == "INCONCLUSIVE" and verdict.observed is None
+
+
+def _not_tried(analysis: Analysis, reason: str) -> Result:
+    """Return the result of a case that an environment without hope did not get to run."""
+    verdict = analysis.verdict
+    if verdict.status == "PASSED":
+        verdict = replace(verdict, status="INCONCLUSIVE", reason=reason)
+    return replace(result_of(analysis), verdict=verdict)
+
+
+def _only_invalid(invalid: list[Result], listener: Listener, results: list[Result]) -> None:
+    listener.begin(len(invalid))
+    for result in invalid:
+        _keep(results, result, listener)
+
+
+def _keep(results: list[Result], result: Result, listener: Listener) -> None:
+    """Report a result, and keep of it what later reports need: no tensor outlives its case.
+
+    An interrupt comes before or after: no report has a result that another one lacks.
+    """
+    with held_back():
+        results.append(replace(result, verdict=slimmed(result.verdict)))
+        listener.finish(result)
+
+
+def _outcome(
+    results: list[Result],
+    began: float,
+    selection: Selection,
+    loaded: Loaded,
+    *,
+    interrupted: bool,
+) -> Outcome:
+    return Outcome(
+        results=tuple(results),
+        interrupted=interrupted,
+        duration_s=time.perf_counter() - began,
+        cases=len(loaded.scenarios),
+        selected=loaded.selected,
+        shard=selection.shard,
+        seed=selection.seed,
+        notes=loaded.notes,
+        warnings=loaded.warnings,
+        strict=selection.strict,
+    )

@@ -1,0 +1,458 @@
+"""What a known backend makes of a program, and why."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from runner.errors import ScenarioError
+from runner.expressions.functions import numpy_arrays
+from runner.expressions.values import Constant
+from runner.limits import BoundError, Limits, uncollected
+from runner.model.plan import Plan
+from runner.model.process import Call
+from runner.model.scenario import Step, steps_of
+from runner.model.trace import Trace
+from runner.model.traits import TRAITS, Traits, traits_of
+from runner.operations.base import Collective, Group, GroupCreation, PointToPoint
+from runner.reference.diagnoses import diagnosed
+from runner.reference.matching import Posted, Work
+from runner.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
+from runner.reference.semantics import Buffer, readings_of
+from runner.reference.symptoms import place
+from runner.reference.waits import messages_of
+from runner.vocabulary import OUTCOMES
+
+# -------------------------------------------------------------------------------------------------
+# Which fact of a backend makes a program come to something else there, in phrases.
+
+#: phrases of one kind: more would say the same of other steps
+TOLD = 2
+
+GARBLED = (
+    "two ranks whose first calls to each other are no pair of a send and its receive take their "
+    "offers to connect for answers"
+)
+
+
+def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
+    """Return the facts that show in how a program goes: what moves it, or what holds it up."""
+    found = [*list(_split(main))[:TOLD], *list(_crossed(main))[:TOLD]]
+    if hosts and hosts.garbled:
+        found.append(GARBLED)
+    if main.outcome == "completes":
+        found += list(_early(main))[:TOLD]
+    else:
+        found += [*list(_connecting(hosts))[:TOLD], *list(_behind(main))[:TOLD]]
+    for other in others:
+        if other.outcome != main.outcome:
+            found += list(_otherwise(main, other))[:TOLD]
+    return tuple(dict.fromkeys(found))
+
+
+def _split(main: Rest) -> Iterator[str]:
+    simulation = main.simulation
+    if not simulation.reading.splits:
+        return
+    for post in simulation.creating:
+        yield (
+            f"`{post.call.label}`{place(post)} on rank {post.rank} is split off the world's "
+            "communicator, which every rank of the world has to call, member or not"
+        )
+    for here in simulation.creations.all():
+        if len({creating.group.ranks for creating in here.values()}) > 1:
+            yield (
+                "ranks that name other members of a new group are each split off the world's "
+                "communicator by themselves"
+            )
+
+
+def _connecting(hosts: Hosts | None) -> Iterator[str]:
+    for _, source, target in hosts.missing if hosts else ():
+        yield (
+            f"the first message from rank {source} to rank {target} waits on the host for its "
+            "receive, whatever its size"
+        )
+
+
+def _behind(main: Rest) -> Iterator[str]:
+    """Tell of what never began: one for each call that it is behind."""
+    firsts: set[tuple[int, int]] = set()
+    for work, first in main.simulation.streams.behind():
+        if not first.done and (first.rank, first.number) not in firsts:
+            firsts.add((first.rank, first.number))
+            yield (
+                f"`{work.call.label}`{place(work)} of rank {work.rank} begins only once "
+                f"`{first.call.label}`{place(first)} is done: calls of one group run in the order "
+                "of one stream"
+            )
+
+
+def _crossed(main: Rest) -> Iterator[str]:
+    for send, receive in main.simulation.crossed:
+        yield (
+            f"`{receive.call.label}`{place(receive)} with tag {receive.message.tag} takes what "
+            f"rank {send.rank} sends with tag {send.message.tag}: tags are ignored, messages of "
+            "two ranks match in order"
+        )
+
+
+def _early(main: Rest) -> Iterator[str]:
+    buffer = main.simulation.reading.buffer
+    for send in sorted(main.simulation.early, key=lambda send: send.call.asynchronous):
+        yield f"`{send.call.label}`{place(send)} leaves rank {send.rank} early{_bounds(buffer)}"
+
+
+def _bounds(buffer: Buffer | None) -> str:
+    if buffer is None or buffer.size_bytes is None:
+        return ""
+    return f": sends of up to {buffer.size_bytes} bytes do"
+
+
+def _otherwise(main: Rest, other: Rest) -> Iterator[str]:
+    """Tell of what a backend may do and need not."""
+    here, there = main.simulation, other.simulation
+    if there.reading.order != here.reading.order:
+        for work, first in there.streams.behind():
+            if not first.done:
+                yield _launched(work, first)
+        return
+    taken = {_instance(post) for post in here.early}
+    for send in there.early:
+        if _instance(send) not in taken:
+            yield (
+                f"`{send.call.label}`{place(send)} of rank {send.rank} may leave early, and need "
+                f"not{_bounds(here.reading.buffer)} for sure"
+            )
+
+
+def _launched(work: Work, first: Work) -> str:
+    return (
+        f"rank {work.rank} launches `{work.call.label}`{place(work)} after "
+        f"`{first.call.label}`{place(first)}, others the other way round: a device may run the "
+        "calls of all groups in the order in which its host launched them"
+    )
+
+
+def _instance(post: Posted) -> tuple[int, int, tuple[int, ...]]:
+    return post.rank, post.call.step.index, post.call.iteration
+
+
+# -------------------------------------------------------------------------------------------------
+# Which ranks stand on the host for good: the first message between two ranks connects them.
+#
+# Where a backend connects ranks late, a call that sends to a rank for the first time, or receives
+# from one, returns to the host only once that rank's host has made the opposite call, however
+# small the message is (NCCL, `ncclTransportP2pSetup`). Beside that hosts wait in a barrier;
+# otherwise they run ahead of their devices.
+
+#: a connection: the group, the rank that sends, the rank that receives
+Connection: TypeAlias = tuple[str, int, int]
+
+#: where hosts meet: in a connection, or all members of a group in the n-th barrier
+Place: TypeAlias = Connection | tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hosts:
+    """Where hosts stand: rank -> the number of its work, and the connections that none completes.
+
+    `garbled`: two ranks half a ring apart whose calls are not each other's counterpart (both send
+    first; a batch meets a plain receive) take each other's offer for an answer, or one of another
+    length. What comes of it nobody knows.
+    """
+
+    standing: dict[int, int]
+    missing: tuple[Connection, ...]
+    garbled: bool
+
+
+def hosts_of(run: Rest, traits: Traits) -> Hosts:
+    """Return where the hosts of a run stand that connect late."""
+    return _Connecting(run, traits).hosts()
+
+
+class _Connecting:
+    """The hosts of all ranks, each before the first call whose connections are not complete."""
+
+    def __init__(self, run: Rest, traits: Traits) -> None:
+        self._reading = run.simulation.reading
+        self._traits = traits
+        self._groups: dict[str, Group] = {}
+        self._calls = {
+            state.rank: deque(self._places(run, state.rank)) for state in run.simulation.ranks
+        }
+        self._arrived: dict[Place, set[int]] = defaultdict(set)
+        #: what a rank connected with one half a ring away, call by call
+        self._offers: dict[tuple[str, int, int], list[set[Connection]]] = defaultdict(list)
+
+    def _places(self, run: Rest, rank: int) -> Iterator[tuple[int, set[Place]]]:
+        """Yield the rank's works by number, each with where its host must meet others."""
+        works = [work.call for work in run.simulation.ranks[rank].works]
+        shapes = (Collective, PointToPoint, GroupCreation)
+        coming = (call for call in run.futures.beyond(rank) if isinstance(call.operation, shapes))
+        joined: Counter[str] = Counter()
+        for number, call in enumerate((*works, *coming)):
+            group = call.entry.group
+            if self._reading.on(group) is not self._reading:
+                continue
+            self._groups[group.key] = group
+            needed: set[Place] = set(self._connections(call))
+            if call.operation is not None and call.operation.name in self._traits.join_hosts:
+                joined[group.key] += 1
+                needed.add((group.key, joined[group.key]))
+            if needed:
+                yield number, needed
+
+    def _connections(self, call: Call) -> Iterator[Connection]:
+        """Yield the connections that a call uses, of which either end makes its own half."""
+        group, rank = call.entry.group, call.entry.rank
+        for message in messages_of(call):
+            if message.peer is not None:
+                ends = (rank, message.peer) if message.sends else (message.peer, rank)
+                yield group.key, *ends
+        operation = call.operation
+        if not isinstance(operation, Collective) or operation.name not in self._traits.by_messages:
+            return
+        root = group.ranks[operation.root(call.entry)] if operation.rooted else None
+        for peer in group.ranks:
+            if peer != rank and (root is None or root in {rank, peer}):
+                if root is None or (operation.rooted == "src") == (root == rank):
+                    yield group.key, rank, peer
+                if root is None or (operation.rooted == "src") == (root == peer):
+                    yield group.key, peer, rank
+
+    def hosts(self) -> Hosts:
+        """Let every host go as far as it gets."""
+        ready = deque(self._calls)
+        while ready:
+            rank = ready.popleft()
+            calls = self._calls[rank]
+            if not calls:
+                continue
+            _, needed = calls[0]
+            self._offer(rank, needed)
+            for point in needed:
+                ready += self._arrive(rank, point)
+            if not self._missing(rank):
+                calls.popleft()
+                ready.append(rank)
+        return self._at_rest()
+
+    def _offer(self, rank: int, needed: set[Place]) -> None:
+        """Note what a call connects for the first time with the rank half a ring away.
+
+        Ranks tell each other of a connection by their distance; half way round, the rank that one
+        sends to is the one that it receives from, and both halves go in one message.
+        """
+        offered: dict[tuple[str, int, int], set[Connection]] = defaultdict(set)
+        for point in needed:
+            if len(point) == 2 or rank in self._arrived[point]:  # noqa: PLR2004 -- a barrier
+                continue
+            key, source, target = point
+            group = self._groups[key]
+            distance = group.group_rank(target) - group.group_rank(source)
+            if 2 * distance % group.size == 0:
+                offered[key, rank, target if source == rank else source].add(point)
+        for pair, connections in offered.items():
+            self._offers[pair].append(connections)
+
+    def _arrive(self, rank: int, place: Place) -> list[int]:
+        """Let a host come to a place; returns the others there if it was the last to come."""
+        here = self._arrived[place]
+        if rank in here:
+            return []
+        here.add(rank)
+        whom = self._whom(place)
+        return [other for other in whom if other != rank] if len(here) == len(whom) else []
+
+    def _whom(self, place: Place) -> tuple[int, ...]:
+        """Return the ranks whose hosts meet there."""
+        key, *ends = place
+        return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
+
+    def _missing(self, rank: int) -> list[Place]:
+        """Return where a rank's host stands and others have not come."""
+        _, needed = self._calls[rank][0]
+        return [each for each in needed if len(self._arrived[each]) < len(self._whom(each))]
+
+    def _at_rest(self) -> Hosts:
+        standing = {rank: calls[0][0] for rank, calls in self._calls.items() if calls}
+        places = (place for rank in standing for place in self._missing(rank))
+        missing = {each for each in places if len(each) > 2}  # noqa: PLR2004 -- no barrier
+        return Hosts(
+            standing=standing,
+            missing=tuple(sorted(missing)),
+            garbled=any(map(self._garbled, self._offers)),
+        )
+
+    def _garbled(self, pair: tuple[str, int, int]) -> bool:
+        """Whether what a rank offers another is not what that one offers it."""
+        key, rank, peer = pair
+        theirs = self._offers.get((key, peer, rank), [])
+        return any(one != other for one, other in zip(self._offers[pair], theirs, strict=False))
+
+
+# -------------------------------------------------------------------------------------------------
+# What one backend makes of a program: it is read once more, with the facts of the backend.
+#
+# What is right does not depend on a backend, and nothing here makes a wrong program right. A
+# program that relies on what the semantics leave open, or that a backend's streams bring to a
+# halt, comes to something else there; the forecast says to what, and because of which fact.
+
+
+class Forecasts(Mapping[str, Trace]):
+    """The forecasts of every known backend on which a program comes to something else.
+
+    One is made when it is first asked for: most programs are never run there.
+    """
+
+    def __init__(self, plan: Plan, predicted: Trace, limits: Limits) -> None:
+        """Compute nothing yet."""
+        self._asked = (plan, predicted, limits)
+        self._made: dict[str, Trace | None] = {}
+
+    def __getitem__(self, backend: str) -> Trace:
+        """Return the forecast of a backend; KeyError where it comes to the same."""
+        if backend not in self._made:
+            plan, predicted, limits = self._asked
+            self._made[backend] = forecast(plan, predicted, backend, limits)
+        found = self._made[backend]
+        if found is None:
+            raise KeyError(backend)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the backends on which it comes to something else."""
+        return (backend for backend in sorted(TRAITS) if self._has(backend))
+
+    def _has(self, backend: str) -> bool:
+        try:
+            return self[backend] is not None
+        except KeyError:
+            return False
+
+    def __len__(self) -> int:
+        """Return on how many backends it comes to something else."""
+        return sum(1 for _ in self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what was asked for alone."""
+        return dict, ({name: trace for name, trace in self._made.items() if trace is not None},)
+
+
+@uncollected()
+def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trace | None:
+    """Return what a backend makes of a program; None where it is what is predicted anyway.
+
+    Nothing is known of programs that raise, die, or receive from anyone where a backend cannot.
+    """
+    traits = traits_of(backend)
+    if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, backend):
+        return None
+    sure, most, ordered = readings_of(backend, traits)
+    arrays = numpy_arrays(limits)
+    try:
+        main = rest(plan, arrays, sure, limits=limits)
+        if main.simulation.mailbox.from_anyone and not traits.any_source:
+            return None
+        hosts = hosts_of(main, traits) if traits.connects_late else None
+        if hosts is not None and hosts.standing:
+            sure, most, ordered = (
+                replace(each, standing=hosts.standing) for each in (sure, most, ordered)
+            )
+            main = rest(plan, arrays, sure, limits=limits)
+        if main.outcome != "completes" and traits.splits_world and disputes(main):
+            return None  # of a group that is smaller than its ranks believe nothing is known
+        # a larger buffer stops nobody, and the order of groups is one where there is one group
+        others = [most] if main.outcome == "deadlock" else []
+        others += [ordered] if _several_groups(plan) else []
+        runs = [rest(plan, arrays, each, limits=limits) for each in others]
+    except BoundError:
+        raise  # a bound ends the case
+    except ScenarioError:
+        return None  # a value that its ranks never hold there
+    made = _trace(predicted, main, runs, hosts)
+    return None if _alike(predicted, made) else replace(made, backend=backend)
+
+
+def _concerned(plan: Plan, backend: str) -> bool:
+    """Whether the program has anything that the backend may take in its own way.
+
+    Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
+    for one by one are the same everywhere.
+    """
+    traits = traits_of(backend)
+    if not (traits.enqueues or traits.held_bytes or not traits.tags):
+        return False
+    steps = list(steps_of(plan.scenario.steps))
+    if any(isinstance(step.operation, PointToPoint) for step in steps):
+        return True
+    if traits.splits_world and any(isinstance(step.operation, GroupCreation) for step in steps):
+        return True
+    return _several_groups(plan) and any(_asynchronous(step) for step in steps)
+
+
+def _several_groups(plan: Plan) -> bool:
+    steps = steps_of(plan.scenario.steps)
+    return len(plan.names) > 1 or any(isinstance(step.operation, GroupCreation) for step in steps)
+
+
+def _asynchronous(step: Step) -> bool:
+    stated = step.arguments.get("async_op")
+    plain = stated is None or (isinstance(stated, Constant) and not stated.value)
+    return step.operation is not None and (step.operation.asynchronous or not plain)
+
+
+def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None) -> Trace:
+    opened = set(main.simulation.opened) | {run.outcome for run in others}
+    if hosts is not None and hosts.garbled:
+        opened |= set(OUTCOMES)
+        if predicted.outcome == "completes":
+            # that the hosts of two ranks get over it is luck: with a third rank they stand for good
+            opened.discard("completes")
+    may_block = may_stand([main, *others], None)
+    if any(may_block.values()):
+        opened.add("deadlock")
+    own = diagnosed(main.findings, main.needs)
+    known = {diagnosis.name for diagnosis in predicted.diagnoses}
+    beside = tuple(
+        replace(each, optional=True, finding=len(predicted.diagnoses) + each.finding)
+        for each in own
+        if each.name not in known
+    )
+    return Trace(
+        backend="reference",
+        outcome=main.outcome,
+        open=tuple(sorted(opened - {main.outcome})),
+        ranks=tuple(
+            rank_trace(
+                state.rank,
+                [main, *others],
+                state.events,
+                may_block.get(state.rank, set()).union(mine.may_block),
+            )
+            for state, mine in zip(main.simulation.ranks, predicted.ranks, strict=True)
+        ),
+        diagnoses=(*predicted.diagnoses, *beside),
+        waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
+        duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
+        because=told(main, others, hosts),
+    )
+
+
+def _alike(predicted: Trace, made: Trace) -> bool:
+    """Whether a forecast says nothing that the prediction does not."""
+    if (made.outcome, set(made.open) <= set(predicted.open)) != (predicted.outcome, True):
+        return False
+    for mine, theirs in zip(predicted.ranks, made.ranks, strict=True):
+        if mine.ending != theirs.ending or len(mine.events) != len(theirs.events):
+            return False
+        for event, other in zip(mine.events, theirs.events, strict=True):
+            if event.state != other.state or event.writes.keys() != other.writes.keys():
+                return False
+            if not all(same(value, other.writes[name]) for name, value in event.writes.items()):
+                return False
+    return True

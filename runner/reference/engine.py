@@ -1,0 +1,1226 @@
+"""The engine that walks rank by rank: calls begin, wait, complete or raise until nothing moves."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from runner.expressions.arrays import Arrays
+from runner.expressions.values import PerRank, Undefined
+from runner.limits import DEFAULT, Limits
+from runner.model.plan import Plan
+from runner.model.process import Call, Process
+from runner.model.scenario import Expectation, RaiseSpec
+from runner.model.trace import Event, Failure
+from runner.operations.base import (
+    Collective,
+    Disagreement,
+    Ending,
+    Entry,
+    GroupCreation,
+    Local,
+    Operation,
+    PointToPoint,
+    ProgramError,
+    Refusal,
+    Waiting,
+)
+from runner.operations.wait import held_by
+from runner.reference import buffers
+from runner.reference.buffers import look
+from runner.reference.choices import Choice, sender_of
+from runner.reference.matching import (
+    Creating,
+    Creations,
+    Joining,
+    Mailbox,
+    Meeting,
+    Meetings,
+    Post,
+    Posted,
+    Work,
+)
+from runner.reference.semantics import Reading
+from runner.reference.snapshots import NOTHING, Access, Place, Reads
+from runner.reference.state import (
+    Ledger,
+    RankState,
+    frozen,
+    frozen_arguments,
+    snapshot,
+    store,
+    tainted,
+)
+from runner.reference.symptoms import Finding, clipped, odd_first, place
+from runner.reference.tolerance import moved, slack_of
+from runner.reference.waits import moves_nothing, needs, needs_of
+from runner.vocabulary import WORLD
+
+# -------------------------------------------------------------------------------------------------
+# What an operation leaves on each rank: the reference semantics applied to those who met.
+#
+# A collective's result is computed once all members are there; a member that needs fewer (a
+# broadcast's leaf needs the source only) gets its own earlier, with the absent ones left out of
+# account. Arguments that disagree leave everything undefined that the operation writes.
+
+#: copies of a collective's arguments that there may be at once: wide ones, results, their bounds
+COPIES = 3
+
+ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
+
+
+def settle(
+    simulation: Simulation, meeting: Meeting, joining: Joining, joined: Mapping[int, Joining]
+) -> None:
+    """Give `joining` what its operation leaves there; `joined` are those who entered it so far."""
+    operation = joining.call.operation
+    assert isinstance(operation, Collective)
+    whole = len(joined) == meeting.group.size
+    if whole and meeting.settled:
+        return
+    here = joining.meeting.group.group_rank(joining.rank)
+    if not whole and (not _written(joining) or moves_nothing(operation, joining.entry)):
+        _freeze(joining)
+        return
+    involved = (
+        dict(joined)
+        if whole
+        else {at: joined[at] for at in sorted({*needs(operation, joining.entry), here})}
+    )
+    examine(simulation, meeting, operation, involved)
+    taint = next((other.tainted for other in involved.values() if other.tainted), None)
+    receivers = joined if whole else {here: joining}
+    if meeting.spoiled or taint:
+        cause = taint or Undefined(
+            cause=f"`{joining.call.label}` with a {meeting.spoiled}", diagnosis=meeting.spoiled
+        )
+        for other in receivers.values():
+            _spoil(other, cause)
+    else:
+        entries = _entries(meeting, involved, joining)
+        simulation.ledger.room(
+            (value for entry in entries for value in entry.arguments.values()),
+            joining.call.step.mark,
+            copies=COPIES,
+        )
+        results = operation.reference(entries)
+        slack = slack_of(operation, entries)
+        for at, other in receivers.items():
+            if other.done_s is None:
+                other.outcome = [
+                    (name, frozen(value), slack[at].get(name) if slack else None)
+                    for name, value in results[at].items()
+                ]
+    meeting.settled = whole
+    if not whole:
+        _freeze(joining)
+
+
+def _freeze(joining: Joining) -> None:
+    """Keep what a rank contributed, because it goes on and may change it."""
+    joining.entry = replace(joining.entry, arguments=frozen_arguments(joining.entry))
+
+
+def _written(joining: Joining) -> list[str]:
+    """Return the arguments that the operation stores into on this rank."""
+    operation, entry = joining.call.operation, joining.call.entry
+    assert operation is not None
+    return [
+        param.name
+        for param in operation.params
+        if operation.writes(param, entry) and entry.arguments.get(param.name) is not None
+    ]
+
+
+def _spoil(joining: Joining, cause: Undefined) -> None:
+    joining.outcome = [(name, cause, None) for name in _written(joining)]
+
+
+def _entries(meeting: Meeting, involved: Mapping[int, Joining], stand_in: Joining) -> list[Entry]:
+    entries = []
+    for at, rank in enumerate(meeting.group.ranks):
+        if at in involved:
+            entries.append(involved[at].entry)
+        else:
+            entries.append(replace(stand_in.entry, rank=rank))
+    return entries
+
+
+def examine(
+    simulation: Simulation,
+    meeting: Meeting,
+    operation: Collective,
+    involved: Mapping[int, Joining],
+    opened: frozenset[str] = ALL_OUTCOMES,
+) -> None:
+    """Find what the arguments of those who met disagree on; then any of `opened` may come."""
+    if len(involved) < 2:  # noqa: PLR2004 -- one alone agrees
+        return
+    entries = [involved[at].entry for at in sorted(involved)]
+    for disagreement in operation.disagreements(entries):
+        meeting.spoiled = meeting.spoiled or disagreement.diagnosis
+        simulation.opened |= opened
+        simulation.findings.append(_disagreement(meeting, operation, involved, disagreement))
+
+
+def examine_present(simulation: Simulation) -> None:
+    """Find what those disagree on who entered a collective that not all of them entered.
+
+    No disagreement brings the part of a member who never comes: only a root that is one for itself
+    may do without it, and nothing completes where a rank has ended.
+    """
+    ended = any(state.state in {"died", "raised"} for state in simulation.ranks)
+    for meeting in simulation.meetings.all():
+        if meeting.spoiled or len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+            continue
+        operation = meeting.joined[min(meeting.joined)].call.operation
+        assert isinstance(operation, Collective)
+        lacking = ended or operation.rooted is None
+        opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
+        examine(simulation, meeting, operation, meeting.joined, opened)
+
+
+def _disagreement(
+    meeting: Meeting,
+    operation: Collective,
+    involved: Mapping[int, Joining],
+    disagreement: Disagreement,
+) -> Finding:
+    values = disagreement.values
+    counted = Counter(values.values())
+    usual = counted.most_common(1)[0][0]
+    odd = tuple(meeting.group.ranks[at] for at in sorted(values) if values[at] != usual)
+    parts: dict[str, list[int]] = {}
+    for at in sorted(values):
+        parts.setdefault(values[at], []).append(meeting.group.ranks[at])
+    places = _places(involved, values)
+    told = odd_first(parts, lambda value: f": {clipped(value)}{places[value]}")
+    first = involved[min(involved)].call
+    return Finding(
+        name=disagreement.diagnosis,
+        prose=(
+            f"the members of {meeting.group.name} enter `{operation.name}` with different "
+            f"{disagreement.what}: {told}"
+        ),
+        kind=f"{disagreement.diagnosis}:{meeting.group.key}:{meeting.position}",
+        index=min(joining.call.step.index for joining in involved.values()),
+        iteration=first.iteration,
+        ranks=tuple(sorted(joining.rank for joining in involved.values())),
+        odd=odd,
+    )
+
+
+def _places(involved: Mapping[int, Joining], values: Mapping[int, str]) -> dict[str, str]:
+    """Return, by value, the place of the first call that has it."""
+    found: dict[str, str] = {}
+    for at in sorted(values):
+        if values[at] not in found:
+            found[values[at]] = place(involved[at]) if at in involved else ""
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+# A message that arrives: what the receiver's buffer holds afterwards, or why nobody can say.
+
+
+def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
+    """Put a message into the receiver's buffer; a misfit leaves the buffer undefined."""
+    payload, buffer = send.payload, receive.message.buffer
+    value: Any = payload
+    misfit = _misfit(payload, buffer)
+    if misfit:
+        name, what = misfit
+        simulation.opened |= ALL_OUTCOMES
+        value = Undefined(cause=f"a message with a {name}", diagnosis=name)
+        simulation.findings.append(
+            Finding(
+                name=name,
+                prose=(
+                    f"rank {send.rank} in `{send.call.label}`{_mark(send)} and rank {receive.rank} "
+                    f"in `{receive.call.label}`{_mark(receive)} disagree: {what}"
+                ),
+                kind=f"{name}:{send.call.step.index}:{receive.call.step.index}",
+                index=min(send.call.step.index, receive.call.step.index),
+                iteration=send.call.iteration,
+                ranks=tuple(sorted((send.rank, receive.rank))),
+            )
+        )
+    elif send.tainted is not None:
+        value = send.tainted
+    elif isinstance(payload, np.ndarray):
+        value = payload.copy()
+    receive.outcome = [(None, value, None)]
+
+
+def _mark(posted: Posted) -> str:
+    return f" ({posted.call.step.mark.short})" if posted.call.step.mark else ""
+
+
+def _misfit(payload: Any, buffer: Any) -> tuple[str, str] | None:
+    """Return how the two ends do not fit; a message has elements and no shape.
+
+    torch moves as many bytes as the sender has, whatever the shapes: [1, 4] fills [2, 2].
+    """
+    if isinstance(payload, np.ndarray) and isinstance(buffer, np.ndarray):
+        if payload.dtype != buffer.dtype:
+            return "dtype_mismatch", f"{payload.dtype} is sent, {buffer.dtype} is received"
+        if payload.size != buffer.size:
+            return "shape_mismatch", f"{payload.size} elements are sent, {buffer.size} received"
+        return None
+    if isinstance(payload, list) and isinstance(buffer, list):
+        if len(payload) != len(buffer):
+            return "shape_mismatch", f"{len(payload)} objects are sent, {len(buffer)} received"
+        return None
+    return "dtype_mismatch", "one side passes a tensor, the other a list of objects"
+
+
+# -------------------------------------------------------------------------------------------------
+# What raises: refused calls, timeouts on virtual time, and what nothing can move any more.
+#
+# A call raises at once where torch refuses it. A call that nothing completes stands still for ever
+# in the semantics; where the scenario says that it raises (`raises: timeout`), or where it waits
+# for a rank that is gone, it raises once nothing else moves.
+
+#: kinds that a call may raise which waits for what never comes
+WAITING_KINDS = ("timeout", "peer_lost", "aborted")
+
+#: kinds that a stuck call may raise at all; a mismatch that a debug level detects among them
+STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A call that raises as it ends: somebody waited too long, or its work was refused."""
+
+    at_s: float
+    failure: Failure
+
+
+def expected(state: RankState, expect: Expectation | None) -> tuple[str, ...]:
+    """Return the kinds that `raises` allows on this rank; empty: none."""
+    raises = expect.raises if expect else None
+    if isinstance(raises, PerRank):
+        raises = state.process.choose(raises)
+    return raises.kinds if isinstance(raises, RaiseSpec) else ()
+
+
+def fail(
+    state: RankState,
+    call: Call,
+    failure: Failure,
+    start_s: float,
+    *,
+    spoilt: tuple[str, ...] = (),
+) -> None:
+    """Let a call raise: the rank goes on if its step expects that, else it ends here.
+
+    `spoilt` are the names whose values it leaves undefined.
+    """
+    stated = expected(state, call.step.expect)
+    agreed = tuple(kind for kind in failure.kinds if kind in stated)
+    if agreed:
+        failure = replace(failure, kinds=agreed)
+    state.add_event(
+        call, start_s, state="raised", end_s=state.clock_s, failure=failure, written=spoilt
+    )
+    state.waiting = ()
+    state.state = "ready" if agreed else "raised"
+
+
+def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> bool:
+    """Note a call that torch refuses; False where only its wait raises."""
+    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    simulation.findings.append(
+        Finding(
+            name="invalid_argument",
+            prose=f"rank {state.rank} in `{call.label}`{place}: {refusal.message}",
+            index=call.step.index,
+            iteration=call.iteration,
+            ranks=(state.rank,),
+            kind=f"invalid_argument:{call.step.index}",
+        )
+    )
+    if refusal.late and call.asynchronous:
+        return False
+    failure = Failure(kinds=(refusal.kind,), message=refusal.message)
+    fail(state, call, failure, state.clock_s)
+    return True
+
+
+def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
+    """Note a call on a group that this rank destroyed; whether it raises.
+
+    Torch raises where it looks the group up. Otherwise the handle that is kept still works on Gloo,
+    which nothing promises: another backend, or another version of torch, may raise.
+    """
+    operation, group = call.operation, call.entry.group
+    if operation is None or group.name not in state.process.destroyed:
+        return False
+    looks_up = operation.looks_up(call.entry)
+    if looks_up is None:
+        return False
+    where = state.process.destroyed[group.name]
+    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    message = f"the group {group.name} was destroyed" + (f" at {where.short}" if where else "")
+    simulation.findings.append(
+        Finding(
+            name="invalid_argument",
+            prose=f"rank {state.rank} in `{call.label}`{place}: {message}",
+            index=call.step.index,
+            iteration=call.iteration,
+            ranks=(state.rank,),
+            kind=f"destroyed:{group.key}",
+        )
+    )
+    if looks_up or group.name == WORLD:
+        fail(state, call, Failure(kinds=("invalid_argument",), message=message), state.clock_s)
+        return True
+    simulation.opened.add("error")
+    return False
+
+
+def unsupported(state: RankState, call: Call) -> bool:
+    """Let a call raise of which the scenario says that the backend cannot do it."""
+    operation = call.operation
+    if operation is None or call.step.expect is None:
+        return False
+    kinds = expected(state, call.step.expect)
+    if operation.backend_kinds(call.entry).isdisjoint(kinds):
+        return False
+    for name in call.written:
+        state.process.undefined[name] = Undefined(cause="an unsupported call")
+    fail(state, call, Failure(kinds=kinds), state.clock_s, spoilt=call.written)
+    return True
+
+
+def too_late(works: tuple[Work, ...]) -> Late | None:
+    """Return what a rank raises that waited longer than its timeout, or whose peer had.
+
+    Or that waits for work which was refused after its call had returned.
+    """
+    for work in works:
+        if work.refusal is not None:
+            failure = Failure(kinds=(work.refusal.kind,), message=work.refusal.message)
+            return Late(at_s=work.start_s, failure=failure)
+        timeout_s = timeout_of(work.call)
+        for post in work.posts:
+            if (post.done_s or 0.0) - post.time_s > timeout_s:
+                failure = Failure(kinds=WAITING_KINDS)
+                return Late(at_s=post.time_s + timeout_s, failure=failure)
+            if post.time_s - _first_s(post) > timeout_s:
+                failure = Failure(kinds=("peer_lost", "timeout", "aborted", "other"))
+                return Late(at_s=post.time_s, failure=failure)
+    return None
+
+
+def _first_s(post: Post) -> float:
+    """Return when the first of those came whom this post met."""
+    if isinstance(post, Joining):
+        return post.meeting.first_s
+    if isinstance(post, Posted) and post.partner is not None:
+        return post.partner.time_s
+    return post.time_s
+
+
+def timeout_of(call: Call) -> float:
+    """Return the seconds after which a backend gives up on a call: its own, or its group's."""
+    given = call.entry.arguments.get("timeout")
+    return call.entry.group.timeout_s if given is None else float(given)
+
+
+def give_up(simulation: Simulation) -> bool:
+    """Nothing moves: let those raise who wait for the gone, or are expected to raise."""
+    gone = {state.rank for state in simulation.ranks if state.state in {"raised", "died"}}
+    stuck = [state for state in simulation.ranks if state.state == "blocked"]
+    orphans = _orphans(simulation, stuck, gone) if gone else set()
+    raising = [(state, kinds) for state in stuck if (kinds := _kinds(simulation, state, orphans))]
+    for state, kinds in raising:
+        _abandon(simulation, state, kinds)
+    return bool(raising)
+
+
+def _orphans(simulation: Simulation, stuck: list[RankState], gone: set[int]) -> set[int]:
+    """Return the stuck ranks that wait for a rank that is gone."""
+    return {
+        post.rank
+        for need in needs_of(simulation, stuck)
+        if not gone.isdisjoint(need.peers)
+        for post in need.waiters
+    }
+
+
+def _kinds(simulation: Simulation, state: RankState, orphans: set[int]) -> tuple[str, ...]:
+    call = state.call
+    assert call is not None
+    at_end = simulation.plan.scenario.expect.at_end
+    refused = _refused_late(state, call)
+    for stated in (expected(state, call.step.expect), expected(state, at_end)):
+        kinds = tuple(kind for kind in stated if kind in STUCK_KINDS or kind in refused)
+        if kinds:
+            return kinds
+    return (*WAITING_KINDS, *refused) if state.rank in orphans else ()
+
+
+def _refused_late(state: RankState, call: Call) -> tuple[str, ...]:
+    """Return what else a stuck call may raise: torch looks the group up to log its failure.
+
+    `torch.distributed.c10d_logger` does so for every call but a wait; a destroyed group is unknown.
+    """
+    unknown = call.entry.group.name in state.process.destroyed
+    return ("invalid_argument",) if unknown and not isinstance(call.operation, Waiting) else ()
+
+
+def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -> None:
+    call = state.call
+    assert call is not None
+    start_s = state.clock_s
+    timeout_s = timeout_of(call)
+    spoilt: set[str] = set()
+    for work in state.waiting:
+        timeout_s = timeout_of(work.call)
+        spoilt |= {*work.call.written}
+        state.broken.add(work.call.entry.group.key)
+        for name in work.call.written:
+            state.process.undefined[name] = Undefined(cause=f"a failed `{work.call.label}`")
+        for post in work.posts:
+            if isinstance(post, Joining) and post.done_s is None:
+                post.meeting.withdraw(post)
+            if isinstance(post, Posted):
+                simulation.mailbox.withdraw(post)
+    simulation.opened.add("error")
+    if "timeout" in kinds:
+        state.clock_s += timeout_s
+    fail(state, call, Failure(kinds=kinds), start_s, spoilt=tuple(sorted(spoilt)))
+    if state.state == "ready":
+        simulation.resume(state)
+
+
+# -------------------------------------------------------------------------------------------------
+# How a call ends: what it brought is stored, and the step is noted.
+
+
+def complete(simulation: Simulation, state: RankState) -> bool:
+    """Finish the call that the rank stood in; False if it raised and the rank has ended."""
+    call = state.call
+    assert call is not None
+    works, state.waiting = state.waiting, ()
+    start_s = state.clock_s
+    late = too_late(works)
+    state.clock_s = max([state.clock_s, *(work.done_s for work in works)])
+    if late is not None:
+        state.clock_s = max(start_s, late.at_s)
+        fail(state, call, late.failure, start_s)
+        return state.state == "ready"
+    slack: dict[str, Any] = {}
+    written = {name for work in works for name in work.call.written}
+    for work in works:
+        slack.update(_apply(simulation, state, work))
+    buffers.spoil_raced(state)
+    record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
+    return True
+
+
+def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, Any]:
+    """Store what the work brought; returns the slack by tensor name."""
+    slack: dict[str, Any] = {}
+    buffers.give_back(state, work)
+    for post in work.posts:
+        for argument, value, bound in post.outcome:
+            target = (
+                post.message.buffer if argument is None else work.call.entry.arguments.get(argument)
+            )
+            _note_filled(simulation, state, work, post, argument)
+            if target is not None:
+                brought = _off(simulation, value, bound, post)
+                store(state.process, work.call.written, target, brought)
+            for name in work.call.roots.get(argument or "", ()):
+                if bound is not None and state.process.scope.get(name) is target:
+                    slack[name] = bound
+        post.outcome = []
+    return slack
+
+
+def _note_filled(
+    simulation: Simulation, state: RankState, work: Work, post: Post, argument: str | None
+) -> None:
+    """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
+    names, scope = work.call.written, state.process.scope
+    if argument is not None or not isinstance(post, Posted):
+        simulation.brought.difference_update((state.rank, name) for name in names)
+        return
+    buffer, anyone = post.message.buffer, post.message.peer is None
+    for name in names:
+        place, whole = (state.rank, name), scope.get(name) is buffer
+        if whole and simulation.reads is not None:
+            simulation.accesses.append((NOTHING, frozenset({place})))
+        if anyone and (whole or len(names) == 1):
+            simulation.brought.add(place)
+        elif whole:
+            simulation.brought.discard(place)
+
+
+def _off(simulation: Simulation, value: Any, bound: Any, post: Post) -> Any:
+    """Return what a post brought; off by its slack, where the run is one that tries that out."""
+    if simulation.way is None or bound is None or isinstance(value, Undefined):
+        return value
+    simulation.moved = simulation.moved or _any(bound)
+    return moved(value, bound, simulation.way, post.link)
+
+
+def _any(bound: Any) -> bool:
+    return any(map(_any, bound)) if isinstance(bound, list) else bool(np.any(bound))
+
+
+def record(
+    simulation: Simulation,
+    state: RankState,
+    call: Call,
+    *,
+    start_s: float,
+    written: tuple[str, ...] | None = None,
+    slack: dict[str, Any] | None = None,
+) -> None:
+    """Note that a rank took a step, and what its expectations look at."""
+    observed = state.process.observe(call.step)
+    state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
+    raced = look(simulation, state, call, observed)
+    if simulation.reads is not None and call.step.expect is not None:
+        simulation.accesses.append(simulation.reads.stated(state.rank, call.step))
+    state.add_event(
+        call,
+        start_s,
+        end_s=state.clock_s,
+        written=call.written if written is None else written,
+        slack=slack or {},
+        observed=observed,
+        raced=raced,
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# How a call begins: what each shape of operation does when a rank takes it.
+
+#: units of work of a creation for each rank of the world, which every rank looks at
+MEMBER_WORK = 500
+
+
+def start(simulation: Simulation, state: RankState, call: Call, operation: Operation) -> None:
+    """Let a rank take a call that nothing refused."""
+    for shape, begin in _SHAPES:
+        if isinstance(operation, shape):
+            begin(simulation, state, call, operation)
+            break
+
+
+def start_refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
+    """Let an asynchronous call return whose wait raises: it meets nobody."""
+    work = _work(state, call)
+    work.begun, work.refusal = True, refusal
+    _return(simulation, state, work)
+
+
+def _taint(state: RankState, call: Call) -> Undefined | None:
+    """Return why what the call carries is undefined, or None."""
+    return buffers.RACED if state.racing else state.misread or tainted(state.process, call)
+
+
+def create_groups(simulation: Simulation) -> None:
+    """Torch refuses a wrong group on every rank, before step 1."""
+    for creation in simulation.plan.creations:
+        if creation.refused is None:
+            continue
+        label = f"{creation.kind} {creation.spec.name}"
+        place = f" ({creation.spec.mark.short})" if creation.spec.mark else ""
+        simulation.findings.append(
+            Finding(
+                name="invalid_argument",
+                prose=f"{label}{place}: {creation.refused}",
+                ranks=tuple(range(simulation.plan.world_size)),
+                kind="invalid_argument",
+            )
+        )
+        failure = Failure(kinds=("invalid_argument",), message=creation.refused)
+        for state in simulation.ranks:
+            state.events.append(
+                Event(index=-1, label=label, state="raised", end_s=0.0, failure=failure)
+            )
+            state.state = "raised"
+        simulation.halt()
+        return
+
+
+def _local(simulation: Simulation, state: RankState, call: Call, operation: Local) -> None:
+    start_s, scope = state.clock_s, state.process.scope
+    before = {name: scope.get(name) for name in operation.introduces(call.step.arguments)}
+    try:
+        operation.run(state.process, call.entry)
+    except Ending as ending:
+        state.state, state.died = "died", ending.how
+        state.add_event(call, start_s, state="running")
+        return
+    except ProgramError as error:
+        failure = Failure(kinds=("other",), message=str(error), own=True)
+        fail(state, call, failure, start_s)
+        return
+    buffers.note_reads(simulation, state, call)
+    anew = frozenset((state.rank, name) for name in before if scope.get(name) is not before[name])
+    simulation.brought.difference_update((state.rank, name) for name in before)
+    if simulation.reads is not None and anew:
+        simulation.accesses.append((NOTHING, anew))
+    state.clock_s += operation.duration_s(call.entry)
+    record(simulation, state, call, start_s=start_s)
+
+
+def _collective(
+    simulation: Simulation, state: RankState, call: Call, operation: Collective
+) -> None:
+    tainted = _taint(state, call)
+
+    def begin(work: Work) -> None:
+        joining = simulation.meetings.join(call, work.start_s)
+        joining.tainted = tainted
+        _hold(work, [joining])
+        simulation.meet(joining, operation)
+
+    _call(simulation, state, call, begin)
+
+
+def _messages(
+    simulation: Simulation, state: RankState, call: Call, operation: PointToPoint
+) -> None:
+    tainted = _taint(state, call)
+
+    def begin(work: Work) -> None:
+        posts: list[Posted] = []
+        for message in operation.messages(call.entry):
+            group = message.group or call.entry.group
+            post = simulation.mailbox.post(call, group, message, work.start_s)
+            if message.sends:
+                post.tainted = tainted
+            posts.append(post)
+        _hold(work, posts)
+        for post in posts:
+            _match(simulation, post)
+
+    _call(simulation, state, call, begin)
+
+
+def _match(simulation: Simulation, post: Posted) -> None:
+    """Let a message meet its other side, or leave its sender if a buffer takes it."""
+    partner = simulation.mailbox.partner_of(post)
+    if partner is not None:
+        simulation.pass_on(*((post, partner) if post.message.sends else (partner, post)))
+        return
+    buffer = simulation.reading.on(post.group).buffer
+    if post.message.sends and buffer is not None:
+        payload = post.payload
+        size_bytes = payload.nbytes if isinstance(payload, np.ndarray) else None
+        if buffer.takes(size_bytes, simulation.mailbox.under_way(post)):
+            post.payload = frozen(post.payload)
+            post.done_s = post.time_s
+            simulation.early.append(post)
+            simulation.passed(post)
+
+
+def _creation(
+    simulation: Simulation, state: RankState, call: Call, operation: GroupCreation
+) -> None:
+    members = len(simulation.ranks)
+    simulation.ledger.account.spend(MEMBER_WORK * members, call.step.mark)
+    group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
+    local = operation.local(call.entry)
+    # who is no member of a group that only its members create returns at once
+    splits = simulation.reading.on(group).splits and (not local or state.rank in group.ranks)
+    creating = simulation.creations.create(call, state.clock_s, group, local=local, splits=splits)
+    work = _work(state, call)
+    work.begun = True
+    _hold(work, [creating])
+    simulation.creating.append(creating)
+    for other in list(simulation.creating):
+        met = _met(simulation, other)
+        if met is not None:
+            other.done_s = max(each.time_s for each in met)
+            simulation.creating.remove(other)
+            simulation.ranks[other.rank].process.join(other.group)
+            simulation.wake(simulation.ranks[other.rank])
+
+
+def _met(simulation: Simulation, creating: Creating) -> list[Creating] | None:
+    """Return with whom a rank passes; None where it does not pass.
+
+    A non-member passes at once; a member needs every other member with the same list. Where groups
+    are split off the world, every rank of it is needed.
+    """
+    reading, creations = simulation.reading.on(creating.group), simulation.creations
+    if reading.splits:
+        whole = creating.nth is None or len(creations.splitting(creating)) == len(simulation.ranks)
+        return list(creations.splitting(creating).values()) if whole else None
+    members = creating.group.ranks
+    if creating.rank not in members:
+        return [creating]
+    here = creations.beside(creating)
+    if len(here) < len(members) and not reading.disputed:
+        return None
+    met = [here[rank] for rank in members if rank in here]
+    if reading.disputed and creations.disputed(creating.series, creating.ordinal):
+        return met
+    alike = len(met) == len(members) and all(other.group.ranks == members for other in met)
+    return met if alike else None
+
+
+def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Waiting) -> None:
+    works = tuple(
+        work
+        for name in operation.handles(call.entry)
+        for work in held_by(name, state.handles, lambda work: work.waited)
+    )
+    state.waiting = works
+    state.state = "blocked"
+    _police_again(simulation, state, call, works)
+    for work in works:
+        work.waited = True
+        work.waited_at = (call.step.index, call.iteration)
+    simulation.go_on(state)
+
+
+def _police_again(
+    simulation: Simulation, state: RankState, call: Call, works: tuple[Work, ...]
+) -> None:
+    """Note a second wait for the work of a message: it returns at once, or never.
+
+    On Gloo it blocks until the timeout; that of a collective returns (measured on torch 2.13).
+    """
+    seen: set[int] = set()
+    for work in works:
+        twice = work.waited or work.number in seen
+        seen.add(work.number)
+        if not twice or not isinstance(work.call.operation, PointToPoint):
+            continue
+        at = (call.step.index, call.iteration)
+        simulation.again.append((state.rank, at))
+        place = f" ({call.step.mark.short})" if call.step.mark else ""
+        started = f" ({work.call.step.mark.short})" if work.call.step.mark else ""
+        simulation.findings.append(
+            Finding(
+                name="double_wait",
+                prose=(
+                    f"rank {state.rank} in `{call.label}`{place} waits for "
+                    f"`{work.call.label}`{started}, for which it has waited before"
+                ),
+                kind=f"double_wait:{call.step.index}",
+                index=call.step.index,
+                iteration=call.iteration,
+                ranks=(state.rank,),
+            )
+        )
+
+
+def _call(
+    simulation: Simulation, state: RankState, call: Call, begin: Callable[[Work], None]
+) -> None:
+    """Make a call whose work `begin` posts: it blocks the rank unless it is asynchronous."""
+    work = _work(state, call)
+    if simulation.streams.stands(work):
+        state.waiting, state.state = (work,), "blocked"
+        return
+    if call.asynchronous:
+        _return(simulation, state, work)
+    simulation.streams.enqueue(work, partial(begin, work))
+    simulation.go_on(state)
+
+
+def _hold(work: Work, posts: Sequence[Post]) -> None:
+    """Let a work be made of posts."""
+    work.posts = list(posts)
+    for post in posts:
+        post.work = work
+
+
+def _work(state: RankState, call: Call) -> Work:
+    """Return the work of a call, none of it posted; an asynchronous call has returned."""
+    at, number = len(state.events), len(state.works)
+    work = Work(rank=state.rank, call=call, start_s=state.clock_s, at=at, number=number)
+    state.works.append(work)
+    if not call.asynchronous:
+        work.waited = True
+        state.waiting = (work,)
+        state.state = "blocked"
+    return work
+
+
+def _return(simulation: Simulation, state: RankState, work: Work) -> None:
+    """Let an asynchronous call return: its work has a handle, and the call's tensors."""
+    call = work.call
+    work.handle = call.handle
+    if work.handle is not None:
+        state.handles[work.handle] = work
+        state.process.keep(call)
+    buffers.take(state, call, work)
+    record(simulation, state, call, start_s=state.clock_s, written=())
+
+
+_SHAPES: tuple[tuple[type[Operation], Any], ...] = (
+    (Local, _local),
+    (Collective, _collective),
+    (PointToPoint, _messages),
+    (Waiting, _waiting),
+    (GroupCreation, _creation),
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# The order in which a rank's work begins, where calls are enqueued and not made at once.
+#
+#     host    isend to 1   irecv from 1   wait
+#     stream  [isend ......................] [irecv]      begins once the send is done
+#
+# A device does the calls of one group one after the other, whichever of them a program waits for.
+# What is enqueued behind a call that never ends never begins: nobody meets it. A batch is one
+# call: what it sends and receives begins at one stroke.
+
+
+class Streams:
+    """The works of all ranks that are enqueued and not done, by the stream they are on."""
+
+    def __init__(self, reading: Reading) -> None:
+        """Begin with nothing enqueued."""
+        self._reading = reading
+        self._free = reading.order == "free"
+        self._queues: dict[tuple[int, str], deque[Work]] = {}
+        self._begin: dict[int, Callable[[], None]] = {}
+        self._over: deque[Work] = deque()
+
+    def enqueue(self, work: Work, begin: Callable[[], None]) -> None:
+        """Let `begin` post what a work is made of: now, or once what is before it is done."""
+        stream = self._stream(work)
+        if stream is None:
+            work.begun = True
+            begin()
+            return
+        queue = self._queues.setdefault(stream, deque())
+        queue.append(work)
+        self._begin[id(work)] = begin
+        if queue[0] is work:
+            self._start(work)
+
+    def stands(self, work: Work) -> bool:
+        """Whether the rank's host never returns from the call: it enqueues nothing."""
+        standing = self._reading.standing
+        return bool(standing) and standing.get(work.rank) == work.number
+
+    def _stream(self, work: Work) -> tuple[int, str] | None:
+        if self._free:
+            return None
+        group = work.call.entry.group
+        order = self._reading.on(group).order
+        return None if order == "free" else (work.rank, group.key if order == "group" else "")
+
+    def _start(self, work: Work) -> None:
+        work.begun = True
+        self._begin.pop(id(work))()
+
+    def note(self, work: Work) -> None:
+        """Note that a part of a work is done: what is behind it may be next."""
+        if self._queues and work.done:
+            self._over.append(work)
+
+    def advance(self) -> bool:
+        """Begin what has become the first of its stream; False if nothing has."""
+        if not self._over:
+            return False
+        while self._over:
+            stream = self._stream(self._over.popleft())
+            queue = self._queues.get(stream) if stream is not None else None
+            while queue and queue[0].done:
+                over = queue.popleft()
+                if queue and not queue[0].begun:
+                    queue[0].start_s = max(queue[0].start_s, over.done_s)
+                    self._start(queue[0])
+        return True
+
+    def first(self, work: Work) -> Work:
+        """Return what a work really waits for: the first of its stream, itself if it has begun."""
+        stream = self._stream(work)
+        queue = self._queues.get(stream) if stream is not None and not work.begun else None
+        return queue[0] if queue and work in queue else work
+
+    def behind(self) -> Iterator[tuple[Work, Work]]:
+        """Yield works that never began, each with the one that is first on its stream."""
+        for queue in self._queues.values():
+            yield from ((work, queue[0]) for work in list(queue)[1:])
+
+    def enqueued(self, rank: int) -> list[Call]:
+        """Return the calls of a rank that are enqueued and have not begun, in order."""
+        if not self._queues:
+            return []
+        works = [
+            work
+            for (owner, _), queue in self._queues.items()
+            if owner == rank
+            for work in queue
+            if not work.begun
+        ]
+        return [work.call for work in sorted(works, key=lambda work: work.number)]
+
+
+# -------------------------------------------------------------------------------------------------
+# One run of all ranks in one process, under one reading of the semantics and one schedule.
+#
+# Deterministic: ranks advance in order, each as far as it can; virtual time passes only by `sleep`
+# and by waiting for others. A *reading* says how much a correct implementation may let pass:
+#
+# * sends are a rendezvous (they wait for the receiver), or buffered;
+# * a rank leaves a collective as soon as nothing it *needs* is missing, or (strict) only once every
+#   member has entered;
+# * what is called begins at once, or behind what was called before it
+#   (:mod:`runner.reference.engine`).
+#
+# What stands still at the end is left in the state: :mod:`runner.reference.diagnoses` explains it.
+
+if TYPE_CHECKING:
+    #: (the run, the options as send and receive) -> which of them to try, in order
+    Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
+
+
+class Simulation:
+    """The state of all ranks, advanced until nothing moves."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        arrays: Arrays,
+        *,
+        reading: Reading,
+        schedule: tuple[int, ...] = (),
+        limits: Limits = DEFAULT,
+        way: int | None = None,
+        choosing: Choosing | None = None,
+        reads: Reads | None = None,
+    ) -> None:
+        """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
+
+        `way` lets every reduction be off by its slack (:mod:`runner.reference.tolerance`).
+        `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
+        none of them the run is `cut` there. `reads` lets the run note what is read and written.
+        """
+        self.plan = plan
+        self.reading = reading
+        self.schedule = schedule
+        #: what each receive from anyone could take, and what it took
+        self.choices: list[Choice] = []
+        self.cut = False
+        self.reads = reads
+        #: what ranks read and then write whole, in order; kept where `reads` is given
+        self.accesses: list[Access] = []
+        #: the names that hold what a receive from anyone brought last
+        self.brought: set[Place] = set()
+        self._choosing = choosing
+        self.meetings = Meetings()
+        self.mailbox = Mailbox(reading)
+        self.streams = Streams(reading)
+        self.creations = Creations()
+        #: the creations that have yet to pass
+        self.creating: list[Creating] = []
+        self.findings: list[Finding] = []
+        self.opened: set[str] = set()
+        #: whether a rank left a collective before every member had entered
+        self.hurried = False
+        self.way = way
+        #: whether some result was off by its slack
+        self.moved = False
+        #: the sends that a buffer took before their receive was posted
+        self.early: list[Posted] = []
+        #: where a rank waits again for a message's work: its place
+        self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
+        #: messages that met although their tags differ: send and receive
+        self.crossed: list[tuple[Posted, Posted]] = []
+        ledger = Ledger(limits)
+        self.ledger = ledger
+        self._ready: deque[RankState] = deque()
+        self.ranks: list[RankState] = []
+        for rank in range(plan.world_size):
+            process = Process(plan, rank, arrays, ledger=ledger)
+            state = RankState(rank=rank, process=process, walker=process.walk(), ledger=ledger)
+            state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
+            self.ranks.append(state)
+            self._ready.append(state)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self) -> Simulation:
+        """Advance until every rank has ended or stands still for good."""
+        create_groups(self)
+        while True:
+            while self._ready:
+                self._advance(self._ready.popleft())
+            if self.streams.advance() or self._choose_message():
+                continue
+            if self.cut or not give_up(self):
+                return self
+
+    def _advance(self, state: RankState) -> None:
+        """Take the rank's steps until it blocks or ends."""
+        while state.state == "ready":
+            self.ledger.step(state.call.step.mark if state.call else None)
+            call = next(state.walker, None)
+            buffers.note_reads(self, state, call)
+            if call is None:
+                state.state = "finished"
+                state.call = None
+                return
+            state.call = call
+            if self.reads is not None:
+                self.accesses.append(self.reads.given(state.rank, call.step))
+            self._take(state, call)
+
+    def _take(self, state: RankState, call: Call) -> None:
+        operation = call.operation
+        if operation is None:
+            record(self, state, call, start_s=state.clock_s)
+            return
+        outside = call.entry.group_rank < 0
+        if outside and isinstance(operation, Collective):
+            # torch warns and returns None
+            record(self, state, call, start_s=state.clock_s)
+            return
+        if on_destroyed(self, state, call):
+            return
+        refusal = operation.refuse(call.entry)
+        if refusal is not None:
+            if not refused(self, state, call, refusal):
+                start_refused(self, state, call, refusal)
+            return
+        if unsupported(state, call):
+            return
+        state.racing = buffers.check(self, state, call)
+        start(self, state, call, operation)
+
+    # ------------------------------------------------------------------ meeting
+
+    def meet(self, joining: Joining, operation: Collective) -> None:
+        """Let those pass who miss nobody any more, and give them what they hold afterwards."""
+        meeting = joining.meeting
+        joined = meeting.of(operation.name)
+        if len(joined) == meeting.group.size:
+            last_s = max(other.time_s for other in joined.values())
+            settle(self, meeting, joining, joined)
+            if self.reading.strict and meeting.spoiled:
+                return
+            for other in list(joined.values()):
+                self._pass(other, last_s)
+            return
+        if self.reading.strict:
+            return
+        if len(needs(operation, joining.entry)) < meeting.group.size:
+            meeting.hopeful.append(joining)
+        for other in list(meeting.hopeful):
+            assert isinstance(other.call.operation, Collective)
+            missed = needs(other.call.operation, other.entry)
+            here = meeting.of(other.call.operation.name)
+            if missed <= here.keys():
+                self.hurried = True
+                meeting.hopeful.remove(other)
+                settle(self, meeting, other, here)
+                self._pass(other, max([other.time_s, *(here[at].time_s for at in missed)]))
+
+    def _pass(self, joining: Joining, time_s: float) -> None:
+        if joining.done_s is None:
+            joining.done_s = time_s
+            self.passed(joining)
+
+    def pass_on(self, send: Posted, receive: Posted) -> None:
+        """Let a message arrive."""
+        self.mailbox.meet(send, receive)
+        if send.message.tag != receive.message.tag:
+            self.crossed.append((send, receive))
+        delivered(self, send, receive)
+        time_s = max(send.time_s, receive.time_s)
+        for post in (send, receive):
+            if post.done_s is None:
+                post.done_s = time_s
+            self.passed(post)
+
+    def _choose_message(self) -> bool:
+        """Let the next receive from anyone take one of the messages that can really reach it.
+
+        Or let a receive that names the sender, although posted later, take it: torch promises no
+        order between the two, and Gloo tells a sender of receives that name it alone.
+        """
+        options = [
+            pair
+            for receive, candidates in self.mailbox.open()
+            for pair in self._pairs(receive, candidates)
+        ]
+        if options:
+            chosen = self._chosen(options)
+            if chosen is None:
+                self.cut = True
+                return False
+            self.choices.append(
+                Choice(
+                    options=tuple(options),
+                    chosen=chosen,
+                    mark=len(self.accesses),
+                    posted=self.mailbox.count,
+                    senders=tuple(sender_of(self, send) for send, _ in options),
+                )
+            )
+            self.pass_on(*options[chosen])
+            return True
+        # a specific receive that an earlier receive from anyone had held back
+        for receive in self.mailbox.receives:
+            partner = self.mailbox.partner_of(receive)
+            if partner is not None:
+                self.pass_on(partner, receive)
+                return True
+        return False
+
+    def _pairs(self, receive: Posted, candidates: list[Posted]) -> Iterator[tuple[Posted, Posted]]:
+        """Yield which message may be taken here, by this receive or one that names its sender."""
+        yield from ((send, receive) for send in candidates)
+        for send in candidates:
+            named = self.mailbox.named(send)
+            if named is not None:
+                yield send, named
+
+    def _chosen(self, options: list[tuple[Posted, Posted]]) -> int | None:
+        at = len(self.choices)
+        if at < len(self.schedule):
+            return self.schedule[at]
+        if self._choosing is None:
+            return 0
+        return next(iter(self._choosing(self, options)), None)
+
+    # ------------------------------------------------------------------ going on
+
+    def halt(self) -> None:
+        """Let no rank take a step: the program ended before the first."""
+        self._ready.clear()
+
+    def resume(self, state: RankState) -> None:
+        """Let a rank that raised, and whose step expected that, take its next step."""
+        self._ready.append(state)
+
+    def passed(self, post: Post) -> None:
+        """Let go on what waited for a post that may pass now: its rank, and its stream."""
+        if post.work is not None:
+            self.streams.note(post.work)
+        self.wake(self.ranks[post.rank])
+
+    def wake(self, state: RankState) -> None:
+        """Let a rank go on whose call has nothing left to wait for."""
+        if state.state == "blocked" and all(work.done for work in state.waiting):
+            state.state = "ready"
+            if complete(self, state):
+                self._ready.append(state)
+
+    def go_on(self, state: RankState) -> None:
+        """Complete the call that the rank just made, if nothing blocks it."""
+        if state.state == "blocked" and all(work.done for work in state.waiting):
+            state.state = "ready"
+            complete(self, state)

@@ -1,0 +1,476 @@
+"""Who meets whom: collectives by position, messages by their ends and tag, creations."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runner.expressions.values import Undefined
+from runner.model.process import Call
+from runner.operations.base import Entry, Group, Message, Refusal
+from runner.reference.semantics import Reading
+
+# -------------------------------------------------------------------------------------------------
+# What a rank waits for: its part in a collective, a message, the creation of a group.
+#
+# A call starts *work*, which is made of *posts*: a rank goes on once each of them may pass.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Post:
+    """One thing that a call waits for. `done_s` is None until it may pass, on virtual time."""
+
+    rank: int
+    call: Call
+    time_s: float
+    work: Work | None = None
+    done_s: float | None = None
+    #: an undefined value among what the call read
+    tainted: Undefined | None = None
+    #: (argument, what it holds afterwards, slack), stored when the work is complete for its rank;
+    #: the argument is None for the buffer of a message
+    outcome: list[tuple[str | None, Any, Any]] = field(default_factory=list)
+
+    @property
+    def link(self) -> str:
+        """The name of what it is a part of, the same for all who take part."""
+        raise NotImplementedError
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Joining(Post):
+    """A rank that entered a collective.
+
+    `entry` is the call's own; a copy once the rank has gone on without the others.
+    """
+
+    meeting: Meeting
+    entry: Entry
+
+    @property
+    def link(self) -> str:
+        """The meeting's name, the same for every member: group and position."""
+        return f"{self.meeting.group.key}:{self.meeting.position}"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Posted(Post):
+    """A message that a rank sends or receives; `partner` is the other side once they met.
+
+    `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
+    """
+
+    group: Group
+    message: Message
+    payload: Any
+    order: int
+    nth: int
+    partner: Posted | None = None
+
+    @property
+    def link(self) -> str:
+        """The message's name, the same for both ends: group, ends, tag and which one.
+
+        Which message a receive that met none would have taken, nobody knows: it has a `?`.
+        """
+        message = self.message
+        if not message.sends:
+            if self.partner is not None:
+                return self.partner.link
+            source = "any" if message.peer is None else message.peer
+            return f"{self.group.key}:{source}>{self.rank}#{message.tag}:?{self.nth}"
+        return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self.nth}"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Creating(Post):
+    """A rank that called `new_group`.
+
+    `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
+    rank's calls that split the world, where a backend does; None: this one does not.
+    """
+
+    series: Series
+    ordinal: int
+    number: int
+    nth: int | None
+    group: Group
+
+    @property
+    def local(self) -> bool:
+        """Whether only the members need call (`use_local_synchronization`)."""
+        return bool(self.series)
+
+    @property
+    def link(self) -> str:
+        """The creation's name, the same on every rank."""
+        return f"new_group:{self.number}"
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Work:
+    """What one call started: complete when every post is done.
+
+    `at` is the position of the call's event among those of its rank, `number` that of the work
+    among theirs. It has no posts before it has `begun`.
+    """
+
+    rank: int
+    call: Call
+    start_s: float
+    at: int
+    number: int
+    handle: str | None = None
+    posts: list[Any] = field(default_factory=list)
+    begun: bool = False
+    waited: bool = False
+    #: where it is waited for: the step and its iteration
+    waited_at: tuple[int, tuple[int, ...]] | None = None
+    #: what its wait raises, because the call was refused after it had returned
+    refusal: Refusal | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether every part may pass."""
+        return self.begun and all(post.done_s is not None for post in self.posts)
+
+    @property
+    def done_s(self) -> float:
+        """When the last part was done; call only if it is."""
+        return max((post.done_s for post in self.posts), default=self.start_s)
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in collectives: by their position on a group.
+#
+# Pure bookkeeping: nothing here knows what an operation computes, or when a rank may go on.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Meeting:
+    """The n-th collective of a group: who entered it, with which operation.
+
+    In a correct program all members enter the same operation. `settled` tells that the result was
+    computed; `spoiled` names the mismatch that leaves it undefined. `hopeful` are those who may
+    pass before all are there.
+    """
+
+    group: Group
+    position: int
+    joined: dict[int, Joining] = field(default_factory=dict)  # by group rank
+    entered: dict[str, dict[int, Joining]] = field(default_factory=dict)  # by operation
+    hopeful: list[Joining] = field(default_factory=list)
+    first_s: float = 0.0
+    settled: bool = False
+    spoiled: str | None = None
+
+    def add(self, group_rank: int, joining: Joining, name: str) -> None:
+        """Let a member enter the operation `name`."""
+        self.first_s = min(self.first_s, joining.time_s) if self.joined else joining.time_s
+        self.joined[group_rank] = joining
+        self.entered.setdefault(name, {})[group_rank] = joining
+
+    def of(self, name: str) -> dict[int, Joining]:
+        """Return those who entered that operation and have not given up, by group rank."""
+        return self.entered.get(name, {})
+
+    def withdraw(self, joining: Joining) -> None:
+        """Let a member give up: it no longer counts as having entered."""
+        for members in self.entered.values():
+            for group_rank in [at for at, other in members.items() if other is joining]:
+                del members[group_rank]
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the operations that were entered here, in order of group ranks."""
+        if len(self.entered) == 1:
+            return tuple(self.entered)
+        names = [
+            self.joined[at].call.operation.name  # type: ignore[union-attr]
+            for at in sorted(self.joined)
+        ]
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def complete(self) -> bool:
+        """Whether every member entered the same operation."""
+        return len(self.joined) == self.group.size and len(self.entered) == 1
+
+
+class Meetings:
+    """All collectives of a run, by group and position."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[str, int], Meeting] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        self._of: dict[str, list[Meeting]] = {}
+
+    def join(self, call: Call, time_s: float) -> Joining:
+        """Enter the rank's next collective on its group."""
+        entry: Entry = call.entry
+        group = entry.group
+        position = self.position(group.key, entry.rank)
+        self._next[group.key, entry.rank] = position + 1
+        meeting = self._at.get((group.key, position))
+        if meeting is None:
+            meeting = self._at[group.key, position] = Meeting(group=group, position=position)
+            self._of.setdefault(group.key, []).append(meeting)
+        joining = Joining(rank=entry.rank, call=call, time_s=time_s, meeting=meeting, entry=entry)
+        assert call.operation is not None
+        meeting.add(entry.group_rank, joining, call.operation.name)
+        return joining
+
+    def position(self, group_key: str, rank: int) -> int:
+        """Return how many collectives the rank has entered on the group."""
+        return self._next.get((group_key, rank), 0)
+
+    def of_group(self, group_key: str) -> list[Meeting]:
+        """Return the meetings of one group, in the order in which the first member came."""
+        return self._of.get(group_key, [])
+
+    def all(self) -> list[Meeting]:
+        """Return every meeting, in the order in which the first member came."""
+        return list(self._at.values())
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in messages: by their two ends and their tag, in order.
+#
+# Pure bookkeeping: nothing here knows what is sent, or when a rank may go on.
+
+Address = tuple[str, int, int]
+
+
+class Mailbox:
+    """Messages that were posted and have not met, in order of posting.
+
+    They lie by address: group, receiver and tag; within one, sends by their source. Where a reading
+    does not look at tags, all have the same.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._sends: dict[Address, dict[int, deque[Posted]]] = {}
+        self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
+        self.abandoned: list[Posted] = []
+        #: whether a rank ever received from anyone
+        self.from_anyone = False
+        #: how many messages were posted
+        self.count = 0
+        self._counts: dict[tuple[str, int, int | None, int, bool], int] = {}
+
+    @property
+    def sends(self) -> list[Posted]:
+        """The sends that no receive has met, in order."""
+        boxes = self._sends.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+
+    @property
+    def receives(self) -> list[Posted]:
+        """The receives that no send has met, in order."""
+        boxes = self._receives.values()
+        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+
+    def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
+        """Add a message; :meth:`partner_of` then looks for its other side."""
+        self.count += 1
+        self.from_anyone |= message.peer is None
+        rank = call.entry.rank
+        ends = (group.key, rank, message.peer, message.tag, message.sends)
+        nth = self._counts[ends] = self._counts.get(ends, -1) + 1
+        posted = Posted(
+            rank=rank,
+            call=call,
+            time_s=time_s,
+            group=group,
+            message=message,
+            payload=message.payload,
+            order=self.count,
+            nth=nth,
+        )
+        self._queue(posted).append(posted)
+        return posted
+
+    def address(self, posted: Posted) -> Address:
+        """Return where a message is to be found by its receiver: group, receiver, tag."""
+        return self._address(posted)
+
+    def _address(self, posted: Posted) -> Address:
+        message, group = posted.message, posted.group
+        receiver = (message.peer or 0) if message.sends else posted.rank
+        return group.key, receiver, message.tag if self._reading.on(group).tags else 0
+
+    def _queue(self, posted: Posted) -> deque[Posted]:
+        address, message = self._address(posted), posted.message
+        if message.sends:
+            return self._sends.setdefault(address, {}).setdefault(posted.rank, deque())
+        return self._receives.setdefault(address, {}).setdefault(message.peer, deque())
+
+    def under_way(self, send: Posted) -> int:
+        """Return how many messages were sent before this one on its way, and not received."""
+        return sum(post.order < send.order for post in self._queue(send))
+
+    def partner_of(self, posted: Posted) -> Posted | None:
+        """Return the opposite side that must meet this one, or None.
+
+        A message that an earlier receive from anyone could take waits until nothing else moves:
+        which message it takes is a choice (ISP's delayed matching, Vakkalanka et al. 2008).
+        """
+        message = posted.message
+        address = self._address(posted)
+        if message.sends:
+            receives = self._receives.get(address, {})
+            named = _first(receives.get(posted.rank))
+            anyone = _first(receives.get(None))
+            if named is None or (anyone is not None and anyone.order < named.order):
+                return None
+            earlier = _first(self._sends[address].get(posted.rank))
+            return named if earlier is posted else None
+        if message.peer is None:
+            return None
+        anyone = _first(self._receives[address].get(None))
+        if anyone is not None and anyone.order < posted.order:
+            return None
+        if _first(self._receives[address].get(message.peer)) is not posted:
+            return None
+        return _first(self._sends.get(address, {}).get(message.peer))
+
+    def candidates(self, receive: Posted) -> list[Posted]:
+        """Return the sends that a receive from anyone may take now: the first of each source."""
+        sources = self._sends.get(self._address(receive), {})
+        return [queue[0] for _, queue in sorted(sources.items()) if queue]
+
+    def open(self) -> list[tuple[Posted, list[Posted]]]:
+        """Return the receives from anyone that may take a message now, with what they may take.
+
+        In order of their ranks; of those with one address the first.
+        """
+        first: dict[Address, Posted] = {}
+        for address, receives in self._receives.items():
+            receive = _first(receives.get(None))
+            if receive is not None:
+                first[address] = receive
+        ordered = sorted(first.values(), key=lambda each: (each.rank, each.order))
+        found = [(receive, self.candidates(receive)) for receive in ordered]
+        return [(receive, sends) for receive, sends in found if sends]
+
+    def named(self, send: Posted) -> Posted | None:
+        """Return the first receive that names the sender of a message, or None."""
+        return _first(self._receives.get(self._address(send), {}).get(send.rank))
+
+    def meet(self, send: Posted, receive: Posted) -> None:
+        """Take both out of the box."""
+        self._queue(send).remove(send)
+        self._queue(receive).remove(receive)
+        send.partner, receive.partner = receive, send
+
+    def withdraw(self, posted: Posted) -> None:
+        """Take out a message that its rank gave up."""
+        queue = self._queue(posted)
+        if posted in queue:
+            queue.remove(posted)
+            self.abandoned.append(posted)
+
+
+def _first(queue: deque[Posted] | None) -> Posted | None:
+    return queue[0] if queue else None
+
+
+def _age(posted: Posted) -> int:
+    return posted.order
+
+
+# -------------------------------------------------------------------------------------------------
+# Who meets whom in `new_group`: by count, or by the members that a call names.
+#
+# Pure bookkeeping: nothing here knows when a rank may go on.
+
+#: creations that ranks meet in one after the other: () are those of the whole world, the members
+#: those of groups that only their members create
+Series = tuple[int, ...]
+
+
+class Creations:
+    """The groups that ranks create while the program runs.
+
+    Ranks meet in their n-th creation of a series. All ordinary calls of `new_group` are one
+    series, whatever members they name. With `use_local_synchronization` the calls that name the
+    same members are a series of their own: torch names such a group after its ranks, every other
+    by a counter (`torch.distributed.distributed_c10d._process_group_name`).
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[Series, int], dict[int, Creating]] = {}
+        self._keys: dict[tuple[Series, int], dict[tuple[int, ...], str]] = {}
+        self._numbers: dict[tuple[Series, int], int] = {}
+        self._next: dict[tuple[int, Series], int] = {}
+        self._named: dict[str, int] = {}
+        self._splits: dict[int, dict[int, Creating]] = {}
+        self._split: dict[int, int] = {}
+
+    @staticmethod
+    def series(group: Group, *, local: bool) -> Series:
+        """Return the series in which a call creates the group."""
+        return tuple(sorted(group.ranks)) if local else ()
+
+    def ordinal(self, rank: int, series: Series) -> int:
+        """Return how many groups of the series the rank has created by steps."""
+        return self._next.get((rank, series), 0)
+
+    def create(
+        self, call: Call, time_s: float, group: Group, *, local: bool, splits: bool
+    ) -> Creating:
+        """Enter the rank's next creation; its group gets a key that only its members share.
+
+        `splits`: the rank splits the world for it, as every rank must that makes such a call.
+        """
+        rank = call.entry.rank
+        series = self.series(group, local=local)
+        ordinal = self.ordinal(rank, series)
+        self._next[rank, series] = ordinal + 1
+        place = (series, ordinal)
+        here = self._at.setdefault(place, {})
+        keys = self._keys.setdefault(place, {})
+        if group.ranks not in keys:
+            nth = self._named.get(group.name, 0)
+            self._named[group.name] = nth + 1
+            keys[group.ranks] = f"{group.name}#{nth}"
+        creating = Creating(
+            rank=rank,
+            call=call,
+            time_s=time_s,
+            series=series,
+            ordinal=ordinal,
+            number=self._numbers.setdefault(place, len(self._numbers)),
+            nth=self._split.get(rank, 0) if splits else None,
+            group=replace(group, key=keys[group.ranks]),
+        )
+        here[rank] = creating
+        if creating.nth is not None:
+            self._split[rank] = creating.nth + 1
+            self._splits.setdefault(creating.nth, {})[rank] = creating
+        return creating
+
+    def splitting(self, creating: Creating) -> dict[int, Creating]:
+        """Return who splits the world with a rank, by rank; only itself where it does not."""
+        if creating.nth is None:
+            return {creating.rank: creating}
+        return self._splits[creating.nth]
+
+    def key(self, group: Group, series: Series, ordinal: int) -> str | None:
+        """Return the key that a rank which created the group gave it, or None."""
+        return self._keys.get((series, ordinal), {}).get(group.ranks)
+
+    def beside(self, creating: Creating) -> dict[int, Creating]:
+        """Return who is in the same creation, by rank."""
+        return self._at[creating.series, creating.ordinal]
+
+    def disputed(self, series: Series, ordinal: int) -> bool:
+        """Whether ranks disagree on that creation of a series, or on one before it."""
+        places = ((series, at) for at in range(ordinal + 1))
+        return any(len(self._keys.get(place, ())) > 1 for place in places)
+
+    def all(self) -> list[dict[int, Creating]]:
+        """Return the creations, in the order in which the first rank came."""
+        return list(self._at.values())

@@ -1,0 +1,509 @@
+"""The engine: the ranks that are furthest behind take their next step, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.expressions.functions import numpy_arrays
+from runner.expressions.values import PerRank
+from runner.expressions.values import Record as Assignments
+from runner.limits import Limits
+from runner.model.plan import Plan
+from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
+from runner.reference.state import PASSED_TOGETHER, Ledger
+from runner.reference.vector.evaluator import Evaluation, Instance, Unrolled
+from runner.reference.vector.lanes import Active, Column, Scene, Stack, View, leave
+from runner.reference.vector.matching import (
+    Calls,
+    Collectives,
+    Entering,
+    Envelopes,
+    Mail,
+    Post,
+    Rows,
+    Stand,
+    Work,
+    group_of,
+    storing,
+)
+from runner.reference.vector.record import Change, Link, Notes, Record, Said
+from runner.reference.vector.state import Flights, Memory, check_together, put_in_place
+
+# -------------------------------------------------------------------------------------------------
+# Who stands in a call until its work is done, and what work is waited for.
+
+
+class Standing:
+    """The ranks that a call blocks, and the works of asynchronous calls."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        evaluation: Evaluation,
+        flights: Flights,
+        notes: Notes,
+        go: Callable[[int, Active], None],
+    ) -> None:
+        """Begin with nobody; `go` lets ranks that are released take the step of a number."""
+        self._plan = plan
+        self._evaluation = evaluation
+        self._flights = flights
+        self._notes = notes
+        self._go = go
+        self._released: list[NDArray[np.int64]] = []
+        #: how many works a standing rank waits for, and in which stand it is
+        self._waiting = np.zeros(plan.world_size, np.int64)
+        self._standing = np.full(plan.world_size, -1, np.int64)
+        self._stands: dict[int, Stand] = {}
+        self._stood = 0
+        #: the works whose handle somebody has yet to wait for
+        self._unwaited: dict[int, Work] = {}
+        self._handles: dict[str, NDArray[np.int64]] = {}
+        self._works: list[Work] = []
+
+    @property
+    def empty(self) -> bool:
+        """Whether every work was waited for."""
+        return not self._unwaited
+
+    def handles(self, names: Iterable[str], active: Active) -> NDArray[np.int64]:
+        """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none."""
+        tables = [self._handles[name] for name in names if name in self._handles]
+        return np.stack([each[active.index] for each in tables])
+
+    def works(self, numbers: Iterable[int]) -> tuple[Work, ...]:
+        """Return the works of these numbers."""
+        return tuple(self._works[number] for number in numbers if number >= 0)
+
+    def start(
+        self, scene: Scene, work: Work, used: Iterable[tuple[View, bool]], said: Said
+    ) -> None:
+        """Note an asynchronous call, which holds its tensors until it is waited for."""
+        if not _is_asynchronous(work, said):
+            return
+        for view, writes in used:
+            self._flights.take(work, view, writes=writes)
+        work.flown = tuple({view.column.name for view, _ in used})
+        work.number = len(self._works)
+        self._works.append(work)
+        self._unwaited[work.number] = work
+        handle = work.instance.step.handle
+        if handle is not None:
+            nobody = np.full(self._plan.world_size, -1, np.int64)
+            self._handles.setdefault(handle, nobody)[scene.active.index] = work.number
+        self._notes.note(work.instance, scene, said)
+
+    def stay(self, scene: Scene, work: Work, said: Said) -> NDArray[np.int64] | None:
+        """Let the ranks of a blocking call stand until it is done; returns who stands."""
+        if _is_asynchronous(work, said):
+            return None
+        stand = Stand(instance=work.instance, active=scene.active, works=(work,), said=said)
+        return self.stand(stand, scene)
+
+    def stand(self, stand: Stand, scene: Scene) -> NDArray[np.int64] | None:
+        """Complete a call on the ranks for which all is done; returns the ranks that must stand."""
+        active = stand.active
+        left = np.zeros(active.size, np.int64)
+        for work in stand.works:
+            rows = work.active.rows(active.ranks) if active is not work.active else None
+            work.waited[slice(None) if rows is None else rows] = True
+            if work.open:
+                left += (work.left if rows is None else work.left[rows]) > 0
+        if not left.any():
+            self._finish(stand, scene)
+            return None
+        done = left == 0
+        if done.any():
+            ready = active.among(done)
+            self._finish(stand, self._evaluation.scene(ready, scene.variables))
+        standing = active.among(~done)
+        for work in stand.works:
+            rows = work.active.rows(standing.ranks)
+            work.awaited[rows] = work.left[rows] > 0
+        self._stood += 1
+        self._stands[self._stood] = stand
+        self._waiting[standing.index] = left[~done]
+        self._standing[standing.index] = self._stood
+        return standing.ranks
+
+    def done(self, post: Post, rows: Rows) -> None:
+        """Note that rows of a post are done; ranks that stand for nothing else are released."""
+        work = post.work
+        assert work is not None
+        finished = work.advance(rows)
+        awaited = work.awaited if finished is None else work.awaited[finished]
+        if not awaited.any():
+            return
+        ranks = (work.active.ranks if finished is None else work.active.ranks[finished])[awaited]
+        work.awaited[work.active.rows(ranks)] = False
+        self._waiting[ranks] -= 1
+        free = ranks[self._waiting[ranks] == 0]
+        if len(free):
+            self._released.append(free)
+
+    def release(self) -> None:
+        """Let ranks go on whose call has nothing left to wait for."""
+        if not self._released:
+            return
+        ranks = np.sort(np.concatenate(self._released))
+        self._released = []
+        places = self._standing[ranks]
+        for place in np.unique(places).tolist():
+            stand = self._stands[place]
+            active = Active(ranks[places == place], self._plan.world_size)
+            self._finish(stand, self._evaluation.scene(active, stand.instance.variables))
+            self._go(stand.instance.number + 1, active)
+            self._standing[active.index] = -1
+            if not (self._standing == place).any():
+                del self._stands[place]
+
+    def _finish(self, stand: Stand, scene: Scene) -> None:
+        """Store what a call's works brought, on the ranks for which all is done."""
+        names = tuple(sorted({name for work in stand.works for name in work.names}))
+        before = self._notes.before(stand.instance.step, scene, names)
+        changes: list[Change] = []
+        slack: dict[str, Any] = {}
+        for work in stand.works:
+            rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
+            at = slice(None) if rows is None else rows
+            if work.stored[at].any():
+                if isinstance(work.instance.step.operation, PointToPoint):
+                    leave("a message that is waited for again")
+                if not work.stored[at].all():
+                    leave("work that some ranks wait for again")
+                continue  # a wait for what was waited for already
+            work.stored[at] = True
+            for post in work.posts:
+                changes += put_in_place(post, scene.active, rows, slack)
+            if work.stored.all():
+                work.posts = []
+            self._flights.give_back(work, scene.active)
+        said = stand.said
+        if scene.active is not stand.active:
+            said = said.among(stand.active.rows(scene.active.ranks))
+        self._notes.note(
+            stand.instance, scene, said, names, tuple(changes), slack=slack, before=before
+        )
+        for work in stand.works:
+            if work.number in self._unwaited and work.waited.all():
+                del self._unwaited[work.number]
+
+
+def _is_asynchronous(work: Work, said: Said) -> bool:
+    operation = work.instance.step.operation
+    assert operation is not None
+    return operation.asynchronous or bool(said.arguments.get("async_op"))
+
+
+# -------------------------------------------------------------------------------------------------
+# How ranks begin a call: what each shape of operation does when many take it at once.
+
+
+class Beginning:
+    """Begins the calls of one plan; who is blocked stands in `standing`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        ledger: Ledger,
+        flights: Flights,
+        memory: Memory,
+        evaluation: Evaluation,
+        calls: Calls,
+        notes: Notes,
+        standing: Standing,
+    ) -> None:
+        """Begin with no call made."""
+        self._plan = plan
+        self._ledger = ledger
+        self._flights = flights
+        self._memory = memory
+        self._evaluation = evaluation
+        self._calls = calls
+        self._notes = notes
+        self._standing = standing
+        self._envelopes = Envelopes(plan, evaluation, memory)
+        self._collectives = Collectives(plan, memory)
+        self._mail = Mail()
+
+    @property
+    def empty(self) -> bool:
+        """Whether every message met another, and every collective all its members."""
+        return self._mail.empty and self._collectives.empty
+
+    def begin(self, instance: Instance, scene: Scene) -> NDArray[np.int64] | None:
+        """Begin a call; returns the ranks that it blocks."""
+        operation = instance.step.operation
+        if operation is None:
+            self._notes.note(instance, scene, Said())
+            return None
+        for shape, begin in _SHAPES:
+            if isinstance(operation, shape):
+                blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
+                return blocked
+        return leave("an operation of another shape")
+
+    def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
+        assignments = next(iter(instance.step.arguments.values()))
+        if not isinstance(assignments, Assignments):
+            leave("a local operation that takes time")
+        if type(operation).refuse is not Operation.refuse:
+            leave("a local operation that may be refused")
+        before = self._notes.before(instance.step, scene, tuple(assignments.fields))
+        changes: dict[str, Change] = {}
+        for name, form in assignments.fields.items():
+            self._flights.check_name(name, scene.active)
+            value = self._evaluation.tensor(form, scene)
+            if value is None:
+                leave("a name that gets no value")
+            values = self._memory.hold(name, scene.active, value, instance.step.mark)
+            changes[name] = Change(name, scene.active, None, values)
+        names, stored = tuple(sorted(changes)), tuple(changes.values())
+        self._notes.note(instance, scene, Said(), names, stored, before=before)
+
+    def _messages(
+        self, instance: Instance, scene: Scene, operation: PointToPoint
+    ) -> NDArray[np.int64] | None:
+        posts, arguments, group = self._envelopes.of(instance.step, operation, scene)
+        keys = tuple(each.key for each in self._plan.names[group])
+        numbers = self._memory.group_numbers(group)
+        used: list[tuple[View, bool]] = []
+        for post in posts:
+            if isinstance(post.payload, View):
+                self._flights.check(post.payload, writes=not post.sends)
+                used.append((post.payload, not post.sends))
+                post.target = None if post.sends else post.payload
+        check_together(used)
+        names = tuple(sorted({view.column.name for view, writes in used if writes}))
+        work = Work(instance=instance, active=scene.active, posts=[*posts], names=names)
+        self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
+        links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
+        said = Said(arguments, group, links)
+        self._standing.start(scene, work, used, said)
+        for post in posts:
+            for other, rows in self._mail.post(group, post):
+                self._standing.done(other, rows)
+        return self._standing.stay(scene, work, said)
+
+    def _collective(
+        self, instance: Instance, scene: Scene, operation: Collective
+    ) -> NDArray[np.int64] | None:
+        """Let ranks enter: those together on which the call stores into the same arguments."""
+        found, group = self._calls.collective(instance.step, operation, scene)
+        numbers = self._memory.group_numbers(group)[scene.active.index]
+        if numbers.min() < 0:
+            leave("a collective of others")
+        if type(operation).writes is Operation.writes:
+            stored = {param.name for param in operation.params if param.writes}
+            return self._enter(instance, scene, operation, found, stored)
+        apart: dict[tuple[str, ...], list[int]] = {}
+        groups = self._plan.names[group]
+        for row, rank in enumerate(scene.active.ranks.tolist()):
+            key = storing(operation, groups[int(numbers[row])], rank, found, row)
+            apart.setdefault(key, []).append(row)
+        blocked = []
+        for key, rows in apart.items():
+            part = Active(scene.active.ranks[rows], scene.active.world_size)
+            inner = self._evaluation.scene(part, scene.variables)
+            found, _ = self._calls.collective(instance.step, operation, inner)
+            left = self._enter(instance, inner, operation, found, set(key))
+            blocked += [] if left is None else [left]
+        return _all_of(blocked)
+
+    def _enter(
+        self,
+        instance: Instance,
+        scene: Scene,
+        operation: Collective,
+        found: dict[str, Any],
+        stored: set[str],
+    ) -> NDArray[np.int64] | None:
+        group = group_of(instance.step)
+        used = [(value, name in stored) for name, value in found.items() if isinstance(value, View)]
+        for view, writes in used:
+            self._flights.check(view, writes=writes)
+        numbers = self._memory.group_numbers(group)
+        inside = numbers[scene.active.index]
+        post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
+        names = tuple(sorted({view.column.name for view, writes in used if writes}))
+        work = Work(instance=instance, active=scene.active, posts=[post], names=names)
+        keys = tuple(each.key for each in self._plan.names[group])
+        position = self._collectives.position(group, scene.active)
+        plain = {
+            name: value for name, value in found.items() if not isinstance(value, Stack | View)
+        }
+        said = Said(plain, group, (Link(keys, numbers, position),))
+        self._standing.start(scene, work, used, said)
+        for other, rows in self._collectives.enter(group, post):
+            self._standing.done(other, rows)
+        return self._standing.stay(scene, work, said)
+
+    def _wait(
+        self, instance: Instance, scene: Scene, operation: Waiting
+    ) -> NDArray[np.int64] | None:
+        """Let ranks wait: for the same works together, for others apart."""
+        names, arguments = self._calls.handles(instance.step, operation, scene)
+        table = self._standing.handles(names, scene.active)
+        apart = {tuple(column) for column in table[:, :1].T.tolist()}
+        if (table != table[:, :1]).any():
+            apart = {tuple(column) for column in table.T.tolist()}
+        blocked = []
+        for numbers in sorted(apart):
+            same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
+            together = scene.active.among(same)
+            works = self._standing.works(numbers)
+            inner = self._evaluation.scene(together, scene.variables)
+            said = Said(arguments)
+            stand = Stand(instance=instance, active=together, works=works, said=said)
+            left = self._standing.stand(stand, inner)
+            if left is not None:
+                blocked.append(left)
+        return _all_of(blocked)
+
+
+def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """Return the ranks that parts of a step block; None for none of them."""
+    return np.sort(np.concatenate(parts)) if parts else None
+
+
+_SHAPES: tuple[tuple[type[Operation], Any], ...] = (
+    (Local, Beginning._local),  # noqa: SLF001 -- its own table
+    (Collective, Beginning._collective),  # noqa: SLF001
+    (PointToPoint, Beginning._messages),  # noqa: SLF001
+    (Waiting, Beginning._wait),  # noqa: SLF001
+)
+
+
+# -------------------------------------------------------------------------------------------------
+# The engine: the ranks that are furthest behind take their next step, all at once.
+#
+# Ranks that a step blocks stand until what they wait for is done; the others go on. Who is
+# released is behind, and comes first, so that ranks part and join again (as the lanes of a GPU
+# do).
+#
+# There is no clock: nothing in these programs takes time.
+
+#: bytes of values that are kept for events; beyond, they are computed again where one is looked at
+KEPT = 2**28
+
+
+class Sweep:
+    """The state of all ranks."""
+
+    def __init__(
+        self, plan: Plan, limits: Limits, watched: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Bind the initial values; `watched` `[W]` are the ranks whose values are kept."""
+        self._plan = plan
+        self._again = watched is not None
+        self._ledger = Ledger(limits)
+        flights = Flights(plan.world_size)
+        self._memory = Memory(plan, self._ledger, flights)
+        self._evaluation = Evaluation(plan, numpy_arrays(limits), self._memory, limits)
+        self._calls = Calls(plan, self._evaluation, self._memory)
+        self._world = Active(np.arange(plan.world_size), plan.world_size)
+        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self._ledger)
+        self.record = Record(plan, KEPT, watched)
+        self._ready: dict[int, list[Active]] = {}
+        notes = Notes(self._memory, flights, self._calls, self.record, self._ledger)
+        self._standing = Standing(plan, self._evaluation, flights, notes, self._go)
+        self._beginning = Beginning(
+            plan,
+            ledger=self._ledger,
+            flights=flights,
+            memory=self._memory,
+            evaluation=self._evaluation,
+            calls=self._calls,
+            notes=notes,
+            standing=self._standing,
+        )
+
+    def run(self) -> Record:
+        """Take every step. Raises Beyond where the program is none for this engine."""
+        self._initialise()
+        self._go(0, self._world)
+        finished = 0
+        while self._ready:
+            number = min(self._ready)
+            active = _merged(self._ready.pop(number))
+            instance = self._steps.at(number)
+            if instance is None:
+                finished += active.size
+                self._ledger.step(None, active.size)
+                continue
+            staying = self._take(instance, active)
+            if staying is None:
+                self._go(number + 1, active)
+            elif not staying.all():
+                self._go(number + 1, active.among(~staying))
+            self._standing.release()
+        if finished < self._plan.world_size:
+            leave("ranks that are blocked")
+        if not (self._beginning.empty and self._standing.empty):
+            leave("work that is left over")
+        self.record.memory = self._memory
+        if self._again:
+            self._ledger.release()  # `KEPT` bounds what is left of it
+        return self.record
+
+    def _initialise(self) -> None:
+        scene = self._evaluation.scene(self._world, {})
+        for name, form in self._plan.scenario.tensors.items():
+            parts = (
+                list(self._evaluation.branches(form, scene))
+                if isinstance(form, PerRank)
+                else [(self._world, form)]
+            )
+            for active, part in parts:
+                if part is None:
+                    continue
+                inner = self._evaluation.scene(active, {})
+                value = self._evaluation.tensor(part, inner, "float32")
+                if value is not None:
+                    self._memory.hold(name, active, value, form.mark)
+        for name, column in self._memory.columns.items():
+            self._ledger.keep_bytes(column.values.nbytes, None)
+            self._ledger.hold(2 * column.values.nbytes)
+            column.shared = True
+            kept = Column(name, column.values, column.held.copy(), column.whole)
+            self.record.initial[name] = kept
+
+    def _go(self, number: int, active: Active) -> None:
+        self._ready.setdefault(number, []).append(active)
+
+    def _take(self, instance: Instance, active: Active) -> NDArray[np.bool_] | None:
+        """Let ranks take a step; returns which of them `[L]` it blocks, None for none of them."""
+        if instance.mask is not None:
+            mask = instance.mask[active.index]
+            if not mask.any():
+                self._ledger.passed(instance.step, PASSED_TOGETHER)
+                return None
+            chosen: Active | None = active.among(mask)
+        else:
+            chosen = active
+        assert chosen is not None
+        scene = self._evaluation.scene(chosen, instance.variables)
+        chosen = self._calls.taking(instance.step, scene)
+        if chosen is None:
+            self._ledger.passed(instance.step, PASSED_TOGETHER)
+            return None
+        self._ledger.step(instance.step.mark, chosen.size)
+        scene.active = chosen
+        blocked = self._beginning.begin(instance, scene)
+        if blocked is None:
+            return None
+        staying = np.zeros(active.size, np.bool_)
+        staying[active.rows(blocked)] = True
+        return staying
+
+
+def _merged(parts: list[Active]) -> Active:
+    if len(parts) == 1:
+        return parts[0]
+    ranks = np.concatenate([part.ranks for part in parts])
+    return Active(np.sort(ranks), parts[0].world_size)

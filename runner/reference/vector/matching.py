@@ -1,0 +1,728 @@
+"""Who meets whom among many ranks at once: calls, collectives and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.expressions.evaluator import CANNOT_COMPUTE, READ
+from runner.expressions.params import Param
+from runner.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
+from runner.model.plan import Plan
+from runner.model.scenario import Step
+from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
+from runner.reference.tolerance import slack_of
+from runner.reference.vector.lanes import (
+    Active,
+    Lanes,
+    Scene,
+    Stack,
+    Value,
+    View,
+    leave,
+    own,
+    varies,
+)
+from runner.reference.vector.record import Said
+from runner.vocabulary import WORLD
+
+if TYPE_CHECKING:
+    from runner.reference.vector.evaluator import Evaluation, Instance
+    from runner.reference.vector.state import Memory
+
+
+# -------------------------------------------------------------------------------------------------
+# What calls have started, and who stands waiting for it.
+
+#: rows of a work; None is all of them
+Rows = Any
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Post:
+    """One thing that the same call of many ranks waits for; row by row it is `done`.
+
+    `target` is where what arrives is stored, `arrived` `[L, *shape]` what did.
+    """
+
+    active: Active
+    work: Work | None = None
+    target: View | None = None
+    arrived: NDArray[Any] | None = None
+    slack: NDArray[Any] | None = None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Work:
+    """What one call of many ranks started.
+
+    `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
+    which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
+    is in place. `flown` are the names of the tensors that it uses until then.
+    """
+
+    instance: Instance
+    active: Active
+    posts: list[Post]
+    names: tuple[str, ...]
+    left: NDArray[np.int8] = field(init=False)
+    open: int = field(init=False)
+    waited: NDArray[np.bool_] = field(init=False)
+    awaited: NDArray[np.bool_] = field(init=False)
+    stored: NDArray[np.bool_] = field(init=False)
+    flown: tuple[str, ...] = ()
+    number: int = -1
+
+    def __post_init__(self) -> None:
+        """Begin with nothing done."""
+        size = self.active.size
+        self.left = np.full(size, len(self.posts), np.int8)
+        self.open = size if self.posts else 0
+        self.waited = np.zeros(size, np.bool_)
+        self.awaited = np.zeros(size, np.bool_)
+        self.stored = np.zeros(size, np.bool_)
+        for post in self.posts:
+            post.work = self
+
+    def advance(self, rows: Rows) -> Rows:
+        """Count one post of these rows as done; return the rows that have none left."""
+        if rows is None:
+            self.left -= 1
+            if len(self.posts) == 1:
+                self.open = 0
+                return None
+            finished = np.flatnonzero(self.left == 0)
+        else:
+            self.left[rows] -= 1
+            finished = rows if len(self.posts) == 1 else rows[self.left[rows] == 0]
+        self.open -= len(finished)
+        return finished
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Stand:
+    """Ranks that stand in one step, and the works that they wait for; the same ones for all."""
+
+    instance: Instance
+    active: Active
+    works: tuple[Work, ...]
+    said: Said
+
+
+# -------------------------------------------------------------------------------------------------
+# Messages of many ranks at once: who meets whom, in the order of posting.
+#
+# A post holds at most one message of each rank, so that within two posts the ends decide. Between
+# the same ends with the same tag, the first message posted meets the first receive.
+
+#: posts of one side that wait in one group; to look through more takes longer than the other engine
+MOST = 4_096
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Messages(Post):
+    """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`."""
+
+    peers: NDArray[np.int64]
+    tags: Any
+    payload: Stack | View
+    sends: bool = False
+    unmet: NDArray[np.bool_] = field(init=False)
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin with none met."""
+        self.left = self.active.size
+        self.unmet = np.ones(self.left, np.bool_)
+
+    def met(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Note that these rows have met; return them, or None where these are all there are."""
+        self.left -= len(rows)
+        if not self.left and len(rows) == self.active.size:
+            return None
+        self.unmet[rows] = False
+        return rows
+
+
+class Mail:
+    """Messages that were posted and have not met, by group."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._waiting: dict[tuple[str, bool], list[Messages]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether every message has met its other side."""
+        return not any(self._waiting.values())
+
+    def post(self, group: str, post: Messages) -> Iterator[tuple[Messages, Any]]:
+        """Post messages; yield every post of which rows are done by that, with these rows.
+
+        None are all rows. What a receive gets is in its `arrived` before.
+        """
+        others = self._waiting.setdefault((group, not post.sends), [])
+        for other in list(others):
+            pairs = _pairs(post, other)
+            if pairs is None:
+                continue
+            mine, theirs = pairs
+            _deliver(*((post, mine, other, theirs) if post.sends else (other, theirs, post, mine)))
+            yield other, other.met(theirs)
+            yield post, post.met(mine)
+            if not other.left:
+                others.remove(other)
+            if not post.left:
+                return
+        own = self._waiting.setdefault((group, post.sends), [])
+        own.append(post)
+        if len(own) > MOST:
+            leave("messages that wait")
+
+
+def _pairs(one: Messages, two: Messages) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Return the rows of two posts, the one of sends and the other of receives, that meet."""
+    same_tag: Any = one.tags == two.tags if _single(one.tags) and _single(two.tags) else None
+    if same_tag is False:
+        return None
+    if two.active.size < one.active.size:
+        turned = _pairs(two, one)
+        return None if turned is None else (turned[1], turned[0])
+    rows, there = two.active.find(one.peers)
+    there = there & (two.peers[rows] == one.active.ranks)
+    if one.left < one.active.size:
+        there &= one.unmet
+    if two.left < two.active.size:
+        there &= two.unmet[rows]
+    if same_tag is None:
+        tags = two.tags if _single(two.tags) else two.tags[rows]
+        there &= one.tags == tags
+    if there.all():
+        return np.arange(one.active.size), rows
+    mine = np.flatnonzero(there)
+    return (mine, rows[mine]) if len(mine) else None
+
+
+def _single(tags: Any) -> bool:
+    return tags.__class__ is int
+
+
+def _deliver(
+    send: Messages, sent: NDArray[np.int64], receive: Messages, got: NDArray[np.int64]
+) -> None:
+    """Put what was sent before those who receive it; raises Beyond where it does not fit."""
+    shape = receive.payload.shape
+    if send.payload.dtype != receive.payload.dtype or _size(send) != _size(receive):
+        leave("a message that does not fit")
+    found = send.payload.take(sent).reshape(len(sent), *shape)
+    if len(got) == receive.active.size and receive.arrived is None and _ascending(got):
+        receive.arrived = found
+        return
+    if receive.arrived is None:
+        receive.arrived = np.zeros((receive.active.size, *shape), found.dtype)
+    receive.arrived[got] = found
+
+
+def _size(messages: Messages) -> int:
+    return int(np.prod(messages.payload.shape))
+
+
+def _ascending(rows: NDArray[np.int64]) -> bool:
+    return bool((rows[1:] > rows[:-1]).all())
+
+
+# -------------------------------------------------------------------------------------------------
+# The messages of a call: to whom or from whom, with which tag, and where in memory.
+
+#: the kinds of the arguments that make one message
+_ONE = {"tensor", "rank", "group_rank", "group", "tag"}
+
+
+class Envelopes:
+    """Evaluates the messages of one plan."""
+
+    def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
+        """Remember nothing but peers that are the same each time."""
+        self._plan = plan
+        self._evaluation = evaluation
+        self._memory = memory
+        self._peers: dict[tuple[int, int], tuple[Any, NDArray[np.int64]]] = {}
+
+    def of(
+        self, step: Step, operation: PointToPoint, scene: Scene
+    ) -> tuple[list[Messages], dict[str, Any], str]:
+        """Return a post for each message that every rank posts, what names the call, its group.
+
+        Raises Beyond where torch would refuse one.
+        """
+        group = group_of(step)
+        if self._memory.group_numbers(group)[scene.active.index].min() < 0:
+            leave("a message in a group of others")
+        listed = _listed(step, operation)
+        if listed is None:
+            post, said = self._message(step, 0, operation.params, step.arguments, scene)
+            return self._directed(operation, [post], said, group, scene), said, group
+        param, items = listed
+        pairs = [
+            self._message(step, at, param.fields, item, scene) for at, item in enumerate(items)
+        ]
+        told = {param.name: [said for _, said in pairs]}
+        posts = [post for post, _ in pairs]
+        return self._directed(operation, posts, told, group, scene), told, group
+
+    def _directed(
+        self,
+        operation: PointToPoint,
+        posts: list[Messages],
+        said: dict[str, Any],
+        group: str,
+        scene: Scene,
+    ) -> list[Messages]:
+        """Let the operation itself say, of one rank, which of its messages it sends."""
+        rank = int(scene.active.ranks[0])
+        number = int(self._memory.group_numbers(group)[rank])
+        arguments = {param.name: param.default for param in operation.params}
+        first = {**arguments, **{name: own(value, 0) for name, value in said.items()}}
+        entry = Entry(rank=rank, group=self._plan.names[group][number], arguments=first)
+        for post, message in zip(posts, operation.messages(entry), strict=True):
+            post.sends = message.sends
+        return posts
+
+    def _message(
+        self,
+        step: Step,
+        at: int,
+        params: Sequence[Param],
+        forms: Mapping[str, Form],
+        scene: Scene,
+    ) -> tuple[Messages, dict[str, Any]]:
+        """Return one message of each rank, and its arguments but for the tensor."""
+        kinds = {param.kind: param for param in params}
+        if not set(kinds) >= _ONE or len(kinds) != len(params):
+            leave("no message of one tensor")
+        world, inside, tag = (
+            self._integers(forms.get(kinds[kind].name), kinds[kind], scene)
+            for kind in ("rank", "group_rank", "tag")
+        )
+        if (world is None) == (inside is None):
+            leave("a peer that is given twice, or not at all")
+        peers = self._peer(step, at, world, inside, scene.active)
+        low = int(tag.values.min()) if isinstance(tag, Lanes) else tag
+        if low < 0:
+            leave("a negative tag")
+        post = Messages(
+            active=scene.active,
+            peers=peers,
+            tags=tag.values if isinstance(tag, Lanes) else tag,
+            payload=self._evaluation.argument(forms.get(kinds["tensor"].name), scene),
+        )
+        said: dict[str, Any] = {param.name: param.default for param in params}
+        said[kinds["rank"].name] = peers
+        said[kinds["tag"].name] = post.tags
+        for kind in kinds.keys() - _ONE:
+            form = forms.get(kinds[kind].name)
+            if not isinstance(form, Constant):
+                leave("an argument that is computed")
+            said[kinds[kind].name] = form.value
+        return post, said
+
+    def _integers(self, form: Form | None, param: Param, scene: Scene) -> Any:
+        if form is None:
+            return param.default
+        value = self._evaluation.value(form, scene)
+        if value is None:
+            return param.default
+        if isinstance(value, Lanes) and value.kind in "bi":
+            return value
+        if varies(value) or value.__class__ not in {bool, int}:
+            leave("an argument that is no integer")
+        return int(value)
+
+    def _peer(
+        self,
+        step: Step,
+        at: int,
+        world: int | Lanes | None,
+        inside: int | Lanes | None,
+        active: Active,
+    ) -> NDArray[np.int64]:
+        """Return the peers in world ranks `[L]`. Raises Beyond where torch refuses one."""
+        given: Any = world if inside is None else inside
+        known = self._peers.get((step.index, at))
+        if known is not None and known[0] is given and active.everyone:
+            return known[1]
+        if isinstance(given, Lanes):
+            values = given.values.astype(np.int64)
+        else:
+            values = np.full(active.size, given, np.int64)
+        group = group_of(step)
+        numbers = self._memory.group_numbers(group)
+        mine = numbers[active.index]
+        if inside is not None:
+            values = self._world_ranks(group, mine, values, active)
+        if values.min() < 0 or values.max() >= active.world_size:
+            leave("a peer outside of the world")
+        if (numbers[values] != mine).any() or (values == active.ranks).any():
+            leave("a peer outside of the group, or the rank itself")
+        if active.everyone and isinstance(given, Lanes):
+            self._peers[step.index, at] = given, values
+        return values
+
+    def _world_ranks(
+        self, group: str, mine: NDArray[np.int64], inside: NDArray[np.int64], active: Active
+    ) -> NDArray[np.int64]:
+        """Return world ranks for ranks inside of each rank's own group of that name."""
+        sizes = self._memory.group_sizes(group)[active.index]
+        if inside.min() < 0 or (inside >= sizes).any():
+            leave("a group rank that is none")
+        groups = self._plan.names[group]
+        table = np.zeros((len(groups), max(each.size for each in groups)), np.int64)
+        for number, each in enumerate(groups):
+            table[number, : each.size] = each.ranks
+        return np.asarray(table[mine, inside])
+
+
+def _listed(
+    step: Step, operation: PointToPoint
+) -> tuple[Param, tuple[Mapping[str, Form], ...]] | None:
+    """Return the messages of a call that takes a list of them; None of one that takes none."""
+    params = [param for param in operation.params if param.fields]
+    if not params:
+        return None
+    form = step.arguments.get(params[0].name)
+    if len(operation.params) > 1 or not isinstance(form, ListForm) or not form.items:
+        leave("a list of messages that is computed")
+    items = tuple(item.fields for item in form.items if isinstance(item, Record))
+    if len(items) != len(form.items):
+        leave("a list of messages that is computed")
+    return params[0], items
+
+
+def group_of(step: Step) -> str:
+    """Return the name of the group of a step; raises Beyond where it is computed."""
+    records = [
+        item
+        for form in step.arguments.values()
+        if isinstance(form, ListForm)
+        for item in form.items
+        if isinstance(item, Record)
+    ]
+    names = set()
+    for form in [each.get("group") for each in ([r.fields for r in records] or [step.arguments])]:
+        if form is not None and not isinstance(form, Constant):
+            leave("a group that is computed")
+        names.add(WORLD if form is None or form.value is None else str(form.value))
+    if len(names) != 1:
+        leave("messages in several groups")
+    return names.pop()
+
+
+# -------------------------------------------------------------------------------------------------
+# Collectives of many ranks at once: counted in, and computed once a group is complete.
+#
+# Without tensors (a barrier) nothing is made for a single rank. With them the operation's own
+# reference gets the entries of all members, as the other engine gives them.
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Entering(Post):
+    """Members of groups of one name that enter their next collective.
+
+    `numbers` `[L]` say which of the groups each is in; `arguments` are tensors and plain values.
+    `results` has, for each group that is complete, what its members hold afterwards.
+    """
+
+    operation: Collective
+    numbers: NDArray[np.int64]
+    arguments: Mapping[str, Value]
+    results: dict[str, Any] = field(default_factory=dict)
+    bounds: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Position:
+    """The n-th collectives of all groups of one name: who has entered, and who must."""
+
+    operation: Collective
+    arrived: NDArray[np.int64]
+    posts: list[Entering] = field(default_factory=list)
+
+
+class Collectives:
+    """The collectives of a run, by the name of the groups and the position."""
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        """Begin with none."""
+        self._plan = plan
+        self._memory = memory
+        self._open: dict[tuple[str, int], _Position] = {}
+        self._entered: dict[str, NDArray[np.int64]] = {}
+        self._sizes: dict[str, NDArray[np.int64]] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether every collective that was entered is complete."""
+        return not self._open
+
+    def position(self, name: str, active: Active) -> int:
+        """Return how many collectives these ranks have entered on their groups of that name."""
+        entered = self._entered.get(name)
+        if entered is None:
+            entered = self._entered[name] = np.zeros(active.world_size, np.int64)
+            self._sizes[name] = np.asarray([group.size for group in self._plan.names[name]])
+        mine = entered[active.index]
+        first = int(mine[0])
+        if (mine != first).any():
+            leave("members that are at different collectives")
+        return first
+
+    def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
+        """Let ranks enter; yield every post of which rows are done by that, with these rows."""
+        position = self.position(name, post.active)
+        self._entered[name][post.active.index] += 1
+        key = (name, position)
+        here = self._open.get(key)
+        if here is None:
+            here = _Position(post.operation, np.zeros(len(self._sizes[name]), np.int64))
+            self._open[key] = here
+        if here.operation is not post.operation:
+            leave("different collectives")
+        counts = np.bincount(post.numbers, minlength=len(here.arrived))
+        here.arrived += counts
+        here.posts.append(post)
+        whole = (here.arrived == self._sizes[name]) & (counts > 0)
+        if whole.any():
+            yield from self._complete(name, here, whole)
+        if (here.arrived[here.arrived > 0] == self._sizes[name][here.arrived > 0]).all():
+            del self._open[key]
+
+    def _complete(
+        self, name: str, here: _Position, whole: NDArray[np.bool_]
+    ) -> Iterator[tuple[Entering, Any]]:
+        if _says_something(here.operation, here.posts):
+            for number in np.flatnonzero(whole).tolist():
+                self._settle(self._plan.names[name][number], here.posts)
+        for post in here.posts:
+            done = whole[post.numbers]
+            if done.all():
+                yield post, None
+            elif done.any():
+                yield post, np.flatnonzero(done)
+
+    def _settle(self, group: Group, posts: list[Entering]) -> None:
+        """Compute what the members of one group hold afterwards."""
+        placed: dict[int, tuple[Entering, int]] = {}
+        for post in posts:
+            rows, there = post.active.find(np.asarray(group.ranks, np.int64))
+            for at in np.flatnonzero(there).tolist():
+                placed[at] = post, int(rows[at])
+        entries = [
+            _entry(group, rank, *placed[at], placed[at][0].operation)
+            for at, rank in enumerate(group.ranks)
+        ]
+        operation = posts[0].operation
+        if any(operation.refuse(entry) is not None for entry in entries):
+            leave("a call that is refused")
+        if operation.disagreements(entries):
+            leave("members that disagree")
+        results = operation.reference(entries)
+        slack = slack_of(operation, entries)
+        for at, result in enumerate(results):
+            post, row = placed[at]
+            for argument, value in result.items():
+                _put(post, post.results, argument, row, value)
+                if slack and slack[at].get(argument) is not None:
+                    _put(post, post.bounds, argument, row, slack[at][argument])
+
+
+def _says_something(operation: Collective, posts: list[Entering]) -> bool:
+    """Return whether a collective stores anything, or its members could disagree."""
+    plain = type(operation).refuse is Collective.refuse and not operation.rooted
+    tensors = any(isinstance(value, Stack | View) for value in posts[0].arguments.values())
+    return tensors or not plain or bool(operation.agree)
+
+
+def storing(
+    operation: Collective, group: Group, rank: int, arguments: Mapping[str, Value], row: int
+) -> tuple[str, ...]:
+    """Return the arguments that a collective stores into on one rank."""
+    plain = {param.name: param.default for param in operation.params}
+    for name, value in arguments.items():
+        plain[name] = None if isinstance(value, Stack | View) else own(value, row)
+    entry = Entry(rank=rank, group=group, arguments=plain)
+    return tuple(param.name for param in operation.params if operation.writes(param, entry))
+
+
+def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operation) -> Entry:
+    arguments = {param.name: param.default for param in operation.params}
+    for name, value in post.arguments.items():
+        if isinstance(value, Stack | View):
+            arguments[name] = value.take(np.asarray([row]))[0, ...]
+        else:
+            arguments[name] = own(value, row)
+    return Entry(rank=rank, group=group, arguments=arguments)
+
+
+def _put(post: Entering, into: dict[str, Any], argument: str, row: int, value: Any) -> None:
+    """Keep what one rank holds afterwards in an argument; of all ranks in one array."""
+    given = post.arguments.get(argument)
+    if isinstance(value, Undefined) or not isinstance(given, Stack | View):
+        leave("a result that is undefined")
+    found = np.asarray(value)
+    if found.size != np.prod(given.shape):
+        leave("a result of another size")
+    if argument not in into:
+        dtype = given.dtype if into is post.results else np.dtype(np.float64)
+        into[argument] = np.zeros((post.active.size, *given.shape), dtype)
+    np.copyto(into[argument][row, ...], found.reshape(given.shape), casting="unsafe")
+
+
+# -------------------------------------------------------------------------------------------------
+# Who takes a step, and with which arguments: a call of many ranks at once.
+
+#: kinds of arguments that are tensors
+_TENSORS = {"tensors", "tensor_lists", "objects", "object", "p2p_ops"}
+
+
+class Calls:
+    """Evaluates the calls of one plan."""
+
+    def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
+        """Remember who started what, to tell whom a `wait` concerns."""
+        self._plan = plan
+        self._evaluation = evaluation
+        self._memory = memory
+        self._started: dict[str, NDArray[np.bool_]] = {}
+        self._members: dict[str, Active | None] = {}
+
+    def taking(self, step: Step, scene: Scene) -> Active | None:
+        """Return which of the active ranks take a step; None for none of them."""
+        active: Active | None = scene.active
+        if step.ranks is not None:
+            active = self._evaluation.selected(step.ranks, scene)
+        elif step.operation is not None:
+            active = self._inside(group_of(step), scene.active)
+        if active is None or step.operation is None or step.handle is None:
+            named = step.arguments.get("handles")
+            if active is None or named is None:
+                return active
+            return self._concerned(named, active, scene)
+        started = self._started.get(step.handle)
+        if started is None:
+            started = np.zeros(active.world_size, np.bool_)
+            self._started[step.handle] = started
+        started[active.index] = True
+        return active
+
+    def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
+        """Return the ranks that started some of the work that is waited for."""
+        names = self._evaluation.value(named, Scene(active, scene.variables, self._memory))
+        if not isinstance(names, str | list):
+            leave("handles that differ")
+        listed = [names] if isinstance(names, str) else names
+        mask = np.zeros(active.size, np.bool_)
+        for name in listed:
+            if name in self._started:
+                mask |= self._started[name][active.index]
+        return active.among(mask) if mask.any() else None
+
+    def _inside(self, group: str, active: Active) -> Active | None:
+        if group == WORLD:
+            return active
+        if active.everyone and group in self._members:
+            return self._members[group]
+        mask = self._memory.group_numbers(group)[active.index] >= 0
+        inside = active.among(mask) if mask.any() else None
+        if active.everyone:
+            self._members[group] = inside
+        return inside
+
+    def handles(
+        self, step: Step, operation: Waiting, scene: Scene
+    ) -> tuple[tuple[str, ...], dict[str, Any]]:
+        """Return the names of the handles that are waited for, and the arguments."""
+        (param,) = operation.params
+        names = self._evaluation.value(step.arguments[param.name], scene)
+        return (names,) if isinstance(names, str) else tuple(names), {param.name: names}
+
+    # ------------------------------------------------------------------ collectives
+
+    def collective(
+        self, step: Step, operation: Collective, scene: Scene
+    ) -> tuple[dict[str, Value], str]:
+        """Return the arguments of a collective: tensors, and what is the same for all or `[L]`."""
+        arguments: dict[str, Value] = {}
+        for param in operation.params:
+            if param.kind in _TENSORS:
+                leave("a list of tensors, or objects")
+            if param.kind == "group":
+                continue
+            if param.kind == "tensor":
+                if param.required or param.name in step.arguments:
+                    arguments[param.name] = self._evaluation.argument(
+                        step.arguments.get(param.name), scene
+                    )
+                continue
+            arguments[param.name] = self._plain(step, operation, param, scene)
+        return arguments, group_of(step)
+
+    def _plain(self, step: Step, operation: Operation, param: Param, scene: Scene) -> Value:
+        form = step.arguments.get(param.name)
+        if form is None:
+            return param.default
+        if isinstance(form, PerRank):
+            parts = list(self._evaluation.branches(form, scene))
+            if len(parts) > 1:
+                leave(f"{operation.name} with an argument that differs")
+            form = parts[0][1]
+        if isinstance(form, Constant):
+            if form.value is None:
+                return param.default
+            return _typed(param, form.value)
+        value = self._evaluation.value(form, scene)
+        if isinstance(value, Lanes):
+            if value.kind == "i" and param.kind in {"rank", "group_rank"}:
+                return value.values
+            leave("an argument that differs")
+        if varies(value) or isinstance(value, np.ndarray | np.generic):
+            leave("an argument that is a tensor")
+        return param.default if value is None else _typed(param, value)
+
+    # ------------------------------------------------------------------ expectations
+
+    def observed(self, step: Step, scene: Scene) -> dict[str, Value]:
+        """Return the values of the step's expectation keys that are more than a name, by text."""
+        found: dict[str, Value] = {}
+        assert step.expect is not None
+        for value in step.expect.values:
+            key = value.key
+            if key.before or self._is_name(key.text, scene):
+                continue
+            made = self._evaluation.value(key, scene)
+            if isinstance(made, View):
+                made = Stack(made.take().copy())
+            found[key.text] = made
+        return found
+
+    def _is_name(self, text: str, scene: Scene) -> bool:
+        scenario = self._plan.scenario
+        known = (scenario.tensors, scenario.constants, self._plan.introduced, scene.variables)
+        return any(text in names for names in known) or text in {"rank", "world_size"}
+
+
+def _typed(param: Param, value: Value) -> Value:
+    """Return a plain argument in the type of its kind, as the evaluator does.
+
+    Raises Beyond where it is none: the other engine says why.
+    """
+    read = READ.get(param.kind)
+    if read is None:
+        return value
+    try:
+        return read(value)
+    except CANNOT_COMPUTE:
+        leave(f"a {param.kind} that is none")

@@ -1,0 +1,444 @@
+"""What a result says to a person, line by line, with the grids of what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runner.display import MOST_LINE, brief, clean_line, short
+from runner.errors import Mark, Problem
+from runner.model.scenario import Scenario, Step
+from runner.model.trace import Trace
+from runner.pipeline.results import AtEnd, Outcome, Result
+from runner.pipeline.selection import step_at
+from runner.report.output import timeline
+from runner.timeline.model import Lane, Span
+from runner.verdict.finding import Difference, Finding, Verdict, ranks_text
+
+# -------------------------------------------------------------------------------------------------
+# What differed, as a grid of ranks and indices: expected against got, of a size a person reads.
+#
+#     rank │   [0]   [1]   [2]
+#        0 │ 17≠16     5     6
+#        2 │ 17≠16     5     6
+#
+# The grid shows the ranks that differ and the first indices at which any of them does; a cell that
+# agrees shows its value once.
+
+MOST_ROWS = 8
+MOST_COLUMNS = 8
+_DIGITS = 7
+
+
+def grid_lines(differences: Sequence[Difference]) -> list[str]:
+    """Return the grid of all differences in numbers; no line where there is none."""
+    numeric = [each for each in differences if each.wrong is not None]
+    if not numeric:
+        return []
+    rows = numeric[:MOST_ROWS]
+    columns = _columns(rows)
+    heads = [_index(column) for column in columns]
+    names = [_name(each) for each in rows]
+    cells = [[_cell(each, column) for column in columns] for each in rows]
+    widths = [max(len(head), *(len(row[at]) for row in cells)) for at, head in enumerate(heads)]
+    left = max(len("rank"), *(len(name) for name in names))
+    lines = [f"{'rank':>{left}} │ {_joined(heads, widths)}".rstrip()]
+    lines += [
+        f"{name:>{left}} │ {_joined(row, widths)}".rstrip()
+        for name, row in zip(names, cells, strict=True)
+    ]
+    return [*lines, *_left_out(numeric, rows, columns)]
+
+
+def _columns(rows: Sequence[Difference]) -> list[tuple[int, ...]]:
+    """Return the first indices at which any row is wrong; a small tensor is shown whole."""
+    shapes = {each.wrong.shape for each in rows if each.wrong is not None}
+    only = next(iter(shapes))
+    if len(shapes) == 1 and 0 < int(np.prod(only)) <= MOST_COLUMNS:
+        return list(np.ndindex(*only))
+    found: dict[tuple[int, ...], None] = {}
+    for each in rows:
+        assert each.wrong is not None
+        for index in np.argwhere(each.wrong)[:MOST_COLUMNS]:
+            found[tuple(int(at) for at in index)] = None
+    return sorted(found)[:MOST_COLUMNS]
+
+
+def _index(column: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, column))}]" if column else "value"
+
+
+def _name(difference: Difference) -> str:
+    item = "".join(f"[{position}]" for position in difference.item)
+    return f"{difference.rank}{item}"
+
+
+def _cell(difference: Difference, column: tuple[int, ...]) -> str:
+    expected, got = np.asarray(difference.expected), np.asarray(difference.got)
+    wrong = difference.wrong
+    if wrong is None or len(column) != got.ndim:
+        return ""
+    if any(at >= size for at, size in zip(column, got.shape, strict=True)):
+        return ""
+    if not wrong[column]:
+        return _number(got[column])
+    return f"{_number(expected[column])}≠{_number(got[column])}"
+
+
+def _number(value: Any) -> str:
+    """Return a number as short as its dtype tells it: whole floats without a fraction."""
+    plain = np.asarray(value)
+    if plain.dtype.kind == "c":
+        return f"{complex(plain.item()):.{_DIGITS}g}"
+    if plain.dtype.kind in "biuO":
+        return str(plain.item())
+    return f"{float(plain.item()):.{_DIGITS}g}"
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _left_out(
+    numeric: Sequence[Difference], rows: Sequence[Difference], columns: Sequence[Any]
+) -> list[str]:
+    total = sum(_count(each.wrong) for each in numeric)
+    shown = sum(
+        bool(each.wrong[column])
+        for each in rows
+        for column in columns
+        if each.wrong is not None and _inside(each.wrong, column)
+    )
+    return [f"... and {total - shown} more elements"] if total > shown else []
+
+
+def _count(wrong: NDArray[Any] | None) -> int:
+    return 0 if wrong is None else int(wrong.sum())
+
+
+def _inside(wrong: NDArray[Any], column: tuple[int, ...]) -> bool:
+    return len(column) == wrong.ndim and all(
+        at < size for at, size in zip(column, wrong.shape, strict=True)
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+# What a result says to a person, line by line: plain text with the style that a terminal gives it.
+#
+# Every reporter of text takes its lines from here, so that a terminal, a log in CI and an error in
+# pytest say the same.
+
+Style: TypeAlias = Literal[
+    "plain",
+    "strong",
+    "dim",
+    "caret",
+    "PASSED",
+    "FAILED",
+    "FLAKY",
+    "INCONCLUSIVE",
+    "UNSUPPORTED",
+    "INVALID",
+]
+
+#: how a difference's two numbers are told apart, by who stands alone
+SIDES = {
+    "expectation": "yours≠what the semantics give",
+    "backend": "expected≠what the run gave",
+    "reference": "yours and the run's≠the reference's",
+}
+
+#: findings shown whole for one case, and problems of one file; the rest is counted
+MOST_FINDINGS, MOST_PROBLEMS = 10, 100
+#: blocked ranks that `-v` tells in one line, and steps that it tells of more
+MOST_BLOCKED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a report."""
+
+    text: str
+    style: Style = "plain"
+
+    @property
+    def printable(self) -> str:
+        """The text as one line that is safe to show, and not longer than a person reads."""
+        return clean_line(short(self.text, MOST_LINE))
+
+
+def headline(result: Result) -> Line:
+    """Return the line that names a case and its verdict."""
+    status = result.verdict.status
+    took = f"  {milliseconds(result.duration_s)}" if result.duration_s else ""
+    times = f"  {len(result.attempts)} runs" if result.attempts else ""
+    return Line(f"{status:<12} {result.name}{took}{times}", status)
+
+
+def milliseconds(duration_s: float) -> str:
+    """Return a duration as a person reads it."""
+    return f"{duration_s * 1000:.0f} ms" if duration_s < 1 else f"{duration_s:.2f} s"
+
+
+def details(result: Result) -> list[Line]:
+    """Return everything below the headline: problems, findings, the reason; nothing for a pass."""
+    if result.text is not None:  # read back from a file
+        return [Line(text) for text in result.text]
+    verdict = result.verdict
+    lines: list[Line] = []
+    if verdict.reason and verdict.status == "FLAKY":
+        lines.append(Line(f"  {_brief(verdict.reason)}"))
+    for problem in verdict.problems[:MOST_PROBLEMS]:
+        lines += problem_lines(problem)
+    if len(verdict.problems) > MOST_PROBLEMS:
+        lines.append(
+            Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
+        )
+    for finding in verdict.findings[:MOST_FINDINGS]:
+        lines += finding_lines(finding)
+    left_out = len(verdict.findings) - MOST_FINDINGS
+    if left_out > 0:
+        lines.append(Line(f"  ... and {left_out} more findings", "dim"))
+    if verdict.reason and verdict.status != "FLAKY":
+        lines.append(Line(f"  {_brief(verdict.reason)}"))
+    if verdict.status == "FAILED" and verdict.observed is None:
+        lines.append(Line("  found by the analysis; no process was started", "dim"))
+    return lines
+
+
+def problem_lines(problem: Problem) -> list[Line]:
+    """Return a problem: place, message, code, the line with a caret, the hint."""
+    place = f"{problem.mark}: " if problem.mark else ""
+    lines = [Line(f"{place}{problem.message} [{problem.code}]", "strong")]
+    lines += _excerpt(problem.mark, "    ")
+    if problem.hint:
+        lines.append(Line(f"  hint: {problem.hint}"))
+    return lines
+
+
+def warning_lines(warning: Problem) -> list[Line]:
+    """Return a warning as a problem is told, below the case that has it."""
+    first, *rest = problem_lines(warning)
+    return [
+        Line(f"  warning: {first.text}", "INCONCLUSIVE"),
+        *(replace(e, text=f"  {e.text}") for e in rest),
+    ]
+
+
+def counted(number: int) -> str:
+    """Return how many warnings there are, in words."""
+    return f"{number} warning{'' if number == 1 else 's'}"
+
+
+def finding_lines(finding: Finding) -> list[Line]:
+    """Return a finding: who stands alone, what, where in the file, the numbers, the guess."""
+    lines = [Line(f"  {finding.headline}: {_brief(finding.prose)} [{finding.code}]", "strong")]
+    if finding.mark is not None:
+        lines.append(Line(f"    {finding.mark}", "dim"))
+        lines += _excerpt(finding.mark, "        ")
+    last = len(finding.because) - 1
+    lines += [
+        Line(f"    {_brief(clause)}{';' if at < last else ''}")
+        for at, clause in enumerate(finding.because)
+    ]
+    if finding.label is not None:
+        lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
+    lines += _numbers(finding)
+    if finding.guess:
+        lines.append(Line(f"    perhaps: {finding.guess}"))
+    return lines
+
+
+def _brief(words: str) -> str:
+    """Return words that quote no more of a value than a person reads."""
+    return brief(words, MOST_LINE)
+
+
+def _iterations(finding: Finding) -> str:
+    at = f", iteration {', '.join(map(str, finding.iteration))}" if finding.iteration else ""
+    return f"{at} (and {finding.more} more)" if finding.more else at
+
+
+def _numbers(finding: Finding) -> list[Line]:
+
+    grid = grid_lines(finding.differences)
+    if not grid:
+        return []
+    sides = SIDES[finding.witness]
+    if finding.witness == "expectation" and finding.against == "run":
+        sides = "yours≠what the run gave"
+    lines = [Line(f"    by rank and index, {sides}:", "dim")]
+    lines += [Line(f"      {line}") for line in grid]
+    absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
+    relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
+    if absolute:
+        text = f"    largest error: {max(absolute):.6g} absolute"
+        lines.append(Line(f"{text}, {max(relative):.6g} relative" if relative else text))
+    return lines
+
+
+def _excerpt(mark: Mark | None, indent: str) -> list[Line]:
+    shown = Problem(code="", message="", mark=mark).excerpt()
+    if shown is None or not shown[0].strip():
+        return []
+    return [Line(f"{indent}{shown[0]}"), Line(f"{indent}{shown[1]}", "caret")]
+
+
+# ---------------------------------------------------------------------------- what a trace says
+
+
+def blocked_of(trace: Trace) -> dict[int, str]:
+    """Return which ranks a trace leaves blocked (for sure, or as observed), each in which step."""
+    return {
+        rank.rank: rank.events[-1].label
+        for rank in trace.ranks
+        if rank.ending == "blocked" and rank.events
+    }
+
+
+def _many_blocked(blocked: dict[int, str]) -> list[Line]:
+    """Return who is blocked where, a line for each of the first steps."""
+    by_step: dict[str, list[int]] = {}
+    for rank, step in blocked.items():
+        by_step.setdefault(step, []).append(rank)
+    lines = [
+        Line(f"      blocked: {ranks_text(ranks)} in `{step}`", "dim")
+        for step, ranks in list(by_step.items())[:MOST_BLOCKED]
+    ]
+    left = len(by_step) - MOST_BLOCKED
+    if left > 0:
+        lines.append(Line(f"      ... and in {left} more steps", "dim"))
+    return lines
+
+
+def more(verdict: Verdict) -> list[Line]:
+    """Return what `-v` adds: prediction and observation, the diagnoses' prose, the notes."""
+    lines: list[Line] = []
+    for title, trace in (("predicted", verdict.predicted), ("observed", verdict.observed)):
+        if trace is not None:
+            text = f"    {title}: {trace.outcome}"
+            blocked = blocked_of(trace)
+            if 0 < len(blocked) <= MOST_BLOCKED:
+                text += "; blocked: " + ", ".join(f"{r} in `{s}`" for r, s in blocked.items())
+            lines.append(Line(text, "dim"))
+            if len(blocked) > MOST_BLOCKED:
+                lines += _many_blocked(blocked)
+    if verdict.predicted is not None:
+        lines += [
+            Line(f"    {diagnosis.name}: {_brief(diagnosis.prose)}", "dim")
+            for diagnosis in verdict.predicted.diagnoses
+        ]
+    for note in verdict.notes:
+        first, *rest = note.splitlines() or [""]
+        lines.append(Line(f"    note: {first}", "dim"))
+        lines += [Line(f"      {line}", "dim") for line in rest]
+    return lines
+
+
+# -------------------------------------------------------------------------------------------------
+# What each rank holds after the step at a line: for `scenario run sum.yaml:42`.
+
+#: passes of a loop that are shown: the first ones
+MOST_PASSES = 4
+
+
+class StepValues(AtEnd):
+    """Prints, below the result of each case, the values of the steps that were asked for."""
+
+    def __init__(
+        self, show: Callable[[Iterable[Line]], None], lines: Mapping[str, list[int]]
+    ) -> None:
+        """Print by `show`; `lines` are those asked for, by the file's path as results name it."""
+        self._show = show
+        self._lines = lines
+
+    def finish(self, result: Result) -> None:
+        """Print the values."""
+        if result.scenario is None:
+            return
+        for line in self._lines.get(result.file, ()):
+            step = _last(step_at(result.scenario, line))
+            if step is None:
+                place = f"{result.file}:{line}"
+                self._show([Line(f"    {place} is in no step: the whole case is meant", "dim")])
+            else:
+                self._show(_values(result, result.scenario, step))
+
+    def end(self, outcome: Outcome) -> None:
+        """Print nothing."""
+
+
+def _last(step: Step | None) -> Step | None:
+    """Return the step itself, or the last one in the body of a loop."""
+    while step is not None and step.body:
+        step = step.body[-1]
+    return step
+
+
+def _values(result: Result, scenario: Scenario, step: Step) -> list[Line]:
+    verdict = result.verdict
+    trace = verdict.observed or verdict.predicted
+    if trace is None or verdict.predicted is None:
+        return []
+    held = _held(scenario, trace, verdict.predicted, step)
+    should = held if trace is verdict.predicted else None
+    if should is None:
+        should = _held(scenario, verdict.predicted, verdict.predicted, step)
+    place = f"{step.mark.short}" if step.mark is not None else scenario.case
+    told = "held" if verdict.observed is not None else "must hold, by the analysis"
+    passes = sorted({iteration for iteration, _ in should} | {iteration for iteration, _ in held})
+    lines: list[Line] = []
+    for iteration in passes[:MOST_PASSES]:
+        turn = f", iteration {', '.join(map(str, iteration))}" if iteration else ""
+        lines.append(Line(f"    after {place}{turn} each rank {told}:", "dim"))
+        ranks = sorted({rank for at, rank in (*held, *should) if at == iteration})
+        for rank in ranks:
+            key = iteration, rank
+            lines.append(Line(f"      rank {rank}: {_told(held.get(key), should.get(key))}"))
+    if not passes:
+        return [Line(f"    no rank took the step at {place}", "dim")]
+    if len(passes) > MOST_PASSES:
+        lines.append(Line(f"    ... and {len(passes) - MOST_PASSES} more iterations", "dim"))
+    return lines
+
+
+def _held(
+    scenario: Scenario, trace: Trace, predicted: Trace, step: Step
+) -> dict[tuple[tuple[int, ...], int], dict[str, str]]:
+    """Return what each rank held after each pass of a step, as text, by iteration and rank."""
+    return {
+        (span.iteration, lane.rank): values
+        for lane in timeline(scenario, trace, predicted).lanes
+        for span, values in _after_each(lane)
+        if span.index == step.index
+    }
+
+
+def _after_each(lane: Lane) -> Iterable[tuple[Span, dict[str, str]]]:
+    """Yield each step of a rank with what it stored into, or with all that the rank then holds."""
+    held = dict(lane.initial)
+    for span in lane.spans:
+        held.update(span.values)
+        if span.stuck:
+            yield span, {"": f"{span.state.replace('_', ' ')} in `{span.label}`"}
+        elif span.raised:
+            yield span, {"": f"raised {span.raised}"}
+        else:
+            yield span, dict(span.values) or dict(held)
+
+
+def _told(held: Mapping[str, str] | None, should: Mapping[str, str] | None) -> str:
+    if held is None:
+        return "did not come to it"
+    should = should or {}
+    parts = []
+    for name, text in held.items():
+        value = f"{name} = {text}" if name else text
+        wanted = should.get(name)
+        wrong = name and wanted is not None and wanted != text
+        parts.append(f"{value} (should be {wanted})" if wrong else value)
+    return ", ".join(parts) or "nothing"

@@ -1,0 +1,99 @@
+"""The command line under torchrun or a cluster, in a process beside the worker of rank 0."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from contextlib import suppress
+from types import ModuleType
+
+from runner.execution.backends import LaunchOptions
+from runner.execution.heartbeat import SILENT_S
+from runner.execution.nodes import Leader, end_agent
+from runner.execution.protocol import Store, Watch
+from runner.execution.supervisor import Conductor, Supervisor
+
+INCONCLUSIVE = 3
+#: seconds that the other ranks get to end before the store ends with rank 0
+BYE_S = 5.0
+#: the same where a rank is lost
+LOST_BYE_S = 1.0
+#: the key at which ranks that end are counted
+BYE = "bye"
+
+
+class Front:
+    """Reads, judges and reports; the same way, options and exit codes as `scenario run`."""
+
+    def __init__(self, torch: ModuleType, store: Store, size: int, leader: Leader) -> None:
+        """Give orders to `size` ranks through `store`, a connection of its own.
+
+        `leader` hears of the ranks and nodes that are lost.
+        """
+        self._torch = torch
+        self._store = store
+        self._size = size
+        self._leader = leader
+        self._code = INCONCLUSIVE
+        self._failure = ""
+
+    def start(self) -> None:
+        """Run the command line in a thread; the main thread takes signals."""
+        threading.Thread(target=self._run, name="front", daemon=True).start()
+
+    def lose(self, reason: str) -> None:
+        """Learn that the store is gone: every call on it fails from now on."""
+        self._failure = reason
+
+    def lost(self, watch: Watch | None = None) -> dict[int, str]:
+        """Return the ranks that are lost, each with what is wrong; of a scenario's world, or all.
+
+        Without the store no rank is in reach.
+        """
+        if self._failure:
+            how = f"the store of this launch is out of reach: {self._failure}"
+            return dict.fromkeys(range(self._size), how)
+        if watch is None:
+            return self._leader.nodes.lost()
+        found = self._leader.nodes.lost(watch.silent_s - SILENT_S)
+        return {rank: how for rank, how in found.items() if rank < watch.world_size}
+
+    def _run(self) -> None:
+        """Do what the command line says, and end the process with its exit code."""
+        from runner.cli.run import spmd as command
+
+        supervisor = Supervisor(self._store, dict, self.lost)
+
+        def conduct(options: LaunchOptions) -> Conductor:
+            return Conductor(self._torch, supervisor, self._size, options, lost=self.lost)
+
+        try:
+            command.main(args=sys.argv[1:], prog_name="python -m runner.worker", obj=conduct)
+        except SystemExit as end:
+            self._code = end.code if isinstance(end.code, int) else 1
+        except Exception:  # noqa: BLE001 -- a fault of ours: the other ranks must end all the same
+            traceback.print_exc()
+        self._end(supervisor)
+
+    def _end(self, supervisor: Supervisor) -> None:
+        lost = self.lost()
+        if lost and self._code == 0:
+            rank = min(lost)
+            sys.stderr.write(f"every case was run, and then rank {rank} was lost: {lost[rank]}\n")
+            self._code = INCONCLUSIVE
+        with suppress(RuntimeError):  # the store is gone, and with it every other node
+            supervisor.dismiss(self._size, self._code)
+            deadline_s = time.monotonic() + (LOST_BYE_S if lost else BYE_S)
+            there = self._size - len(lost)
+            while self._store.add(BYE, 0) < there and time.monotonic() < deadline_s:
+                time.sleep(0.01)
+        if lost:
+            self._leader.tell_lost()  # they may be in a call that never returns
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if lost:
+            end_agent()
+        os._exit(self._code)

@@ -1,0 +1,516 @@
+"""The worker: one rank of a launch. Runs under torchrun, srun, or whatever sets their variables.
+
+`scenario run` forks it from a process that has torch already. By hand it is an ordinary program:
+
+    torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p
+
+It takes orders from the store that torchrun provides, one scenario after the other, and tells there
+what it saw. It is the one module that imports torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import importlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed
+
+from runner.errors import LaunchError
+from runner.execution import backends
+from runner.execution.backends import carrier, device_type, lack_of, require_known
+from runner.execution.heartbeat import Beats
+from runner.execution.nodes import FRONT, Follower, Leader, end_agent, name_of_node
+from runner.execution.protocol import (
+    STOP,
+    Begun,
+    Free,
+    Hello,
+    Moved,
+    Order,
+    Outbox,
+    Store,
+    Unable,
+    awaited,
+    fetch,
+    opened,
+    put,
+)
+from runner.expressions.functions import TorchArrays
+from runner.operations.base import Ending
+from runner.worker.board import Board, Converter, FromDevice
+from runner.worker.device import completion_on
+from runner.worker.frontend import BYE, INCONCLUSIVE, Front
+from runner.worker.program import Broken, Pending, Program, plain_only
+from runner.worker.watcher import (
+    LAST_S,
+    LastWords,
+    Line,
+    Running,
+    StandardError,
+    Watcher,
+    die_with_parent,
+)
+from runner.worker.world import ATTEMPTS, Reaper, Start, World, is_unconnected
+
+#: typed as little as torch exports its names
+dist: Any = torch.distributed
+#: seconds that the leader of a node gets to say first that the store is gone
+FOLLOW_S = 3.0
+
+
+class Worker:
+    """One rank of a launch, from its first scenario to its last."""
+
+    def __init__(
+        self,
+        rank: int,
+        connect: Callable[[], Line],
+        *,
+        lifeline: int | None = None,
+        alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
+    ) -> None:
+        """Connect to the store: once for the main thread, once for those beside it.
+
+        The process ends when `lifeline` closes; `alone` is called where the store is gone, and with
+        it all that wants to know.
+        """
+        self.rank = rank
+        self._connect = connect
+        self._line = connect()
+        self._second = connect()
+        self._beside: Store = self._second.store
+        self._turn = 0
+        self._plugins: set[str] = set()
+        self._reaper = Reaper()
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone)
+        self._running: Running | None = None
+        self._world: World | None = None
+        #: the work that names of the scenario keep
+        self._pending: dict[str, Pending] = {}
+        self._stderr = StandardError()
+        self._last_words = LastWords(self._speak)
+
+    @property
+    def store(self) -> Store:
+        """The main thread's connection."""
+        store: Store = self._line.store
+        return store
+
+    def serve(self, files: Mapping[str, str] | None = None) -> None:
+        """Take orders until told to stop. Raises RuntimeError where the store is gone.
+
+        `files` are those that this rank's node has read, where the rank leads it.
+        """
+        warnings.simplefilter("ignore")
+        plain_only(dist)
+        self._watcher.listen()
+        digest = ""
+        if files is not None:
+            put(self.store, f"files/{self.rank}", files)
+            digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+        hello = Hello(
+            rank=self.rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            versions=versions(),
+            digest=digest,
+        )
+        Outbox(self.store, "mail").post(hello)
+        while (number := self._next()) != STOP:
+            self._obey(opened(fetch(self.store, f"order/{number}", keep=True)))
+
+    def _next(self) -> int:
+        """Wait for the number of the next scenario that this rank takes part in."""
+        self._turn += 1
+        return int(awaited(self.store, f"turn/{self.rank}/{self._turn}"))
+
+    # ------------------------------------------------------------------ one scenario
+
+    def _obey(self, order: Order) -> None:
+        self._stderr.clear()
+        name = f"scenario/{order.number}"
+        mail = Outbox(self.store, f"{name}/mail")
+        for attempt in range(1, ATTEMPTS + 1):
+            start = Start(self.store, name, attempt, order.plan.world_size)
+            # what did not come to be between devices may hang, and is not tried again
+            last = attempt == ATTEMPTS or device_type(order.backend) != "cpu"
+            try:
+                self._let_go(poison=False)
+                world = self._start(order, f"{name}/world/{attempt}")
+                if order.proof:
+                    self._prove(world, mail)
+                    return
+            except Exception as error:  # noqa: BLE001 -- whatever it is, the supervisor must know
+                if last or order.proof or not is_unconnected(error):
+                    mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                    return
+                start.meet(failed=True)
+                continue
+            program, running = self._prepared(order, world, name)
+            if attempt > 1:
+                mail.post(Moved(rank=self.rank))  # from where it stood in the attempt before
+            try:
+                if self._run(program, running, mail, start, last=last):
+                    return
+            except Exception as error:
+                mail.post(Unable(rank=self.rank, reason=self._reason(error)))
+                raise
+
+    def _prepared(self, order: Order, world: World, name: str) -> tuple[Program, Running]:
+        """Return a rank's program, and the watch over it, which has begun."""
+        completion = completion_on(torch, world.device)
+        world.on_device = on_device = completion.enqueues
+        board = Board(
+            self.rank,
+            Converter(torch, FromDevice(torch, world.device) if on_device else None),
+            completion.seconds if on_device else None,
+        )
+        running = Running(
+            self._beside,
+            name,
+            board,
+            backend=carrier(order.backend),
+            world=world,
+            cut=self._line.cut,
+        )
+        self._running = running
+        program = Program(
+            order.plan,
+            world,
+            arrays_on(world.device),
+            board=board,
+            completion=completion,
+            broken=lambda: self._was_broken(running),
+        )
+        self._pending = program.pending
+        self._watcher.begin(running)
+        return program, running
+
+    def _prove(self, world: World, mail: Outbox) -> None:
+        """Use a fresh world once; a worker whose device is lost says nothing, or that it is."""
+        if world.works():
+            mail.post(Free(rank=self.rank))
+        else:
+            mail.post(Unable(rank=self.rank, reason="a fresh world did not reduce a number"))
+
+    def _run(
+        self, program: Program, running: Running, mail: Outbox, start: Start, *, last: bool
+    ) -> bool:
+        """Run a program to its end, whatever that is; False where its world is made once more."""
+        let_go = partial(self._let_go, poison=True)
+        try:
+            ending = program.prepare()
+            if running.on_device:
+                mail.post(Begun(rank=self.rank))
+            failed = program.unconnected and not last
+            if ending is not None and not failed:
+                start.arrive()  # its peers go on without it
+            elif not start.meet(failed=failed):
+                return False
+            ending = ending or program.run()
+            if running.broken:
+                # a host that waited for a device comes back without a word once that is aborted
+                raise Broken  # noqa: TRY301 -- it ended as if the call had raised
+        except Ending as fault:
+            running.tell("died", fault.how, via=mail)
+            die(fault.how)
+        except Broken:
+            if running.came_back():
+                self._line = self._connect()
+                mail = Outbox(self.store, running.key("mail"))
+            running.tell("blocked", via=mail)
+            running.settle(self.store)
+            let_go()
+            running.free(mail)
+            return True
+        # after a failure as if the process had ended: its peers lose it now, not when all is over
+        lost = ending == "raised" or program.lost
+        running.tell(ending, via=mail, then=let_go if lost else None)
+        return True
+
+    def _start(self, order: Order, prefix: str) -> World:
+        """Make the world of a scenario; its ranks find each other under `prefix` in the store."""
+        for module in order.plugins:
+            if module not in self._plugins:
+                _import_plugin(module)
+                self._plugins.add(module)
+        require_known(torch, order.backend)
+        if order.sharing is not None:
+            os.environ.update(order.sharing.environment(self.rank))
+        device = self._device(order)
+        self._world = world = World(torch, order.plan, self.rank, device)
+        world.start(dist.PrefixStore(prefix, self.store), order.backend)
+        return world
+
+    def _device(self, order: Order) -> torch.device:
+        """Return where this rank's tensors live: its own GPU for NCCL, else the CPU."""
+        if device_type(order.backend) == "cpu":
+            return torch.device("cpu")
+        count = torch.cuda.device_count()
+        index = int(os.environ.get("LOCAL_RANK", self.rank))
+        if index >= count and not order.share_gpu:
+            message = f"rank {self.rank} is worker {index} of its machine, which has {count} GPUs"
+            raise LaunchError(message)
+        device = torch.device("cuda", index % count)
+        torch.cuda.set_device(device)
+        return device
+
+    def _let_go(self, *, poison: bool) -> None:
+        """Drop the world of the scenario before."""
+        world, self._world = self._world, None
+        works: list[Any] = list(self._pending.values())
+        self._pending.clear()
+        if world is not None:
+            world.drop(self._reaper, works, poison=poison)
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, LaunchError):
+            return str(error)
+        words = lack_of(str(error)) if isinstance(error, OSError | RuntimeError) else None
+        return f"rank {self.rank} could not run it: {words or f'{type(error).__name__}: {error}'}"
+
+    def _was_broken(self, running: Running) -> bool:
+        """Return whether the supervisor broke what raised; a peer may hear of it first."""
+        try:
+            return running.broken or self.store.check([running.key("break")])
+        except RuntimeError:
+            return running.broken  # the line was cut while it was asked
+
+    def _speak(self) -> None:
+        """Give the account of a process that is being aborted."""
+        if self._running is not None:
+            self._running.tell("died", "SIGABRT", notes=(self._stderr.tail(),))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what decides a verdict; ranks of one launch must agree on them."""
+    try:
+        own = metadata.version("scenario-runner")
+    except metadata.PackageNotFoundError:
+        own = "not installed"
+    python = ".".join(map(str, sys.version_info[:2]))
+    return {"scenario-runner": own, "torch": str(torch.__version__), "Python": python}
+
+
+@cache
+def arrays_on(device: torch.device) -> TorchArrays:
+    """Return the array library of a device, which keeps nothing from one scenario to the next.
+
+    To build its table of functions takes half of what a small scenario costs a rank.
+    """
+    return TorchArrays(torch, device)
+
+
+def _import_plugin(module: str) -> None:
+    """Import a module that may register a backend: installed, or in the current folder."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        message = (
+            f"the plugin {module!r} cannot be imported: {error}. A plugin is a module that is "
+            "installed, or lies in the current folder."
+        )
+        raise LaunchError(message) from error
+
+
+def die(how: str) -> NoReturn:
+    """End this process as a `fault` says: by a signal's name, or `exit N`."""
+    if how.startswith("exit"):
+        os._exit(int(how.split()[1]))
+    os.kill(os.getpid(), getattr(signal, how))
+    while True:
+        signal.pause()
+
+
+def serve_launch(
+    prefix: str, gate: int, lifeline: int, beats: Beats, closed: tuple[int, ...]
+) -> None:
+    """Be one worker of a launch that `runner.execution.fork_server` forked.
+
+    Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
+    `closed` are descriptors of the host that a worker must not keep open.
+    """
+    # torchrun's agent has handlers that raise, of which torch would write a file about the worker
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    die_with_parent()
+    # what the host held is not the worker's to collect: it has threads that no fork inherits
+    gc.freeze()
+    for descriptor in closed:
+        os.close(descriptor)
+    os.read(gate, 1)
+    os.close(gate)
+    rank = int(os.environ["RANK"])
+    shared = os.dup(2)
+    try:
+        beats.keep(rank)
+        Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
+        # for the host, which wants to know why a worker does not come up
+        os.write(shared, f"{type(error).__name__}: {error}\n".encode())
+        os._exit(1)  # an exception that left here would be written to a file that stays
+    os._exit(0)
+
+
+# ---------------------------------------------------------------------------- by hand
+
+
+def main() -> None:
+    """Be one rank of a launch that somebody else started; rank 0 also reads, judges and reports."""
+    for name, value in backends.ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
+        sys.exit(
+            "runner.worker is one rank of a launch: start it with\n"
+            "  torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p\n"
+            "On one machine `scenario run scenarios/p2p` does that for you."
+        )
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
+    launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    die_with_parent()
+    prefix = f"runner/{launch}"
+    if rank == 0:
+        own = os.getpid()
+        if os.fork():
+            Command(size, prefix).run()
+        die_with_parent()
+        if os.getppid() != own:
+            os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
+    Member(rank, prefix).run()
+
+
+class Command:
+    """The command line of rank 0: it reads, judges and reports, and leads a node.
+
+    The worker of rank 0 is a process of its own, so that a scenario that ends it, or whatever
+    else does, takes no report with it.
+    """
+
+    def __init__(self, size: int, prefix: str) -> None:
+        """Connect to the store of the launch, which is opened here where no agent has."""
+        self._server = _own_store()
+        sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
+        self._lines = (Line(dist, prefix), Line(dist, prefix))
+        beats, orders = self._lines
+        self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
+        self._front = Front(torch, orders.store, size, self._leader)
+
+    def run(self) -> NoReturn:
+        """Let the command line run in a thread, which ends this process."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._told_to_end)
+        self._leader.start()
+        self._front.start()
+        while True:
+            signal.pause()
+
+    def _told_to_end(self, *_: object) -> None:
+        """Leave the command line the time to report: it hears of what has been lost as well."""
+        timer = threading.Timer(LAST_S, os._exit, (INCONCLUSIVE,))
+        timer.daemon = True
+        timer.start()
+
+    def _lose(self, reason: str) -> None:
+        """Let every call on the store fail, which is out of reach: what is known is reported."""
+        self._front.lose(reason)
+        for line in self._lines:
+            line.cut()
+
+
+class Member:
+    """One process of a launch that others started: a worker, and its part in its node."""
+
+    def __init__(self, rank: int, prefix: str) -> None:
+        """Connect to the store of the launch."""
+        self._rank = rank
+        #: standard error as it is now: a worker's own goes into its account
+        self._stderr = os.dup(2)
+        self._losing = threading.Lock()
+        self._parted = False
+        connect = partial(Line, dist, prefix)
+        leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
+        kind = Leader if leads else Follower
+        self._node = kind(connect().store, rank, name_of_node(), lost=self._lose)
+        self._worker = Worker(rank, connect, alone=self._alone)
+
+    def run(self) -> NoReturn:
+        """Serve until the run is over; every node ends with the code that the command line has."""
+        self._node.start()
+        leads = isinstance(self._node, Leader)
+        files = None
+        if leads or self._rank == 0:
+            from runner.cli import run as spmd
+
+            files = spmd.read(sys.argv[1:])
+        try:
+            self._worker.serve(files)
+            code = int(self._worker.store.get("code"))
+        except RuntimeError as error:
+            self._alone(str(error))
+        else:
+            self._parted = True
+            self._node.part()
+            with suppress(RuntimeError):  # the command line did not wait any longer
+                self._worker.store.add(BYE, 1)
+            # torchrun reports each process that fails: one of a node is enough
+            os._exit(code if leads else 0)
+        while True:
+            signal.pause()  # the thread that hears of the node ends the process
+
+    def _alone(self, error: str) -> None:
+        """Take a thread's word that the store is gone; a leader soon finds out by itself."""
+        if isinstance(self._node, Leader):
+            self._lose(f"the connection to the store is lost ({error.strip().splitlines()[0]})")
+        else:
+            time.sleep(FOLLOW_S)
+            self._lose("the connection to the store is lost")
+
+    def _lose(self, reason: str) -> None:
+        """End this process, and its node if it leads one: the command line is out of reach."""
+        with self._losing:
+            if self._parted:
+                return  # the run is over, and the command line may have ended first
+            if isinstance(self._node, Leader):
+                self._node.tell_lost()
+                end_agent()
+            if reason:
+                host = socket.gethostname()
+                text = (
+                    f"host {host} (rank {self._rank}) is cut off from rank 0: {reason}. Rank 0 "
+                    "judges and reports; this node ends without a result, with exit code "
+                    f"{INCONCLUSIVE}\n"
+                )
+                os.write(self._stderr, text.encode())
+            os._exit(INCONCLUSIVE)
+
+
+def _own_store() -> Any:
+    """Open the store of a launch where no torchrun agent has (Slurm, Kubernetes)."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True):
+        return None
+    return dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=True,
+        wait_for_workers=False,
+    )
