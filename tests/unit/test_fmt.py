@@ -452,7 +452,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tempfile.mkstemp", refuse)
+        patch.setattr("runner.files._unnamed", refuse)
         done = call(str(file))
     assert done.exit_code == 2
     assert "a.yaml:1:1: the file cannot be read or written: Permission denied" in done.stderr
