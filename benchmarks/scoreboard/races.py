@@ -46,7 +46,10 @@ def _letters(sketch: Sketch, value: str) -> None:
 def _both_from_anyone(
     number: int, place: Place, sending: str, receiving: str, cure: str
 ) -> Iterator[Program]:
-    """The first member takes from anyone what all others send to it."""
+    """The first member takes from anyone what all others send to it, and keeps a copy of each.
+
+    Without the copies it would be no race: what nothing reads is scratch.
+    """
     target, *sources = place.members
 
     def build(*, wrong: bool) -> Sketch:
@@ -74,6 +77,8 @@ def _both_from_anyone(
             for at, source in enumerate(sources, start=1):
                 tag = at if cured == "a tag for each" else 0
                 _take(sketch, receiving, at, source if cured == "named sources" else None, tag)
+        kept = {f"kept{at}": f"taken{at}" for at in range(1, place.size)}
+        sketch.step("keep", ranks=target, compute=kept)
         return sketch
 
     return twins(

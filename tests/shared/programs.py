@@ -244,7 +244,8 @@ WRONG = (
         name="two_senders_to_anyone",
         text="world_size: 3\ntensors: {x: 'full(1, rank)', y: [0]}\nsteps:\n"
         "- {ranks: [1, 2], send: {tensor: x, dst: 0}}\n"
-        "- {ranks: 0, recv: {tensor: y}}\n- {ranks: 0, recv: {tensor: y}}\n",
+        "- {ranks: 0, recv: {tensor: y}}\n- {ranks: 0, recv: {tensor: y}}\n"
+        "- {ranks: 0, compute: {z: y}}\n",
         diagnoses=("message_race",),
     ),
     Program(
