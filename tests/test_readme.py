@@ -63,7 +63,9 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     table = package / "operations" / "__init__.py"
     text = table.read_text(encoding="utf-8")
     imported = f"from runner.operations.{name} import {operation}\n"
-    text = text.replace("if TYPE_CHECKING:", f"{imported}\nif TYPE_CHECKING:", 1)
+    first = "from runner.operations.all_gather import AllGather\n"
+    assert first in text
+    text = text.replace(first, f"{imported}{first}", 1)
     table.write_text(text.replace("    Fault(),\n", f"    Fault(),\n{line}"), encoding="utf-8")
     (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
     (tmp_path / "example.yaml").write_text(example, encoding="utf-8")

@@ -138,9 +138,9 @@ import pathlib
 import time
 
 import torch.distributed as dist
-import runner.worker
+import runner.worker.serve
 
-make, die = dist.init_process_group, runner.worker.die
+make, die = dist.init_process_group, runner.worker.serve.die
 
 
 def late(*arguments, **more):
@@ -155,7 +155,7 @@ def dying(how):
 
 if os.environ["RANK"] == "2":
     dist.init_process_group = late
-runner.worker.die = dying
+runner.worker.serve.die = dying
 """
 
 

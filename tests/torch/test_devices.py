@@ -28,7 +28,7 @@ import time
 
 import torch.distributed as dist
 
-import runner.worker
+import runner.worker.serve
 from runner.worker.world import World
 
 
@@ -88,8 +88,8 @@ World.poison = release
 dist.recv = hang
 dist.broadcast = lose
 dist.barrier = wait_on_the_host
-runner.worker.completion_on = lambda torch, device: Device()
-runner.worker.FromDevice = lambda torch, device: torch.stack
+runner.worker.serve.completion_on = lambda torch, device: Device()
+runner.worker.serve.FromDevice = lambda torch, device: torch.stack
 '''
 
 #: makes the host take every backend for one on devices, so that it asks for proof after a hang
