@@ -205,16 +205,20 @@ def _swapped(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> 
 
 
 def _factor(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> float | None:
-    """Return the one factor between wrong and right numbers, over all elements that are not 0."""
+    """Return the one factor between wrong and right numbers, over all elements that have one.
+
+    0, an infinity and what is no number stay what they are, times any factor above 0.
+    """
     factors: list[float] = []
     for rank, value in wrong.items():
         if value.dtype.kind not in "iuf" or right[rank].dtype.kind not in "iuf":
             return None
         left, base = value.astype(np.float64).ravel(), right[rank].astype(np.float64).ravel()
-        if not np.array_equal(left == 0, base == 0):
+        stays = (base == 0) | ~np.isfinite(base)
+        if not np.array_equal(left[stays], base[stays], equal_nan=True):
             return None
-        chosen = base != 0
-        factors += (left[chosen] / base[chosen]).tolist()
+        with np.errstate(over="ignore"):
+            factors += (left[~stays] / base[~stays]).tolist()
     if not factors or not np.allclose(factors, factors[0], rtol=1e-6, atol=0.0):
         return None
     return factors[0]

@@ -38,6 +38,35 @@ def test_a_wrong_expectation_is_guessed(wanted: str, words: str, tmp_path: Path)
     assert finding.guess.startswith("you expect")
 
 
+ENDLESS = {
+    "beside_infinities": ("[1, .inf, -.inf]", "[2, .inf, -.inf]", "times 2: off by a factor"),
+    "beside_what_is_no_number": ("[1, 0, .nan]", "[2, 0, .nan]", "times 2: off by a factor"),
+    "another_infinity": ("[1, .inf]", "[2, -.inf]", None),
+    "an_infinity_too_many": ("[1, 1]", "[2, .inf]", None),
+    "a_quotient_beyond_all_numbers": ("[1.0e-300, 1]", "[1.0e+300, 2]", None),
+    "infinities_alone": ("[.inf, .inf]", "[.inf, -.inf]", None),
+}
+
+
+@pytest.mark.parametrize(("right", "wanted", "words"), ENDLESS.values(), ids=ENDLESS)
+def test_what_has_no_factor_is_guessed_around(
+    right: str, wanted: str, words: str | None, tmp_path: Path
+) -> None:
+    text = f"""\
+world_size: 2
+tensors:
+  x: {{dtype: float64, value: {right}}}
+steps:
+  - ranks: 0
+    send: {{tensor: x, dst: 1}}
+  - ranks: 1
+    recv: {{tensor: x, src: 0}}
+    expect: {{x: {{value: {wanted}, rtol: 0, atol: 0}}}}
+"""
+    (finding,) = checked(text, tmp_path).findings
+    assert (words in finding.guess) if words and finding.guess else finding.guess is words
+
+
 def test_ranks_swapped_are_guessed(tmp_path: Path) -> None:
     text = """\
 world_size: 2
