@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-from processes import of_run, until
+from processes import ended, of_run, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -251,9 +251,12 @@ def test_an_interrupt_leaves_nothing(workers: tuple[str, ...], tmp_path: Path) -
     )
     mark = f"{name}={value}"
     everybody = 9 if workers else 4
-    assert until(lambda: len(of_run(mark)) >= everybody, 60)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    try:
+        assert until(lambda: len(of_run(mark)) >= everybody, 60)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        ended(process)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "KeyboardInterrupt" in output
     assert until(lambda: of_run(mark) == [], 5)

@@ -1,12 +1,13 @@
-"""Which processes belong to a run: those that carry its mark in their environment."""
+"""Which processes belong to a run: those that carry its mark in their environment; and an end."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable
 
 
@@ -31,3 +32,12 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
             return True
         time.sleep(0.05)
     return condition()
+
+
+def ended(process: subprocess.Popen[Any]) -> None:
+    """End a process that a failed test may have left: Python would blame a later test for it."""
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import of_run, until
+from processes import ended, of_run, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -33,7 +33,7 @@ steps:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[subprocess.Popen[bytes], str]:
+def run(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     path = tmp_path / "busy.yaml"
     path.write_text(BUSY, encoding="utf-8")
     files = tmp_path / "tmp"
@@ -46,7 +46,8 @@ def run(tmp_path: Path) -> tuple[subprocess.Popen[bytes], str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    return process, mark
+    yield process, mark
+    ended(process)
 
 
 def children_of(mark: str, count: int) -> Callable[[], bool]:

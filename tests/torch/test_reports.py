@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
+from processes import ended
 
 from runner.report.formats import FORMATS
 from runner.report.json import results_of
@@ -124,14 +125,17 @@ def test_an_interrupted_run_keeps_what_it_had(folder: Path, number: signal.Signa
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
-    deadline_s = time.monotonic() + 120
-    while time.monotonic() < deadline_s and process.poll() is None:
-        lines = Path("r.jsonl")
-        if lines.exists() and '"kind": "result"' in lines.read_text(encoding="utf-8"):
-            break
-        time.sleep(0.05)
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    try:
+        deadline_s = time.monotonic() + 120
+        while time.monotonic() < deadline_s and process.poll() is None:
+            lines = Path("r.jsonl")
+            if lines.exists() and '"kind": "result"' in lines.read_text(encoding="utf-8"):
+                break
+            time.sleep(0.05)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        ended(process)
     assert process.returncode == 130, output
     assert "Traceback" not in output
     for name in ("json", "jsonl"):
