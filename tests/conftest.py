@@ -5,7 +5,7 @@ What Hypothesis generates is the same in every ordinary run, so that a test whic
 
 The root of the checkout stands last on the path, for `benchmarks`, which is no part of the package:
 last, so that the tests run what is installed and not what lies beside them. And no test may depend
-on whether it runs in GitHub Actions, where a run writes annotations by itself, nor on whether a
+on whether it runs in CI, where a run writes annotations and bless writes nothing, nor on whether a
 shell has started it behind a `&`: there interrupts are ignored, by every process begun from there.
 """
 
@@ -32,6 +32,7 @@ os.environ.setdefault(*ONE_THREAD)
 
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
+os.environ.pop("CI", None)
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),

@@ -211,6 +211,7 @@ def done(killing: Killing, folder: Path) -> Left:
         ports |= sockets(seen) & set(listening())
         run.process.wait(timeout=ENDED_S)
         until(lambda: not run.others(), GONE_S)
+        until(lambda: ports.isdisjoint(listening()), GONE_S)
     finally:
         left |= run.others() | ({run.process.pid} if run.process.poll() is None else set())
         for pid in left:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import sys
 import zlib
 from pathlib import Path
@@ -105,8 +106,12 @@ def command(
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["scenario", *arguments])
-        with pytest.raises(SystemExit):
-            cli.main()
+        handler = signal.getsignal(signal.SIGINT)
+        try:
+            with pytest.raises(SystemExit):
+                cli.main()
+        finally:
+            signal.signal(signal.SIGINT, handler)  # a command leaves interrupts ignored at its end
         return capsys.readouterr().out
 
     return run
