@@ -103,7 +103,8 @@ def _refuse(message: str) -> None:
 # `scenario fmt`: the one layout of scenario files, without a change of what they say.
 
 WOULD_CHANGE = 1
-NOTHING_SELECTED = 5
+#: exit codes of the three commands
+REFUSED, INVALID, INCONCLUSIVE, NOTHING_SELECTED, INTERRUPTED = 1, 2, 3, 5, 130
 
 
 @click.command("fmt")
@@ -236,7 +237,6 @@ def _files(count: int) -> str:
 # -------------------------------------------------------------------------------------------------
 # `scenario bless`: fill in what a file expects, where the reference and the run agree on it.
 
-REFUSED, INVALID, INCONCLUSIVE, BLESS_NOTHING_SELECTED = 1, 2, 3, 5
 #: reasons that lie in the environment, not in the file
 _ENVIRONMENT = frozenset({"left_open", "cannot_run"})
 _OFF = frozenset({"", "0", "false", "no", "off"})
@@ -323,7 +323,7 @@ def _bless_paths(paths: Iterable[str]) -> tuple[Path, ...]:
         _refuse_bless("\n".join(map(str, error.problems)))
     if not files:
         click.echo("nothing was selected", err=True)
-        sys.exit(BLESS_NOTHING_SELECTED)
+        sys.exit(NOTHING_SELECTED)
     return files
 
 
@@ -450,7 +450,6 @@ def _refuse_bless(message: str) -> NoReturn:
 # -------------------------------------------------------------------------------------------------
 # `scenario minimize`: the smallest scenario with the same fault, as YAML on standard output.
 
-MINIMIZE_INVALID, MINIMIZE_INCONCLUSIVE, INTERRUPTED = 2, 3, 130
 #: seconds between two lines of progress
 OFTEN_S = 0.2
 
@@ -537,7 +536,7 @@ def _oracle(path: Path, limits: Limits, options: dict[str, Any], stack: ExitStac
         executor = stack.enter_context(Launcher(launch_options(options)))
     except LaunchError as error:
         click.echo(clean(str(error)), err=True)
-        sys.exit(MINIMIZE_INCONCLUSIVE)
+        sys.exit(INCONCLUSIVE)
     return run_oracle(path, limits, executor)
 
 
@@ -611,4 +610,4 @@ class _Telling:
 
 def _refuse_minimize(message: str) -> NoReturn:
     click.echo(clean(message), err=True)
-    sys.exit(MINIMIZE_INVALID)
+    sys.exit(INVALID)

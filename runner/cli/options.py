@@ -191,10 +191,10 @@ def remembered(options: Mapping[str, Any]) -> tuple[frozenset[Key], dict[str, Re
 # -------------------------------------------------------------------------------------------------
 # The bounds on scenarios, and what they are executed on, as options of every command with them.
 
-BOUNDS_F = TypeVar("BOUNDS_F", bound="Callable[..., Any]")
+CommandF = TypeVar("CommandF", bound="Callable[..., Any]")
 
 
-def bounding(command: BOUNDS_F) -> BOUNDS_F:
+def bounding(command: CommandF) -> CommandF:
     """Add the options that bound what a file may ask for."""
     for bound in reversed(limits.BOUNDS):
         counts = str(bound.metadata["counts"])
@@ -227,7 +227,7 @@ def known_backend(ctx: click.Context, param: click.Parameter, value: str | None)
     return value
 
 
-def executing(command: BOUNDS_F) -> BOUNDS_F:
+def executing(command: CommandF) -> CommandF:
     """Add the options that choose what scenarios are run on."""
     for add in (
         option(
@@ -272,8 +272,6 @@ def launch_options(options: Mapping[str, Any]) -> LaunchOptions:
 # -------------------------------------------------------------------------------------------------
 # What several commands have in common: paths, selection, parameters, bounds, reports.
 
-OPTIONS_F = TypeVar("OPTIONS_F", bound="Callable[..., Any]")
-
 INVALID_EXIT = 2
 INCONCLUSIVE_EXIT = 3
 
@@ -295,7 +293,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Iterable[str]) ->
     return found
 
 
-def selecting(command: OPTIONS_F) -> OPTIONS_F:
+def selecting(command: CommandF) -> CommandF:
     """Add the paths and the options that select cases and bound them."""
     command = bounding(command)
     for add in (
@@ -329,20 +327,20 @@ def selecting(command: OPTIONS_F) -> OPTIONS_F:
     return click.argument("paths", nargs=-1, required=True, type=click.Path())(command)
 
 
-def judging_strictly(command: OPTIONS_F) -> OPTIONS_F:
+def judging_strictly(command: CommandF) -> CommandF:
     """Add the option that turns warnings into failures."""
     return option(HOW, "--strict", is_flag=True, help="Fail what has a warning.")(command)
 
 
-def reporting(command: OPTIONS_F) -> OPTIONS_F:
+def reporting(command: CommandF) -> CommandF:
     """Add the options that choose reports."""
     return reporting_as(FORMATS)(command)
 
 
-def reporting_as(kinds: Sequence[Format]) -> Callable[[OPTIONS_F], OPTIONS_F]:
+def reporting_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
     """Return what adds the options of some kinds of reports."""
 
-    def added(command: OPTIONS_F) -> OPTIONS_F:
+    def added(command: CommandF) -> CommandF:
         for add in (
             option(
                 REPORTS,

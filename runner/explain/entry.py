@@ -48,8 +48,10 @@ steps:
 """
 
 
-def problem(code: str, what: str, why: str, fix: str, example: str = "") -> Explanation:
-    """Return the explanation of a problem; an example is mended by what is right in all of them."""
+def problem(
+    code: str, what: str, why: str, fix: str, example: str = "", *, right: str = RIGHT
+) -> Explanation:
+    """Return the explanation of a problem; `right` is what mends every example of its kind."""
     return Explanation(
         code=code,
         sort="problem",
@@ -57,7 +59,7 @@ def problem(code: str, what: str, why: str, fix: str, example: str = "") -> Expl
         why=why,
         fix=fix,
         example=example,
-        fixed=RIGHT if example else "",
+        fixed=right if example else "",
     )
 
 

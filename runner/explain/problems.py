@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.explain.entry import Explanation, problem, step, value
 from runner.expressions.signatures import SIGNATURES
 
@@ -17,16 +19,7 @@ steps:
 """
 
 
-def _problem(code: str, what: str, why: str, fix: str, example: str = "") -> Explanation:
-    return Explanation(
-        code=code,
-        sort="problem",
-        what=what,
-        why=why,
-        fix=fix,
-        example=example,
-        fixed=_PLAIN if example else "",
-    )
+_problem = partial(problem, right=_PLAIN)
 
 
 READING: tuple[Explanation, ...] = (
@@ -180,16 +173,7 @@ steps:
 """
 
 
-def _structure(code: str, what: str, why: str, fix: str, example: str = "") -> Explanation:
-    return Explanation(
-        code=code,
-        sort="problem",
-        what=what,
-        why=why,
-        fix=fix,
-        example=example,
-        fixed=_RIGHT if example else "",
-    )
+_structure = partial(problem, right=_RIGHT)
 
 
 def _step(text: str) -> str:
