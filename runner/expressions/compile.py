@@ -52,8 +52,8 @@ NOT_ALLOWED: dict[str, tuple[str, str | None]] = {
 
 #: an attribute of a tensor -> what to write instead
 ATTRIBUTE_HINTS = {
-    "T": "transpose with permute_dims(x, [1, 0])",
-    "transpose": "transpose with permute_dims(x, [1, 0])",
+    "T": "transpose with matrix_transpose(x)",
+    "transpose": "transpose with matrix_transpose(x)",
     "permute": "permute_dims(x, axes)",
     "size": "shape(x), or numel(x)",
     "ndim": "len(shape(x))",
@@ -380,9 +380,13 @@ def _compare_identity(guarding: Guarding, node: ast.Compare) -> Guarded:
 # -------------------------------------------------------------------------------------------------
 # Calls of the functions of the language.
 
-_NUMBER_CALLS = frozenset({"len", "numel", "int", "float", "bool", "group_rank", "group_size"})
+_LAUNCH_CALLS = frozenset({"node_rank", "local_rank"})
+_NUMBER_CALLS = _LAUNCH_CALLS | {
+    *("len", "numel", "int", "float", "bool"),
+    *("bit_length", "bit_count", "group_rank", "group_size"),
+}
 _GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
-_VIEWS = frozenset({"reshape", "permute_dims"})
+_VIEWS = frozenset({"reshape", "permute_dims", "matrix_transpose"})
 _MEASURES = frozenset({"shape", "numel", "len"})
 
 
@@ -403,6 +407,9 @@ def call(guarding: Guarding, node: ast.Call) -> Guarded:
     if name in _GROUP_CALLS:
         made = call_node(f"{name}()", _group(guarding, node))
         return Guarded(made, is_number=name in _NUMBER_CALLS)
+    if name in _LAUNCH_CALLS:
+        guarding.names.add("rank")  # another on each rank
+        return Guarded(call_node(f"{name}()"), is_number=True)
     return _before(guarding, node) if name == "before" else _ordinary_call(guarding, node, name)
 
 

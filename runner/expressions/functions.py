@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from functools import cache, cached_property, reduce
-from math import ceil, isnan, prod
+from math import ceil, copysign, floor, isfinite, isnan, prod
 from types import ModuleType
 from typing import Any
 
@@ -340,6 +340,8 @@ _PARTS = {"complex64": "float32", "complex128": "float64"}
 
 _CHOICES: dict[str, Callable[[Value, Value], Value]] = {"minimum": min, "maximum": max}
 
+_WHOLE: dict[str, Callable[[Any], int]] = {"floor": floor, "ceil": ceil, "round": round}
+
 
 class Elementwise:
     """exp, log, sqrt, abs, minimum, maximum, where, astype."""
@@ -349,6 +351,7 @@ class Elementwise:
         self._operators = operators
         self._library = operators.library
         self._budget = operators.budget
+        self._multiply = operators.table()["*"]
 
     def table(self) -> dict[str, Callable[..., Any]]:
         """Return the functions by name."""
@@ -356,6 +359,17 @@ class Elementwise:
             "exp": self._rounding("exp"),
             "log": self._rounding("log"),
             "sqrt": self._rounding("sqrt"),
+            "tanh": self._rounding("tanh"),
+            "log1p": self._rounding("log1p"),
+            "expm1": self._rounding("expm1"),
+            "log2": self._rounding("log2"),
+            "floor": self._whole("floor"),
+            "ceil": self._whole("ceil"),
+            "round": self._whole("round"),
+            "sign": self.sign,
+            "square": self.square,
+            "isfinite": self._asking("isfinite"),
+            "isnan": self._asking("isnan"),
             "abs": self.absolute,
             "minimum": self._ordering("minimum"),
             "maximum": self._ordering("maximum"),
@@ -379,6 +393,87 @@ class Elementwise:
             return self._operators.finished(made, result)
 
         return rounding
+
+    def _whole(self, name: str) -> Callable[[Any], Any]:
+        """Return `floor`, `ceil` or `round` (half to even, as the standard says).
+
+        A tensor keeps its dtype; a number becomes a plain integer, so that it can count.
+        """
+        function, of_number = getattr(self._library.xp, name), _WHOLE[name]
+
+        def whole(x: Value) -> Value:
+            x = self._operators.operand(x)
+            if is_number(x):
+                number = real_in(x)
+                return of_number(number) if isfinite(number) else number
+            dtype = self._library.name(x)
+            if kind(dtype) == "complex" or (kind(dtype) == "bool"):
+                message = f"{name} takes real numbers, not {dtype}"
+                raise TypeError(message)
+            self._budget.shaped(x.shape)
+            if is_exact(dtype):
+                return self._library.copy(x)
+            made = function(self._operators.prepared(x, widest(dtype)))
+            return self._operators.finished(made, dtype)
+
+        return whole
+
+    def sign(self, x: Value) -> Value:
+        """Return -1, 0 or 1; of a complex number its direction, x / abs(x)."""
+        x = self._operators.operand(x)
+        if is_number(x):
+            if isinstance(x, complex):
+                return x / abs(x) if x else x
+            if isinstance(x, float):
+                return x if isnan(x) or x == 0 else copysign(1.0, x)
+            return (x > 0) - (x < 0)
+        dtype = self._numeric("sign", x)
+        if dtype.startswith("u"):
+            made = self._library.xp.where(
+                self._operators.prepared(x, "bool"),
+                self._array(1, "int64"),
+                self._array(0, "int64"),
+            )
+            return self._operators.finished(made, dtype)
+        wide = self._operators.prepared(x, "int64" if is_exact(dtype) else widest(dtype))
+        with self._library.quiet():
+            if kind(dtype) == "complex":
+                made = wide / self._library.xp.abs(wide)
+                made = self._library.xp.where(wide == 0, wide, made)
+            else:
+                made = self._library.xp.sign(wide)
+        return self._operators.finished(made, dtype)
+
+    def square(self, x: Value) -> Value:
+        """Return `x * x`."""
+        x = self._operators.operand(x)
+        if not is_number(x):
+            self._numeric("square", x)
+        return self._multiply(x, x)
+
+    def _numeric(self, name: str, x: Value) -> str:
+        """Return the dtype of a tensor of numbers; TypeError for one of truth values."""
+        dtype = self._library.name(x)
+        if dtype == "bool":
+            message = f"{name} takes numbers, not bool"
+            raise TypeError(message)
+        self._budget.shaped(x.shape)
+        return dtype
+
+    def _asking(self, name: str) -> Callable[[Any], Any]:
+        """Return `isfinite` or `isnan`: true or false for each element."""
+        function, of_numbers = getattr(self._library.xp, name), getattr(np, name)
+
+        def asking(x: Value) -> Value:
+            x = self._operators.operand(x)
+            if is_number(x):
+                return bool(of_numbers(complex(x) if isinstance(x, complex) else float(x)))
+            dtype = self._library.name(x)
+            self._budget.shaped(x.shape)
+            wide = "float64" if is_exact(dtype) else widest(dtype)
+            return self._operators.finished(function(self._operators.prepared(x, wide)), "bool")
+
+        return asking
 
     def absolute(self, x: Value) -> Value:
         """`abs(x)`: of complex numbers their size."""
@@ -482,6 +577,11 @@ class Reductions:
             "min": self.min,
             "max": self.max,
             "mean": self.mean,
+            "any": self._truth("any"),
+            "all": self._truth("all"),
+            "argmax": self._place("argmax"),
+            "argmin": self._place("argmin"),
+            "cumulative_sum": self.cumulative_sum,
             "matmul": self.matmul,
         }
 
@@ -607,17 +707,94 @@ class Reductions:
     ) -> Value:
         array = self._operators.tensor(x)
         held = self._library.name(array)
-        if dtype is not None:
-            result = dtype_name(dtype)
-        elif is_exact(held):
-            result = "uint64" if held.startswith("u") else "int64"
-        else:
-            result = held
+        result = self._summed_dtype(held, dtype)
         self._budget.shaped(array.shape)
         compute = "int64" if is_exact(result) and is_exact(held) else widest(held)
         wide = self._operators.prepared(array, compute)
         with self._library.quiet():
             made = getattr(self._library.xp, name)(wide, axis=axes(axis), keepdims=bool(keepdims))
+        return self._operators.finished(made, result)
+
+    @staticmethod
+    def _summed_dtype(held: str, dtype: Value) -> str:
+        """Return the dtype of a sum: 64 bits of integers, unless one is asked for."""
+        if dtype is not None:
+            return dtype_name(dtype)
+        if is_exact(held):
+            return "uint64" if held.startswith("u") else "int64"
+        return held
+
+    def _truth(self, name: str) -> Callable[..., Any]:
+        """Return `any` or `all`: of a tensor's elements, or of a list of numbers."""
+        function, of_numbers = getattr(self._library.xp, name), {"any": any, "all": all}[name]
+
+        def truth(x: Value, axis: Value = None, keepdims: Value = None) -> Value:
+            if isinstance(x, SEQUENCES) and all(is_number(item) for item in x):
+                self._budget.operations(len(x))
+                return of_numbers(x)
+            array = self._operators.tensor(x)
+            self._budget.shaped(array.shape)
+            wide = self._operators.prepared(array, "bool")
+            made = function(wide, axis=axes(axis), keepdims=bool(keepdims))
+            return self._operators.finished(made, "bool")
+
+        return truth
+
+    def _place(self, name: str) -> Callable[..., Any]:
+        """Return `argmax` or `argmin`: where the first extreme element is, counted from 0.
+
+        Of a list of numbers its place in the list; of a tensor without an axis the flat one.
+        """
+        function, extreme = getattr(np, name), {"argmax": max, "argmin": min}[name]
+
+        def place(x: Value, axis: Value = None, keepdims: Value = None) -> Value:
+            if isinstance(x, SEQUENCES) and x and all(is_number(item) for item in x):
+                self._budget.operations(len(x))
+                numbers = [real_in(item) for item in x]
+                return numbers.index(extreme(numbers))
+            array = self._operators.tensor(x)
+            dtype = self._library.name(array)
+            if kind(dtype) == "complex":
+                message = "complex numbers have no order"
+                raise TypeError(message)
+            if not prod(array.shape):
+                message = f"{name} of a tensor without elements"
+                raise ValueError(message)
+            self._budget.shaped(array.shape)
+            # which of equal elements is the first, only one library should say
+            wide = self._library.to_numpy(self._operators.prepared(array, widest(dtype)))
+            made = np.asarray(
+                function(wide, axis=None if axis is None else integer(axis, "an axis"))
+            )
+            if keepdims:
+                kept = [1] * wide.ndim if axis is None else None
+                made = made.reshape(kept) if kept is not None else np.expand_dims(made, axis)
+            return self._library.from_numpy(made.astype(np.int64))
+
+        return place
+
+    def cumulative_sum(
+        self,
+        x: Value,
+        axis: Value = None,
+        dtype: Value = None,
+        include_initial: Value = None,
+    ) -> Value:
+        """Return the sums up to each element along an axis; `include_initial` puts a 0 first."""
+        array = self._operators.tensor(x)
+        held = self._library.name(array)
+        if axis is None and len(array.shape) != 1:
+            message = "cumulative_sum of several dimensions needs its axis"
+            raise ValueError(message)
+        along = 0 if axis is None else integer(axis, "an axis")
+        result = self._summed_dtype(held, dtype)
+        self._budget.shaped(array.shape)
+        compute = "int64" if is_exact(result) and is_exact(held) else widest(held)
+        wide = self._operators.prepared(array, compute)
+        with self._library.quiet():
+            made = self._library.xp.cumulative_sum(
+                wide, axis=along, include_initial=bool(include_initial)
+            )
         return self._operators.finished(made, result)
 
     def matmul(self, x1: Value, x2: Value) -> Value:
@@ -670,6 +847,7 @@ class Shaping:
         return {
             "reshape()": self.reshape,
             "permute_dims()": self.permute_dims,
+            "matrix_transpose()": self.matrix_transpose,
             "len()": self.len,
             "range()": self.range,
             "shape()": self.shape,
@@ -677,6 +855,8 @@ class Shaping:
             "int()": self.int,
             "float()": self.float,
             "bool()": self.bool,
+            "bit_length()": self.bit_length,
+            "bit_count()": self.bit_count,
         }
 
     def table(self) -> dict[str, Callable[..., Any]]:
@@ -707,6 +887,16 @@ class Shaping:
         """Return a view with its dimensions in another order."""
         array = self._operators.tensor(x)
         order = tuple(integer(each, "an axis") for each in axes)
+        return self._library.xp.permute_dims(array, order)
+
+    def matrix_transpose(self, x: Value) -> Value:
+        """Return a view with the last two dimensions exchanged."""
+        array = self._operators.tensor(x)
+        depth = len(array.shape)
+        if depth < 2:  # noqa: PLR2004 -- a matrix
+            message = f"matrix_transpose takes a matrix, not a tensor of {depth} dimensions"
+            raise ValueError(message)
+        order = (*range(depth - 2), depth - 1, depth - 2)
         return self._library.xp.permute_dims(array, order)
 
     def concat(self, arrays: Value, axis: Value = 0) -> Value:
@@ -773,6 +963,16 @@ class Shaping:
         return made
 
     # ------------------------------------------------------------------ numbers
+
+    @staticmethod
+    def bit_length(n: Value) -> int:
+        """Return how many bits an integer has: 0 for 0, 4 for 8."""
+        return integer(n, "what bit_length takes").bit_length()
+
+    @staticmethod
+    def bit_count(n: Value) -> int:
+        """Return how many bits of an integer are ones."""
+        return integer(n, "what bit_count takes").bit_count()
 
     @staticmethod
     def int(x: Value) -> int:

@@ -77,7 +77,18 @@ _USAGES = {
     "exp": "x",
     "log": "x",
     "sqrt": "x",
+    "tanh": "x",
+    "log1p": "x",
+    "expm1": "x",
+    "log2": "x",
     "abs": "x",
+    "floor": "x",
+    "ceil": "x",
+    "round": "x",
+    "sign": "x",
+    "square": "x",
+    "isfinite": "x",
+    "isnan": "x",
     "minimum": "x1, x2",
     "maximum": "x1, x2",
     "where": "condition, x1, x2",
@@ -86,7 +97,13 @@ _USAGES = {
     "min": "x, *more, axis=None, keepdims=False",
     "max": "x, *more, axis=None, keepdims=False",
     "mean": "x, axis=None, keepdims=False",
+    "any": "x, axis=None, keepdims=False",
+    "all": "x, axis=None, keepdims=False",
+    "argmax": "x, axis=None, keepdims=False",
+    "argmin": "x, axis=None, keepdims=False",
+    "cumulative_sum": "x, axis=None, dtype=None, include_initial=False",
     "matmul": "x1, x2",
+    "matrix_transpose": "x",
     "concat": "arrays, axis=0",
     "stack": "arrays, axis=0",
     "reshape": "x, shape",
@@ -101,6 +118,10 @@ _USAGES = {
     "bool": "x",
     "shape": "x",
     "numel": "x",
+    "bit_length": "n",
+    "bit_count": "n",
+    "node_rank": "",
+    "local_rank": "",
     "group_rank": "group",
     "group_size": "group",
     "group_ranks": "group",
@@ -120,7 +141,7 @@ class Signature:
 
 
 def _signature(name: str, parameters: str) -> Signature:
-    words = [word.strip() for word in parameters.split(",")]
+    words = [word.strip() for word in parameters.split(",") if word.strip()]
     starred = next((at for at, word in enumerate(words) if word.startswith("*")), None)
     before_star = words[:starred]
     names = [word.partition("=")[0] for word in words if not word.startswith("*")]

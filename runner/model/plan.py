@@ -8,7 +8,7 @@ them a name means on which rank. What a rank does, step by step, is read from it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runner.limits import Limits
@@ -44,6 +44,8 @@ class Plan:
     creations: tuple[Creation, ...] = ()
     #: name -> the groups of that name; a rank is in at most one of them
     names: Mapping[str, tuple[Group, ...]] = field(default_factory=dict)
+    #: how many ranks each host of the launch has; 0: one host has all of them
+    node_size: int = 0
     #: names that steps may give a value first; on a rank without one they are None
     introduced: tuple[str, ...] = field(init=False, compare=False, repr=False)
     #: step index -> what is known of its call (see :mod:`runner.model.process`)
@@ -73,14 +75,22 @@ class Plan:
         """The number of ranks."""
         return self.world.size
 
+    def placed(self, rank: int) -> tuple[int, int]:
+        """Return on which host a rank is, and which process of it: what torchrun tells it."""
+        return divmod(rank, self.node_size or self.world_size)
+
     def group(self, name: str, rank: int) -> Group | None:
         """Return the group that `name` means on `rank`; None where it is in no such group."""
         return self._members.get(name, {}).get(rank)
 
 
-def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
-    """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
+def plan(scenario: Scenario, *, limits: Limits | None = None, node_size: int = 0) -> Plan:
+    """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed.
+
+    `node_size` is how many ranks each host of the launch has; 0: one host has all of them.
+    """
     from runner.expressions.functions import numpy_arrays
     from runner.model.groups import resolve
 
-    return resolve(scenario, numpy_arrays(limits) if limits else numpy_arrays())
+    resolved = resolve(scenario, numpy_arrays(limits) if limits else numpy_arrays())
+    return replace(resolved, node_size=node_size) if node_size else resolved

@@ -309,6 +309,8 @@ class Process(Membership):
             "group_rank()": self.group_rank,
             "group_size()": self.group_size,
             "group_ranks()": self.group_ranks,
+            "node_rank()": lambda: self.plan.placed(self.rank)[0],
+            "local_rank()": lambda: self.plan.placed(self.rank)[1],
             **(functions or {}),
             "__builtins__": {},
             **plan.scenario.constants,

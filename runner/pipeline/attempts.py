@@ -5,6 +5,7 @@ Whatever keeps a case from being judged is a verdict on this case, never the end
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from dataclasses import replace
@@ -37,7 +38,8 @@ def analyse(
     meant = not scenario.backends or backend in scenario.backends
     try:
         with accounted(limits) as opened:
-            resolved = plan(scenario, limits=limits)
+            node_size = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))  # under torchrun
+            resolved = plan(scenario, limits=limits, node_size=node_size)
             predicted = simulate(resolved, limits=limits)
             verdict = judge(
                 scenario, predicted, None, backend if meant else None, torch=torch, limits=limits

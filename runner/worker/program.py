@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -719,10 +720,12 @@ class Program:
     def _process(self) -> Process:
         """Evaluate what the rank holds before step 1, where the groups are known already."""
         world = self._world
-        asked = {
+        asked: dict[str, Callable[..., Any]] = {
             "group_rank()": world.group_rank,
             "group_size()": world.group_size,
             "group_ranks()": world.group_ranks,
+            "node_rank()": lambda: int(os.environ.get("GROUP_RANK", "0")),
+            "local_rank()": lambda: int(os.environ.get("LOCAL_RANK", str(world.rank))),
         }
         return Process(self._plan, world.rank, self._arrays, asked)
 

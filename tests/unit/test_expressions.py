@@ -191,7 +191,7 @@ def test_an_expression_survives_pickling() -> None:
     ("text", "code", "shown", "hint"),
     [
         ("x.sum()", "expression_not_allowed", "x.sum", "functions stand alone: sum(x"),
-        ("x.T", "expression_not_allowed", "x.T", "permute_dims"),
+        ("x.T", "expression_not_allowed", "x.T", "matrix_transpose"),
         ("rank in mesh.dq", "expression_not_allowed", "mesh.dq", "`mesh.dp`"),
         ("1 + fulll(3, 1)", "unknown_function", "fulll", "`full`"),
         ("torch(3)", "unknown_function", "torch", None),

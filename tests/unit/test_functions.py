@@ -359,9 +359,44 @@ def test_a_shape_that_does_not_fit_is_refused() -> None:
 
 
 def test_every_function_is_in_the_table() -> None:
-    elsewhere = {"group_rank", "group_size", "group_ranks", "before"}
+    elsewhere = {"group_rank", "group_size", "group_ranks", "before"} | {"node_rank", "local_rank"}
     made = {key.removesuffix("()") for key in ARRAYS.functions() if key.endswith("()")}
     assert made == FUNCTION_NAMES - elsewhere
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("bit_length(0)", 0),
+        ("bit_length(8)", 4),
+        ("bit_count(11)", 3),
+        ("floor(-2.5)", -3),
+        ("ceil(2.5)", 3),
+        ("round(2.5)", 2),
+        ("floor(7)", 7),
+        ("sign(-3)", -1),
+        ("square(3)", 9),
+        ("log2(8)", 3.0),
+        ("isnan(0.5)", False),
+        ("any([0, 0, 2])", True),
+        ("all([])", True),
+        ("argmax([3, 7, 7])", 1),
+        ("argmin([3, 1, 1])", 1),
+    ],
+)
+def test_functions_of_numbers_give_numbers(text: str, wanted: float) -> None:
+    scope = {**ARRAYS.functions(), "__builtins__": {}}
+    found = compile_expression(text, None).evaluate(scope)
+    assert (found, found.__class__) == (wanted, wanted.__class__)
+
+
+@pytest.mark.parametrize(
+    "text", ["bit_length(0.5)", "square(x > 1)", "floor(1j)", "argmax(zeros(0))", "sign(x > 1)"]
+)
+def test_functions_refuse_what_has_no_such_value(text: str) -> None:
+    scope = {**ARRAYS.functions(), "__builtins__": {}, "x": ARRAYS.array([1, 2], "float32")}
+    with pytest.raises((TypeError, ValueError)):
+        compile_expression(text, None).evaluate(scope)
 
 
 def test_functions_are_a_fresh_table() -> None:

@@ -674,6 +674,20 @@ def whole_number(value: Value) -> Lanes:
     return Lanes(numbers.astype(np.int64), low, high)
 
 
+def bits(name: str, value: Lanes) -> Lanes:
+    """`bit_length(n)` and `bit_count(n)` of an integer on each rank."""
+    if value.kind != "i":
+        leave(name)
+    size = np.abs(value.values)
+    if name == "bit_count":
+        counts = np.zeros_like(size)
+        for at in range(EXACT.bit_length()):
+            counts += (size >> at) & 1
+        return Lanes(counts, 0, EXACT.bit_length())
+    # frexp(n) is (m, e) with n = m * 2**e and 0.5 <= m < 1: exact up to 2**53
+    return Lanes(np.frexp(size.astype(np.float64))[1].astype(np.int64), 0, EXACT.bit_length())
+
+
 # -------------------------------------------------------------------------------------------------
 # Parts of tensors and lists by indexes that may differ from rank to rank.
 
@@ -782,14 +796,19 @@ def _item(items: list[Any] | range, index: Lanes) -> Lanes:
 # Calls of the language's functions with arguments that differ from rank to rank.
 
 #: functions that work element by element and round nowhere but at the end
-_ELEMENTWISE = {"abs", "sqrt", "minimum", "maximum", "where"}
+_ELEMENTWISE = {
+    *("abs", "sqrt", "minimum", "maximum", "where"),
+    *("floor", "ceil", "round", "sign", "square", "isfinite", "isnan"),
+}
 
 
 def called(
     functions: Functions, name: str, given: list[Value], named: dict[str, Value], size: int
 ) -> Value:
     """Call one of the language's functions with something that differs, on `size` ranks."""
-    if name in _ELEMENTWISE and not named:
+    if name in {"bit_length", "bit_count"} and isinstance(given[0], Lanes):
+        return bits(name, given[0])
+    if name in _ELEMENTWISE and not named and not all(isinstance(each, Lanes) for each in given):
         return elementwise(functions, f"{name}()", *given)
     if name == "astype" and not named and not varies(given[1]):
         return Stack(functions["astype()"](tensor_of(given[0]), given[1]))
@@ -908,6 +927,13 @@ class Leaves:
             return low if low == high else Lanes(values, low, high)
 
         return group_rank if name == "group_rank" else group_size
+
+    def launch_call(self, name: str) -> Closure:
+        """`node_rank()`, `local_rank()`."""
+        part = ("node_rank", "local_rank").index(name)
+        placed = [self._plan.placed(rank)[part] for rank in range(self._plan.world_size)]
+        table = np.asarray(placed, np.int64)
+        return lambda scene: Lanes(table[scene.active.index], 0, self._plan.world_size - 1)
 
 
 def _is_dtype(functions: Mapping[str, Callable[..., Any]], name: str) -> bool:
@@ -1073,6 +1099,8 @@ class Compiler(Leaves):
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name in {"group_rank", "group_size", "group_ranks"}:
             return self.group_call(node, name)
+        if name in {"node_rank", "local_rank"}:
+            return self.launch_call(name)
         function = self._functions.get(f"{name}()")
         if function is None:
             return _beyond(name)
