@@ -48,6 +48,8 @@ class Mark:
     column: int
     end_line: int | None = None
     end_column: int | None = None
+    #: the place that it was recorded from, in words, as `train.py:19`; it is never opened
+    at: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         """Return `file:line:column`."""
@@ -55,8 +57,12 @@ class Mark:
 
     @property
     def short(self) -> str:
-        """`file:line` with the file's own name only, as prose names a step's place."""
-        return f"{self.source.path.rsplit('/', 1)[-1]}:{self.line}"
+        """`file:line` with the file's own name only, as prose names a step's place.
+
+        The place of the program that the step was recorded from comes first.
+        """
+        own = f"{self.source.path.rsplit('/', 1)[-1]}:{self.line}"
+        return own if self.at is None else f"{display.brief(self.at)}, {own}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +116,7 @@ WARNING_CODES = (
     "file_passed_over",
     "outcome_open",
     "unknown_backend",
+    "truncated",
 )
 
 

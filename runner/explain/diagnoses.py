@@ -902,6 +902,32 @@ def _warning(code: str, what: str, why: str, fix: str, example: str, fixed: str)
 
 WARNINGS: tuple[Explanation, ...] = (
     _warning(
+        "truncated",
+        "The program of some ranks goes on beyond what is written.",
+        "The file says so with `truncated:`, as a record of a stopped run does. Nothing is "
+        "derived from what lies beyond: what is found is wrong all the same, but that nothing is "
+        "found does not mean that the program is right. A run in which a rank waits for such a "
+        "rank is INCONCLUSIVE.",
+        "record the program to its end, or leave `truncated:` out where what is written is all.",
+        """\
+world_size: 2
+truncated: [1]
+tensors: {x: [1, 2]}
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+""",
+        """\
+world_size: 2
+tensors: {x: [1, 2]}
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+    _warning(
         "unknown_backend",
         "The scenario names a backend that is not known here.",
         "It runs only where a plugin registers a backend of that name; anywhere else it is "

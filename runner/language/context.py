@@ -14,6 +14,7 @@ from runner.limits import Limits
 from runner.source.tree import Node
 
 if TYPE_CHECKING:
+    from runner.expressions.values import PerRank
     from runner.language.use import Library
 
 
@@ -402,6 +403,8 @@ class Context:
     #: what has no value yet where a value at the top of the file is read, and the name it is for
     unmade: Mapping[str, Later] = field(default_factory=dict)
     making: str | None = None
+    #: where the steps of a used part stand in the program that they were recorded from
+    at: str | PerRank[str] | None = None
 
     def within(self, variable: str, final: str) -> Context:
         """Return the context inside a `for` over `variable`, which outside reads `final`."""

@@ -224,6 +224,9 @@ def _near_miss(word: str, known: str) -> bool:
 
 DEBUG = ("off", "info", "detail")
 
+#: ranks that a warning names
+MOST_TOLD = 8
+
 
 def world_size_of(tree: Mapping, context: Context) -> int:
     """Return the number of ranks; 1 where it is not known."""
@@ -335,6 +338,65 @@ def debug_of(node: Node | None, context: Context) -> str:
     if isinstance(node, Scalar) and node.value is False:
         return "off"
     return values.fixed(node, context, DEBUG, code="unknown_word", what="`debug`") or "off"
+
+
+def truncated_of(node: Node | None, world_size: int, context: Context) -> frozenset[int]:
+    """Return the ranks whose program goes on beyond what is written.
+
+    They are selected as in `ranks:`, by what is known before the groups are: parameters, `rank`
+    and `world_size`; `all` are the ranks of the world.
+    """
+    if node is None:
+        return frozenset()
+    if isinstance(node, Scalar) and node.text == "all" and "all" not in context.names.constants:
+        found = frozenset(range(world_size))
+    else:
+        found = _selected(node, world_size, context)
+    if found:
+        context.faults.warn(
+            "truncated",
+            f"the program of {_several(sorted(found), world_size)} goes on beyond what is written: "
+            "nothing is known of the rest",
+            node.mark,
+        )
+    return found
+
+
+def _several(ranks: list[int], world_size: int) -> str:
+    if len(ranks) == world_size:
+        return "all ranks" if world_size > 1 else "rank 0"
+    shown = ", ".join(map(str, ranks[:MOST_TOLD]))
+    more = f" and {len(ranks) - MOST_TOLD} more" if len(ranks) > MOST_TOLD else ""
+    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
+
+
+def _selected(node: Node, world_size: int, context: Context) -> frozenset[int]:
+    if isinstance(node, Scalar) and (node.value is None or isinstance(node.value, float)):
+        values.wrong_type(node, context, "`truncated`", "a list of ranks, or `all`")
+        return frozenset()
+    values.selector(node, context)  # notes what is no selector, and ranks outside of the world
+    known = len(context.faults.in_order())
+    items = node.items if isinstance(node, Sequence) else [node]
+    found: set[int] = set()
+    for item in items:
+        for rank in range(world_size) if _is_expression(item) else ():
+            there = {**context.world, "rank": rank}
+            value = constant_value(item, context, what="`truncated`", extra=there)
+            if len(context.faults.in_order()) > known:
+                return frozenset()
+            chosen = value if isinstance(value, list | tuple | range) else [value]
+            if value is True or (value is not False and rank in chosen):
+                found.add(rank)
+        given = item.value if isinstance(item, Scalar) else None
+        if given is True:
+            found.update(range(world_size))
+        elif given.__class__ is int and given in range(world_size):
+            found.add(given)
+    return frozenset(found)
+
+
+def _is_expression(node: Node) -> bool:
+    return isinstance(node, Scalar) and isinstance(node.value, str)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -646,6 +708,7 @@ def _scenario(
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
         steps=step_list(tree.get("steps"), context),
+        truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,
     )

@@ -338,7 +338,7 @@ TOP_ORDER = (*TOP_KEYS[:4], "inputs", *TOP_KEYS[4:])
 
 #: the action stands between `ranks` and `as`
 BEFORE_ACTION = ("name", "for", "ranks")
-AFTER_ACTION = ("steps", "as", "expect")
+AFTER_ACTION = ("steps", "as", "at", "expect")
 
 #: comments that are about the file, not about the key below
 _HEADERS = ("# yaml-language-server:", "#!")

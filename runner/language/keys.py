@@ -28,6 +28,7 @@ TOP_KEYS = (
     "tensors",
     "objects",
     "steps",
+    "truncated",
     "expect",
 )
 
@@ -100,7 +101,7 @@ def police_scenario(tree: Mapping, context: Context) -> None:
 # Which action a step has, and what may stand beside it.
 
 #: what may stand beside an action
-BESIDE = ("name", "ranks", "as", "expect")
+BESIDE = ("name", "ranks", "as", "at", "expect")
 
 
 REPEAT = "for"

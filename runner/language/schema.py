@@ -392,6 +392,11 @@ def step() -> Schema:
             "type": "string",
             "examples": ["up", "up[t]"],
         },
+        "at": {
+            "description": "Where the step stands in the program that it was recorded from.",
+            **any_of(TEXT, per_rank(TEXT)),
+            "examples": ["train.py:19"],
+        },
         "expect": ref("expectation"),
         "steps": {
             "description": "What `for` repeats.",
@@ -623,6 +628,18 @@ def _program() -> dict[str, Schema]:
             "type": "array",
             "items": ref("step"),
             "minItems": 1,
+        },
+        "truncated": {
+            "description": "Ranks whose program goes on beyond what is written; `all` of them.",
+            **any_of(
+                {"type": "integer", "minimum": 0},
+                {
+                    "type": "array",
+                    "items": any_of({"type": "integer", "minimum": 0}, {"type": "string"}),
+                },
+                {"type": "string"},
+            ),
+            "examples": ["all", [1, 3]],
         },
         "expect": {
             "description": "What must come of the whole program.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from runner.expressions.values import Constant, Expression, Form
+from runner.expressions.values import Constant, Expression, Form, PerRank
 from runner.language import values
 from runner.language.arguments import arguments_of, usage
 from runner.language.context import Context, likely
@@ -86,10 +87,12 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
 def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[str, Any]:
     index = next(context.index)
     police_number(index, node, context)
+    at = recorded_at(beside["at"], context) if "at" in beside else context.at
     fields: dict[str, Any] = {
         "index": index,
         "name": _name(beside, context),
-        "mark": node.mark,
+        "at": at,
+        "mark": node.mark if at is None else replace(node.mark, at=_all_of(at)),
     }
     if "ranks" in beside:
         fields["ranks"] = values.selector(beside["ranks"], context)
@@ -98,6 +101,29 @@ def _fields(node: Mapping, beside: dict[str, Node], context: Context) -> dict[st
     if "expect" in beside:
         fields["expect"] = expectation(beside["expect"], context)
     return fields
+
+
+def recorded_at(node: Node, context: Context) -> str | PerRank[str] | None:
+    """Return where a step stands in the program that it was recorded from: words, by rank."""
+    if isinstance(node, Mapping):
+        return values.per_rank(node, context, _recorded_place)
+    return _recorded_place(node, context) or None
+
+
+def _recorded_place(node: Node, context: Context) -> str:
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.text.strip():
+        police_length(node.text, node.mark, context.faults, what="the place of `at`")
+        return node.text.strip()
+    values.wrong_type(node, context, "`at`", "the place of a recorded program, as `train.py:19`")
+    return ""
+
+
+def _all_of(at: str | PerRank[str]) -> str | None:
+    """Return the places of all ranks, each once."""
+    if isinstance(at, str):
+        return at
+    places = [place for _, place in at.branches] + ([at.otherwise] if at.otherwise else [])
+    return " or ".join(dict.fromkeys(filter(None, places))) or None
 
 
 def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
@@ -217,6 +243,8 @@ def _inserted(
 ) -> list[Step]:
     """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it."""
     name = beside.pop("name", None)
+    if "at" in beside:
+        context = replace(context, at=recorded_at(beside.pop("at"), context))
     inner = inline(key, value, context, name.text if isinstance(name, Scalar) else None)
     if inner is None:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -223,6 +223,8 @@ class Call:
     roots: Mapping[str, frozenset[str]] = field(default_factory=dict)
     #: the name under which its work is waited for
     handle: str | None = None
+    #: the place of its step; where each rank was recorded at its own, with that of this rank
+    mark: Mark | None = None
 
     @property
     def label(self) -> str:
@@ -422,7 +424,9 @@ class Process(Membership):
         if step.ranks is not None and not self.selects(step.ranks):
             return None
         if operation is None:
-            return Call(step=step, iteration=iteration, operation=None, entry=self._entry({}))
+            entry = self._entry({})
+            mark = self._place(step)
+            return Call(step=step, iteration=iteration, operation=None, entry=entry, mark=mark)
         known = self.plan.prepared.get(step.index)
         if known is None:
             known = self.plan.prepared[step.index] = prepared(step)
@@ -448,10 +452,17 @@ class Process(Membership):
             entry=entry,
             roots=roots,
             handle=step.handle if step.handle_index is None else self._indexed(step),
+            mark=step.mark if step.at is None else self._place(step),
         )
         if known.names is not None and known.arguments is not None and iteration:
             self._last[step.index] = call
         return call
+
+    def _place(self, step: Step) -> Mark | None:
+        """Return the place of a step, with that of the program which this rank was recorded at."""
+        if step.mark is None or not isinstance(step.at, PerRank):
+            return step.mark
+        return replace(step.mark, at=self.choose(step.at) or None)
 
     def _indexed(self, step: Step) -> str:
         """Return the name of a handle with the value of its index."""

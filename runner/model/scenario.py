@@ -181,6 +181,8 @@ class Step:
     variable: str | None = None
     over: Form | None = None
     body: tuple[Step, ...] = ()
+    #: where the step stands in the program that it was recorded from: words, on each rank
+    at: str | PerRank[str] | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
@@ -188,7 +190,8 @@ class Step:
 class Scenario:
     """One case: a file, one combination of its matrix, its parameters bound.
 
-    `warnings` is what the reader of the file noticed, and refuses nothing.
+    `warnings` is what the reader of the file noticed, and refuses nothing. The program of the ranks
+    in `truncated` goes on beyond what is written.
     """
 
     source: Source
@@ -206,6 +209,7 @@ class Scenario:
     tensors: Mapping[str, Form] = field(default_factory=dict)
     objects: Mapping[str, Form] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
+    truncated: frozenset[int] = frozenset()
     expect: FinalExpectation = FinalExpectation()
     warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
     mark: Mark | None = field(default=None, compare=False, repr=False)

@@ -68,7 +68,7 @@ def undefined_read(
     if value.diagnosis is not None and not race:
         return
     index = call.step.index if call else -1
-    place = f" ({call.step.mark.short})" if call and call.step.mark else ""
+    place = f" ({call.mark.short})" if call and call.mark else ""
     label = call.label if call else "the end"
     simulation.findings.append(
         Finding(
@@ -160,7 +160,7 @@ def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
     names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
     state.raced |= names
     told = ", ".join(sorted(names)) or "a tensor"
-    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    place = f" ({call.mark.short})" if call.mark else ""
     _found(simulation, state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
     return True
 
@@ -212,8 +212,8 @@ def race(simulation: Simulation, state: RankState, call: Call, flight: Flight, d
     """Note that a call comes near a tensor that is in flight; `does` is the verb."""
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
-    place = f" ({call.step.mark.short})" if call.step.mark else ""
-    other = f" ({busy.step.mark.short})" if busy.step.mark else ""
+    place = f" ({call.mark.short})" if call.mark else ""
+    other = f" ({busy.mark.short})" if busy.mark else ""
     told = f"in `{call.label}`{place} {does} {names} while `{busy.label}`{other} still uses it"
     _found(simulation, state, call, told, names)
 

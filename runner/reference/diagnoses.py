@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from runner.model.process import Call
 from runner.model.trace import Diagnosis, Wait
 from runner.operations.base import Group, Message
 from runner.reference.engine import ALL_OUTCOMES, Simulation, examine_present
@@ -248,7 +249,7 @@ def unmatched_messages(simulation: Simulation, futures: Futures) -> list[Finding
         excused = any(gone(simulation, peer) for peer in peers)
         excused = excused or simulation.ranks[post.rank].state in {"raised", "died"}
         outcomes = [futures.brings(post, peer) for peer in peers]
-        if "late" not in outcomes:
+        if not {"late", "beyond"} & {*outcomes}:
             found.append(replace(_unmatched(simulation, futures, post), optional=excused))
     return found
 
@@ -258,7 +259,7 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
     step = post.call.step
     other = _other_tag(simulation, futures, post)
     if other is not None:
-        peer, tag = other
+        peer, tag, where = other
         first, second = (post.rank, peer) if sends else (peer, post.rank)
         mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
         whom = " from anyone" if post.message.peer is None else ""
@@ -266,7 +267,7 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
             name="tag_mismatch",
             prose=(
                 f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
-                f"`{post.call.label}`{place(post)}, rank {peer} {theirs} with tag {tag}"
+                f"`{post.call.label}`{place(post)}, rank {peer} {theirs} with tag {tag}{where}"
             ),
             kind=f"tag:{post.group.key}:{first}:{second}",
             index=step.index,
@@ -299,12 +300,14 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
     )
 
 
-def _other_tag(simulation: Simulation, futures: Futures, post: Posted) -> tuple[int, int] | None:
-    """Return a peer, and the tag of the message that it has for this rank under another tag."""
+def _other_tag(
+    simulation: Simulation, futures: Futures, post: Posted
+) -> tuple[int, int, str] | None:
+    """Return a peer, the tag of the message that it has for this rank under another tag, where."""
     tag = post.message.tag
-    for peer, group, message in _opposite(simulation, futures, post):
+    for peer, group, message, call in _opposite(simulation, futures, post):
         if group == post.group and message.tag != tag:
-            return peer, message.tag
+            return peer, message.tag, f" ({call.mark.short})" if call.mark else ""
     return None
 
 
@@ -312,7 +315,7 @@ def _other_group(simulation: Simulation, futures: Futures, post: Posted) -> str 
     """Return the group on which a named peer has the opposite of a message, under its tag."""
     if post.message.peer is None:
         return None
-    for _, group, message in _opposite(simulation, futures, post):
+    for _, group, message, _ in _opposite(simulation, futures, post):
         if group != post.group and message.tag == post.message.tag:
             return group.name
     return None
@@ -320,19 +323,19 @@ def _other_group(simulation: Simulation, futures: Futures, post: Posted) -> str 
 
 def _opposite(
     simulation: Simulation, futures: Futures, post: Posted
-) -> Iterator[tuple[int, Group, Message]]:
+) -> Iterator[tuple[int, Group, Message, Call]]:
     """Yield the messages that would be the other end of one, but for tag and group."""
     mine = post.message
     box = simulation.mailbox.receives if mine.sends else simulation.mailbox.sends
     for other in box:
         if _meets(mine.peer, other.rank) and _meets(other.message.peer, post.rank):
-            yield other.rank, other.group, other.message
+            yield other.rank, other.group, other.message, other.call
     members = post.group.ranks if mine.peer is None else (mine.peer,)
     for peer in members if len(members) <= MOST_PEERS else ():
         for call in futures.of(peer) if peer != post.rank else ():
             for message in messages_of(call):
                 if message.sends != mine.sends and _meets(message.peer, post.rank):
-                    yield peer, call.entry.group, message
+                    yield peer, call.entry.group, message, call
 
 
 def _meets(peer: int | None, rank: int) -> bool:

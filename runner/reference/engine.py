@@ -258,7 +258,7 @@ def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
 
 
 def _mark(posted: Posted) -> str:
-    return f" ({posted.call.step.mark.short})" if posted.call.step.mark else ""
+    return f" ({posted.call.mark.short})" if posted.call.mark else ""
 
 
 def _misfit(payload: Any, buffer: Any) -> tuple[str, str] | None:
@@ -334,7 +334,7 @@ def fail(
 
 def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> bool:
     """Note a call that torch refuses; False where only its wait raises."""
-    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    place = f" ({call.mark.short})" if call.mark else ""
     simulation.findings.append(
         Finding(
             name="invalid_argument",
@@ -365,7 +365,7 @@ def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
     if looks_up is None:
         return False
     where = state.process.destroyed[group.name]
-    place = f" ({call.step.mark.short})" if call.step.mark else ""
+    place = f" ({call.mark.short})" if call.mark else ""
     message = f"the group {group.name} was destroyed" + (f" at {where.short}" if where else "")
     simulation.findings.append(
         Finding(
@@ -803,8 +803,8 @@ def _police_again(
             continue
         at = (call.step.index, call.iteration)
         simulation.again.append((state.rank, at))
-        place = f" ({call.step.mark.short})" if call.step.mark else ""
-        started = f" ({work.call.step.mark.short})" if work.call.step.mark else ""
+        place = f" ({call.mark.short})" if call.mark else ""
+        started = f" ({work.call.mark.short})" if work.call.mark else ""
         simulation.findings.append(
             Finding(
                 name="double_wait",
@@ -1045,7 +1045,13 @@ class Simulation:
         self.ranks: list[RankState] = []
         for rank in range(plan.world_size):
             process = Process(plan, rank, arrays, ledger=ledger)
-            state = RankState(rank=rank, process=process, walker=process.walk(), ledger=ledger)
+            state = RankState(
+                rank=rank,
+                process=process,
+                walker=process.walk(),
+                ledger=ledger,
+                truncated=rank in plan.scenario.truncated,
+            )
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
             self.ranks.append(state)
             self._ready.append(state)

@@ -33,7 +33,7 @@ from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
 from runner.reference.state import Place, RankState, frozen, measured, stands_at
 from runner.reference.symptoms import Finding, place
-from runner.reference.waits import Futures, Need
+from runner.reference.waits import Futures, Need, waiting_beyond
 
 # -------------------------------------------------------------------------------------------------
 # Runs that have come to rest -> the trace of one rank.
@@ -49,7 +49,8 @@ def rank_trace(
         call = state.call
         assert call is not None
         places = {stands_at(run.simulation.ranks[rank]) for run in runs}
-        ending = "blocked" if len(places) == 1 else "possibly_blocked"
+        sure = len(places) == 1 and not any(rank in run.beyond for run in runs)
+        ending = "blocked" if sure else "possibly_blocked"
         stuck = Event(
             index=call.step.index,
             label=call.label,
@@ -98,11 +99,13 @@ class Rest:
     needs: tuple[Need, ...]
     futures: Futures
     ends: Mapping[SnapshotsPlace, Any] = field(default_factory=dict)
+    #: the blocked ranks that what lies beyond a truncated program may free
+    beyond: frozenset[int] = frozenset()
 
     @property
     def outcome(self) -> str:
         """One of :data:`runner.vocabulary.OUTCOMES`."""
-        states = {state.state for state in self.simulation.ranks}
+        states = {s.state for s in self.simulation.ranks if s.rank not in self.beyond}
         if "died" in states:
             return "crash"
         if "raised" in states:
@@ -134,6 +137,7 @@ def _rested(simulation: Simulation) -> Rest:
         needs=tuple(needs),
         futures=futures,
         ends=ends,
+        beyond=waiting_beyond(simulation, futures, needs),
     )
 
 
@@ -512,7 +516,7 @@ def race(runs: list[Rest]) -> Finding | None:
 
 
 def _at(posted: Posted) -> str:
-    mark = posted.call.step.mark
+    mark = posted.call.mark
     return f", {mark.short}" if mark else ""
 
 
@@ -697,7 +701,7 @@ def unbuffered(plan: Plan, arrays: Arrays, main: Rest, limits: Limits) -> list[F
             prose="it finishes only where the backend buffers what is sent, which none need do",
         )
         for ring in rings
-        if not stuck & set(ring.ranks)
+        if not (stuck | plan.scenario.truncated) & set(ring.ranks)
     ]
 
 

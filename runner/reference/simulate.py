@@ -54,7 +54,7 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
 
 def _read(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do, by the engine that pays."""
-    if plan.world_size >= MANY:
+    if plan.world_size >= MANY and not plan.scenario.truncated:
         from runner.reference.vector import Beyond, swept
 
         opened = account()
@@ -87,7 +87,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     if strict is not None and main.outcome == "completes":
         findings += early_leavers(strict)
     may_block = may_stand([*runs, *disputed], strict)
-    if any(may_block.values()):
+    if any(may_block.values()) or main.beyond:
         opened.add("deadlock")
     if any(finding.name == "buffering_hazard" for finding in findings):
         opened.add("completes")

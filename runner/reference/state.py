@@ -389,17 +389,19 @@ class RankState:
     racing: bool = False
     misread: Undefined | None = None
     flying: list[Flight] = field(default_factory=list)
+    #: whether its program goes on beyond what is written
+    truncated: bool = False
 
     def gave_up(self, work: Work) -> bool:
         """Whether nothing can wait for a work any more: its handle was dropped, as in a script.
 
         A step without `as` drops its work at once, a name given anew the one before, and the end of
-        the program every one.
+        the program every one; what is written of a truncated program is not its end.
         """
         if work.waited or not work.call.asynchronous:
             return False
         kept = work.handle is not None and self.handles.get(work.handle) is work
-        return not kept or self.state == "finished"
+        return not kept or (self.state == "finished" and not self.truncated)
 
     def add_event(
         self,

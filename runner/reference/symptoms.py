@@ -30,7 +30,7 @@ class Edge:
             label=self.post.call.label,
             index=step.index,
             because=self.because,
-            place=step.mark.short if step.mark else "",
+            place=self.post.call.mark.short if self.post.call.mark else "",
             sure=self.sure,
         )
 
@@ -74,7 +74,7 @@ SHOWN = 60
 
 def place(post: Post | Work) -> str:
     """Return ` (file:line)` of the step that posted something, or nothing."""
-    mark = post.call.step.mark
+    mark = post.call.mark
     return f" ({mark.short})" if mark else ""
 
 

@@ -223,9 +223,41 @@ class Futures:
         state.process.join(group if key is None else replace(group, key=key))
 
     def brings(self, post: Post, peer: int) -> str:
-        """Return `late` if the peer would come, `never`, or `other`: it would do something else."""
+        """Return `late` if the peer would come, `never`, or `other`: it would do something else.
+
+        `beyond` where it does not in what is written of its program, which goes on beyond that.
+        """
         if peer not in range(len(self._simulation.ranks)):
             return "never"
+        found = self._brings(post, peer)
+        if found == "never" and self._goes_on(peer) and not self._clashes(post, peer):
+            return "beyond"
+        return found
+
+    def _goes_on(self, peer: int) -> bool:
+        state = self._simulation.ranks[peer]
+        return state.truncated and state.state in {"blocked", "finished"}
+
+    def _clashes(self, post: Post, peer: int) -> bool:
+        """Whether both ends of a message stand for each other, under two tags or on two groups.
+
+        Neither moves before the other: what lies beyond does not matter.
+        """
+        return (
+            isinstance(post, Posted)
+            and any(
+                isinstance(other, Posted)
+                and other.done_s is None
+                and other.message.sends != post.message.sends
+                and other.message.peer == post.rank
+                and post.message.peer == peer
+                for work in self._simulation.ranks[peer].waiting
+                for other in work.posts
+            )
+            and post.work in self._simulation.ranks[post.rank].waiting
+        )
+
+    def _brings(self, post: Post, peer: int) -> str:
         if isinstance(post, Joining):
             return self._joins(post, peer)
         if isinstance(post, Posted):
@@ -299,6 +331,38 @@ def gone(simulation: Simulation, rank: int) -> bool:
     return state.state in {"raised", "died"} or bool(state.broken)
 
 
+def waiting_beyond(simulation: Simulation, futures: Futures, needs: list[Need]) -> frozenset[int]:
+    """Return the blocked ranks that what lies beyond a truncated program may free.
+
+    Each of their needs can be met: by a rank that has come to the end of what is written, or that
+    such a rank may free.
+    """
+    free = {s.rank for s in simulation.ranks if s.truncated and s.state == "finished"}
+    if not free:
+        return frozenset()
+    wanted: dict[int, list[Need]] = {}
+    for need in needs:
+        for post in need.waiters:
+            wanted.setdefault(post.rank, []).append(need)
+    found: set[int] = set()
+    while True:
+        more = {
+            rank
+            for rank, mine in wanted.items()
+            if rank not in found and all(_may_be_met(futures, need, free) for need in mine)
+        }
+        if not more:
+            return frozenset(found)
+        found |= more
+        free |= more
+
+
+def _may_be_met(futures: Futures, need: Need, free: set[int]) -> bool:
+    post = need.waiters[0]
+    met = (peer in free and futures.brings(post, peer) in {"late", "beyond"} for peer in need.peers)
+    return any(met) if need.anyone else all(met)
+
+
 # -------------------------------------------------------------------------------------------------
 # Rings: ranks of which each waits for another, so that none can move first.
 
@@ -327,7 +391,10 @@ def _graph(futures: Futures, needs: list[Need]) -> Graph:
     for at, need in enumerate(needs):
         hub = -1 - at
         first = need.waiters[0]
-        graph[hub] = [peer for peer in need.peers if futures.brings(first, peer) == "late"]
+        brought = {peer: futures.brings(first, peer) for peer in need.peers}
+        # who waits for anyone may be freed by what lies beyond
+        if not (need.anyone and "beyond" in brought.values()):
+            graph[hub] = [peer for peer, how in brought.items() if how in {"late", "beyond"}]
         for post in need.waiters:
             graph.setdefault(post.rank, []).append(hub)
     return graph

@@ -254,7 +254,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
 def _place(mark: Mark | None) -> dict[str, Any]:
     if mark is None:
         return {"file": None, "line": None, "column": None}
-    return {"file": mark.source.path, "line": mark.line, "column": mark.column}
+    place = {"file": mark.source.path, "line": mark.line, "column": mark.column}
+    return place if mark.at is None else {**place, "at": mark.at}
 
 
 # -------------------------------------------------------------------------------------------------
@@ -452,7 +453,7 @@ def _mark(entry: Json) -> Mark | None:
     if entry.get("file") is None or entry["line"] is None:
         return None
     source = Source(path=entry["file"], text="")
-    return Mark(source=source, line=entry["line"], column=entry["column"])
+    return Mark(source=source, line=entry["line"], column=entry["column"], at=entry.get("at"))
 
 
 def _read_problem(entry: Json) -> Problem:

@@ -238,7 +238,8 @@ def finding_lines(finding: Finding) -> list[Line]:
     """Return a finding: who stands alone, what, where in the file, the numbers, the guess."""
     lines = [Line(f"  {finding.headline}: {_brief(finding.prose)} [{finding.code}]", "strong")]
     if finding.mark is not None:
-        lines.append(Line(f"    {finding.mark}", "dim"))
+        recorded = f" (at {brief(finding.mark.at)})" if finding.mark.at is not None else ""
+        lines.append(Line(f"    {finding.mark}{recorded}", "dim"))
         lines += _excerpt(finding.mark, "        ")
     last = len(finding.because) - 1
     lines += [

@@ -21,6 +21,7 @@ from runner.model.scenario import Scenario
 from runner.model.trace import Orders, Recorded, Trace
 from runner.verdict.conduct import (
     GAVE_UP,
+    gave_up,
     judge_conduct,
     judge_diagnoses,
     judge_ending,
@@ -36,6 +37,7 @@ from runner.verdict.finding import (
     Status,
     Verdict,
     Witness,
+    ranks_text,
 )
 from runner.verdict.hints import guess, judge_reach
 from runner.verdict.values import Values, judge_agreement, judge_orders
@@ -104,7 +106,40 @@ def judge(
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
         )
-    return _merged(parts)
+    return _left_open(scenario, predicted, observed, _merged(parts))
+
+
+#: codes of findings on how ranks end
+ENDINGS = frozenset({"outcome_differs", "conduct_differs", "blocked_differs", "raises_differs"})
+
+
+def _left_open(
+    scenario: Scenario, predicted: Trace, observed: Trace | None, verdict: Verdict
+) -> Verdict:
+    """Return INCONCLUSIVE on a run in which a rank waits for what lies beyond the program.
+
+    Of a truncated rank nobody knows whether it would come.
+    """
+    if not scenario.truncated or observed is None or predicted.outcome != "completes":
+        return verdict
+    waiting = {rank.rank for rank in predicted.ranks if rank.ending == "possibly_blocked"}
+    stuck = [
+        rank
+        for rank in observed.ranks
+        if rank.ending == "blocked" or (rank.ending == "raised" and gave_up(rank))
+    ]
+    if not stuck or not waiting.issuperset(rank.rank for rank in stuck):
+        return verdict
+    if any(finding.code not in ENDINGS for finding in verdict.findings):
+        return verdict
+    first = stuck[0]
+    where = f" in `{first.events[-1].label}`" if first.events else ""
+    reason = (
+        f"{ranks_text(tuple(rank.rank for rank in stuck))} "
+        f"{'waits' if len(stuck) == 1 else 'wait'}{where} for what lies beyond the end of a "
+        "truncated program"
+    )
+    return replace(verdict, status="INCONCLUSIVE", findings=(), reason=reason)
 
 
 def _taken(predicted: Trace, observed: Trace | None) -> tuple[Trace | None, bool]:

@@ -544,7 +544,7 @@ def warn_of_open(case: Case) -> None:
     opened = case.prediction.open if case.run is None else case.open
     allowed = {case.prediction.outcome, *opened}
     others = sorted(allowed - {"completes"}, key=OUTCOMES.index)
-    if case.final.outcomes or not case.reference or not others:
+    if case.final.outcomes or not case.reference or not others or case.scenario.truncated:
         return
     listed = ", ".join(["completes", *others])
     told = " or ".join(filter(None, (", ".join(others[:-1]), others[-1])))
