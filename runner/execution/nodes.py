@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import selectors
 import signal
@@ -30,11 +31,14 @@ import socket
 import struct
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from runner.display import short
+from runner.errors import LaunchError
 from runner.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
 from runner.execution.protocol import Hello, Store, arrives
 
@@ -55,6 +59,170 @@ _PEER = struct.Struct("3i")
 #: stands for the command line where a rank's number is asked for
 FRONT = -1
 BEAT, GOODBYE, LOST = b".", b",", b"!"
+
+
+# -------------------------------------------------------------------------------------------------
+# The place of this process in its launch, as the launcher's variables say it.
+
+#: how a launch is started where no variable says that there is one
+HOW = (
+    "runner.worker is one rank of a launch: start it with\n"
+    "  torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p\n"
+    "  srun -N2 -n4 python -m runner.worker scenarios/p2p\n"
+    "  mpirun -n 4 python -m runner.worker scenarios/p2p\n"
+    "On one machine `scenario run scenarios/p2p` does that for you."
+)
+TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+#: ports of launches whose launcher names none: below those that the system gives to clients
+FIRST_PORT, PORTS = 20_000, 12_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherVariables:
+    """The variables by which a launcher tells a process its place.
+
+    `rank`, `world_size` and `local_rank` are names; `job` are those that tell one launch from
+    another on the same host.
+    """
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+    job: tuple[str, ...] = ()
+
+
+#: the first whose `rank` is set counts. Slurm: srun(1), OUTPUT ENVIRONMENT VARIABLES; Open MPI:
+#: mpirun(1); torchrun: torch.distributed.run
+LAUNCHERS = (
+    LauncherVariables(
+        name="torchrun", rank="RANK", world_size="WORLD_SIZE", local_rank="LOCAL_RANK"
+    ),
+    LauncherVariables(
+        name="Open MPI",
+        rank="OMPI_COMM_WORLD_RANK",
+        world_size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+        job=("PMIX_NAMESPACE",),
+    ),
+    LauncherVariables(
+        name="Slurm",
+        rank="SLURM_PROCID",
+        world_size="SLURM_NTASKS",
+        local_rank="SLURM_LOCALID",
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a process is in its launch; `address` and `port` are those of rank 0's store."""
+
+    rank: int
+    world_size: int
+    local_rank: int
+    address: str
+    port: int
+
+    def variables(self) -> dict[str, str]:
+        """Return torchrun's variables for it, which torch reads as well."""
+        return {
+            "RANK": str(self.rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": str(self.local_rank),
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+        }
+
+
+def placement(environment: Mapping[str, str]) -> Placement:
+    """Return the place of this process, by the variables of torchrun, Open MPI or Slurm.
+
+    `MASTER_ADDR` and `MASTER_PORT` count whatever the launcher; where they are not set, the first
+    host of a Slurm step has the store, or this host where Open MPI started every rank on it, and
+    the port follows from the number of the job. Raises LaunchError where variables are missing or
+    are no numbers; the message names them.
+    """
+    launcher = next((each for each in LAUNCHERS if each.rank in environment), None)
+    if launcher is None:
+        given = [name for name in TORCH_VARIABLES if name in environment]
+        missing = [name for name in TORCH_VARIABLES if name not in environment]
+        what = f"{_are(given)} set, and {_are(missing)} not\n" if given else ""
+        raise LaunchError(what + HOW)
+    if launcher.name == "Slurm" and not {"SLURM_STEP_ID", "SLURM_STEPID"} & environment.keys():
+        message = (
+            "this process is the batch script of a Slurm job, and no rank of a launch: write "
+            "`srun python -m runner.worker ...` in the script"
+        )
+        raise LaunchError(message)
+    address = environment.get("MASTER_ADDR") or _first_host(launcher, environment)
+    port = environment.get("MASTER_PORT") or _port(launcher, environment)
+    missing = [
+        name
+        for name, value in (
+            (launcher.world_size, environment.get(launcher.world_size)),
+            ("MASTER_ADDR", address),
+            ("MASTER_PORT", port),
+        )
+        if not value
+    ]
+    if missing:
+        message = (
+            f"{launcher.rank} is set, and {_are(missing)} not: a launch by {launcher.name} needs "
+            f"{'them' if len(missing) > 1 else 'it'} on every rank"
+        )
+        raise LaunchError(message)
+    rank = _number(launcher.rank, environment)
+    return Placement(
+        rank=rank,
+        world_size=_number(launcher.world_size, environment),
+        local_rank=(
+            _number(launcher.local_rank, environment)
+            if launcher.local_rank in environment
+            else rank
+        ),
+        address=address,
+        port=_number("MASTER_PORT", {"MASTER_PORT": port}),
+    )
+
+
+def _are(names: list[str]) -> str:
+    return f"{' and '.join(names)} {'are' if len(names) > 1 else 'is'}"
+
+
+def _number(name: str, environment: Mapping[str, str]) -> int:
+    try:
+        return int(environment[name])
+    except ValueError as error:
+        message = f"{name} is {short(environment[name])}, which is not a whole number"
+        raise LaunchError(message) from error
+
+
+def _first_host(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
+    if launcher.name == "Slurm":
+        names = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST", "")
+        return first_host(names)
+    if launcher.name == "Open MPI":
+        local = environment.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+        return "127.0.0.1" if local == environment.get(launcher.world_size) else ""
+    return ""
+
+
+def first_host(names: str) -> str:
+    """Return the first host of a list in Slurm's notation: `n[001-003,7],m2` begins with `n001`."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", names)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first.group()) if first else ""
+
+
+def _port(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
+    """Return a port that the ranks of one launch agree on, and others of the host hardly share."""
+    job = "/".join(environment.get(name, "") for name in launcher.job)
+    return str(FIRST_PORT + zlib.crc32(job.encode()) % PORTS) if job else ""
+
+
+# -------------------------------------------------------------------------------------------------
+# Who is there, and who is lost.
 
 
 class BeatStore(Store, Protocol):
@@ -212,9 +380,10 @@ def _first_difference(own: Mapping[str, str], others: Mapping[str, str], host: s
 def name_of_node() -> str:
     """Return what tells this node from the others of its launch.
 
-    torchrun numbers them. Where nothing does (Slurm, Kubernetes), one node is one host.
+    torchrun and Slurm number them. Where nothing does (Open MPI, Kubernetes), one node is one host.
     """
-    return os.environ.get("GROUP_RANK") or socket.gethostname()
+    number = os.environ.get("GROUP_RANK") or os.environ.get("SLURM_NODEID")
+    return number or socket.gethostname()
 
 
 def end_agent() -> None:

@@ -374,17 +374,13 @@ def serve_launch(
 # ---------------------------------------------------------------------------- by hand
 
 
-def main() -> None:
-    """Be one rank of a launch that somebody else started; rank 0 also reads, judges and reports."""
+def main(rank: int, size: int) -> None:
+    """Be one rank of a launch that others started; rank 0 also reads, judges and reports.
+
+    torchrun's variables are set, whatever the launcher (`runner.execution.nodes.placement`).
+    """
     for name, value in backends.ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    if "RANK" not in os.environ or "MASTER_PORT" not in os.environ:
-        sys.exit(
-            "runner.worker is one rank of a launch: start it with\n"
-            "  torchrun --nproc-per-node 4 -m runner.worker scenarios/p2p\n"
-            "On one machine `scenario run scenarios/p2p` does that for you."
-        )
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     launch = f"{os.environ.get('TORCHELASTIC_RUN_ID', 'run')}/"
     launch += os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
     die_with_parent()

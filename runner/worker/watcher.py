@@ -85,6 +85,8 @@ class LastWords:
 
 #: seconds that torch's own calls on the store may take, unless they say otherwise
 TIMEOUT_S = 60.0
+#: seconds that a rank waits for the store of its launch to open: another node may start later
+OPENS_S = 300.0
 DESCRIPTORS = "/proc/self/fd"
 
 
@@ -100,8 +102,9 @@ class Line:
             os.environ["MASTER_ADDR"],
             port,
             is_master=False,
-            timeout=timedelta(seconds=TIMEOUT_S),
+            timeout=timedelta(seconds=OPENS_S),
         )
+        client.set_timeout(timedelta(seconds=TIMEOUT_S))
         self.store: Any = dist_.PrefixStore(prefix, client)
         self._descriptors = [fd for fd in _sockets() - before if _leads_to(fd, port)]
 

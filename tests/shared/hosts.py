@@ -19,15 +19,17 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
 PORT = 29500
 IP = shutil.which("ip") or "ip"
 #: seconds that a launch may take to start its ranks, here with every core busy
 START_S = 120.0
+#: what every process on a host has in its environment
+ON_EACH = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
 TOOLS = ("ip", "unshare", "hostname")
 
 
@@ -175,7 +177,7 @@ class Hosts:
                         return pid
             return None
 
-        pid: int = _until(found)
+        pid: int = until(found)
         return pid
 
     def launch(
@@ -192,7 +194,7 @@ class Hosts:
         `static`.
         """
         self._since_s = time.monotonic()
-        for number, name in enumerate(self.names):
+        for number in range(len(self.names)):
             store = 1 if rendezvous == "far" else 0
             how = (
                 [f"--node-rank={number}", f"--master-addr={address(0)}"]
@@ -204,29 +206,45 @@ class Hosts:
                 ]
             )
             command = [
-                *(IP, "netns", "exec", name, "unshare", "--uts", "--mount", "sh", "-c"),
-                'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"',
-                *(f"node{number}", str(self._names())),
                 *(sys.executable, "-m", "torch.distributed.run"),
                 *(f"--nnodes={len(self.names)}", f"--nproc-per-node={ranks}"),
                 *(*how, f"--local-addr={address(number)}"),
                 *("-m", "runner.worker", "--json", str(self._report)),
                 *("--junit", str(self._junit), *arguments),
             ]
-            more = {
-                "GLOO_SOCKET_IFNAME": "eth0",
-                "OMP_NUM_THREADS": "1",
-                "TORCH_CPP_LOG_LEVEL": "ERROR",
-            }
+            more = {**ON_EACH, "TORCH_CPP_LOG_LEVEL": "ERROR"}
             with self._output(number).open("wb") as output:
-                agent = subprocess.Popen(
+                agent = self.start(
+                    number,
                     command,
-                    stdout=output,
-                    stderr=output,
-                    cwd=(folders or {}).get(number),
-                    env={**os.environ, **more, **(environment or {}).get(number, {})},
+                    output=output,
+                    folder=(folders or {}).get(number),
+                    environment={**more, **(environment or {}).get(number, {})},
                 )
             self.agents.append(agent)
+
+    def start(
+        self,
+        number: int,
+        command: Sequence[str],
+        *,
+        output: IO[bytes] | int,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[bytes]:
+        """Start a command on a host, whose name it sees, and the addresses of all of them."""
+        there = (
+            *(IP, "netns", "exec", self.names[number], "unshare", "--uts", "--mount", "sh", "-c"),
+            'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"',
+            *(f"node{number}", str(self._names())),
+        )
+        return subprocess.Popen(
+            [*there, *command],
+            stdout=output,
+            stderr=output,
+            cwd=folder,
+            env={**os.environ, **(environment or {})},
+        )
 
     def _names(self) -> Path:
         """Return what the hosts have as /etc/hosts: there is no name server to ask."""
@@ -244,7 +262,7 @@ class Hosts:
 
     def until(self, seen: Callable[[], Any]) -> None:
         """Wait until something is so, and count the time from then on."""
-        _until(seen)
+        until(seen)
         self._since_s = time.monotonic()
 
     def ended(self, within_s: float = START_S) -> Ended:
@@ -277,7 +295,8 @@ def address(number: int) -> str:
     return f"10.77.0.{number + 1}"
 
 
-def _until(seen: Callable[[], Any]) -> Any:
+def until(seen: Callable[[], Any]) -> Any:
+    """Wait until something is so, and return what it is."""
     deadline_s = time.monotonic() + START_S
     while not (found := seen()):
         assert time.monotonic() < deadline_s, "it did not come about"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -92,7 +93,42 @@ def test_a_scenario_too_wide_for_the_launch_is_unsupported(tmp_path: Path) -> No
     assert code == 0
 
 
-def test_ranks_that_a_cluster_started_need_no_torchrun(tmp_path: Path) -> None:
+def placed_by_torchrun(rank: int, port: int) -> dict[str, str]:
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def placed_by_slurm(rank: int, port: int) -> dict[str, str]:
+    return {
+        "SLURM_JOB_ID": str(port),
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_NTASKS": "2",
+        "SLURM_LOCALID": str(rank),
+        "SLURM_JOB_NODELIST": "localhost,[a-b]",
+    }
+
+
+def placed_by_open_mpi(rank: int, port: int) -> dict[str, str]:
+    return {
+        "PMIX_NAMESPACE": str(port),
+        "OMPI_COMM_WORLD_RANK": str(rank),
+        "OMPI_COMM_WORLD_SIZE": "2",
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    }
+
+
+@pytest.mark.parametrize("placed", [placed_by_torchrun, placed_by_slurm, placed_by_open_mpi])
+def test_ranks_that_a_cluster_started_need_no_torchrun(
+    tmp_path: Path, placed: Callable[[int, int], dict[str, str]]
+) -> None:
+    """The last rank is started first: it waits for rank 0's store, and says nothing."""
     (tmp_path / "sum.yaml").write_text(SUM, encoding="utf-8")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -100,24 +136,17 @@ def test_ranks_that_a_cluster_started_need_no_torchrun(tmp_path: Path) -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "runner.worker", str(tmp_path)],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "WORLD_SIZE": "2",
-                "LOCAL_RANK": str(rank),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-            },
+            env={**os.environ, **placed(rank, port)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in range(2)
+        for rank in (1, 0)
     ]
-    told = [rank.communicate(timeout=60)[0] for rank in ranks]
+    told = [rank.communicate(timeout=120)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], told
-    assert "1 passed" in told[0]
-    assert told[1] == ""
+    assert "1 passed" in told[1]
+    assert told[0] == ""
 
 
 def test_without_a_launch_the_worker_says_how_to_start_one() -> None:
