@@ -285,6 +285,8 @@ ARGUMENTS = (
     (r"(must be|equal to|does not match) world size", "invalid_argument"),
     (r"invalid root rank|no tensor arguments to this function", "invalid_argument"),
     (r"does not support.* on complex tensors|does not support.on complex", "invalid_argument"),
+    (r"redistributing to Partial is for internal use only", "invalid_argument"),
+    (r"Mixed Partial reduce types are not supported", "invalid_argument"),
 )
 
 #: what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: the aspects that differ stand at the message's end

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from importlib import import_module
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -322,6 +323,11 @@ class Host:
         import torch
 
         order = job.order
+        missing = [name for name in order.plan.modules if name not in sys.modules]
+        if missing:
+            for name in missing:
+                import_module(name)
+            self._give_up()  # its workers would each import them anew, all at once
         choice = resolve(
             torch,
             order.backend,

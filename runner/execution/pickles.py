@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
+
+from runner.vocabulary import DTYPES
 
 #: what a pickle of None, booleans, numbers, text, bytes, lists, tuples and mappings is made of.
 #: What names a class is here to be refused by its name; absent are what calls one, and what makes
@@ -58,6 +61,32 @@ class PlainUnpickler(pickle._Unpickler):  # noqa: SLF001 -- see above
         """Refuse every class."""
         message = f"it names {module}.{name}"
         raise pickle.UnpicklingError(message)
+
+
+#: what torch's own exchanges between ranks name: nothing of it does more than hold values
+EXACT = frozenset({("torch", name) for name in (*DTYPES, "Size")})
+
+
+class ExactUnpickler(PlainUnpickler):
+    """Reads what torch itself sends from rank to rank: plain values, dtypes and shapes.
+
+    It knows a few names and no other, so that nothing else can be called: not even those that stand
+    in the same module. `DTensor.from_local(run_check=True)` gathers shapes and dtypes.
+    """
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **PlainUnpickler.dispatch,
+        **{
+            code[0]: pickle._Unpickler.dispatch[code[0]]  # noqa: SLF001 -- see above
+            for code in (pickle.REDUCE, pickle.NEWOBJ)
+        },
+    }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a name of the list means; refuse every other."""
+        if (module, name) in EXACT and module in sys.modules:
+            return getattr(sys.modules[module], name)
+        return super().find_class(module, name)
 
 
 def plain(content: bytes) -> Any:

@@ -25,7 +25,7 @@ from runner.expressions.signatures import (
 )
 from runner.expressions.values import Expression
 from runner.limits import COUNTS, DEFAULT, FLAGS, Limits
-from runner.vocabulary import DTYPES, WORLD
+from runner.vocabulary import DTYPES, REDUCE_OPS, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # What people try in an expression that has no place there, and what to write instead.
@@ -387,6 +387,8 @@ _NUMBER_CALLS = _LAUNCH_CALLS | {
 }
 _GROUP_CALLS = frozenset({"group_rank", "group_size", "group_ranks"})
 _VIEWS = frozenset({"reshape", "permute_dims", "matrix_transpose"})
+#: the placement whose argument is a reduce op
+PARTIAL = "Partial"
 _MEASURES = frozenset({"shape", "numel", "len"})
 
 
@@ -410,7 +412,20 @@ def call(guarding: Guarding, node: ast.Call) -> Guarded:
     if name in _LAUNCH_CALLS:
         guarding.names.add("rank")  # another on each rank
         return Guarded(call_node(f"{name}()"), is_number=True)
+    if name == PARTIAL:
+        return _partial(guarding, node)
     return _before(guarding, node) if name == "before" else _ordinary_call(guarding, node, name)
+
+
+def _partial(guarding: Guarding, node: ast.Call) -> Guarded:
+    """Take the reduce op of a `Partial` for the word that it is."""
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    words = [each.id for each in given if isinstance(each, ast.Name)]
+    if len(words) < len(given) or not set(words) <= set(REDUCE_OPS):
+        message = f"`{PARTIAL}` takes a reduce op"
+        hint = f"one of {', '.join(REDUCE_OPS)}"
+        return guarding.refuse(node, "wrong_arguments", message, hint)
+    return Guarded(call_node(f"{PARTIAL}()", *map(constant_node, words)))
 
 
 def _ordinary_call(guarding: Guarding, node: ast.Call, name: str) -> Guarded:

@@ -55,7 +55,25 @@ class Constructors:
             "linspace": self.linspace,
             "eye": self.eye,
             "random": self.random,
+            "Shard": self.shard,
+            "Replicate": self.replicate,
+            "Partial": self.partial,
         }
+
+    @staticmethod
+    def shard(dim: Value) -> str:
+        """Return the placement that cuts a tensor along a dimension: a word, as it is written."""
+        return f"Shard({integer(dim, 'a dimension')})"
+
+    @staticmethod
+    def replicate() -> str:
+        """Return the placement of which each member holds the whole tensor."""
+        return "Replicate()"
+
+    @staticmethod
+    def partial(op: Value = "sum") -> str:
+        """Return the placement of which each member holds a contribution."""
+        return f"Partial({op})"
 
     def _made(self, array: np.ndarray[Any, Any], dtype: object) -> Value:
         return self._library.from_numpy(fitted(array, dtype_name(dtype)))

@@ -32,6 +32,9 @@ KINDS = {
     "text": "free text",
     "p2p_ops": "a list of isend and irecv, with the arguments of torch's P2POp",
     "assignments": "a mapping from names to values, assigned in order",
+    "held": "the name of a tensor that the rank holds",
+    "mesh": "the name of a device mesh, or of one of its dimensions: `mesh`, `mesh.dp`",
+    "placements": "a list of Shard(dim), Replicate() and Partial(op), one for each mesh dimension",
 }
 
 

@@ -384,7 +384,54 @@ def _police_target(name: str, key: Scalar, context: Context) -> None:
         )
 
 
+# ---------------------------------------------------------------------- tensors on a mesh
+
+
+def _held(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a tensor: it is bound anew, so that no view of one will do."""
+    known = context.names.held
+    return values.fixed_form(node, context, known, code="unknown_name", what=param.name)
+
+
+def _mesh(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+    """Return the name of a device mesh, or of one dimension of it."""
+    dims = {name for name in context.names.groups if "." in name}
+    known = dims | {name.partition(".")[0] for name in dims}
+    return values.fixed_form(node, context, known, code="unknown_group", what="device mesh")
+
+
+def _placements(node: Node, context: Context, param: Param) -> Form:
+    """Return placements: a list of them, or an expression that yields one."""
+    node, context = context.resolve(node)
+    match node:
+        case Sequence():
+            return ListForm(
+                items=tuple(_placement(item, context) for item in node.items), mark=node.mark
+            )
+        case Mapping():
+            return values.per_rank(
+                node, context, lambda item, there: _placements(item, there, param)
+            )
+        case Scalar(value=str()):
+            return expression(node, context)
+        case _:
+            return values.wrong_type(node, context, "`placements`", PLACEMENTS)
+
+
+#: how placements are written
+PLACEMENTS = "a list such as `[Shard(0), Replicate()]`"
+
+
+def _placement(node: Node, context: Context) -> Form:
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return expression(node, context)
+    return values.wrong_type(node, context, "a placement", "`Shard(0)`, `Replicate()` or another")
+
+
 READERS: dict[str, Reader] = {
+    "held": _held,
+    "mesh": _mesh,
+    "placements": _placements,
     "tensor": _tensor,
     "tensors": _tensors,
     "tensor_lists": _tensor_lists,

@@ -256,6 +256,13 @@ def _arguments() -> dict[str, Schema]:
         "object": objects,
         "handles": any_of(names, per_rank(names)),
         "text": TEXT,
+        "held": any_of(ref("name"), per_rank(ref("name"))),
+        "mesh": any_of(ref("name"), per_rank(ref("name"))),
+        "placements": any_of(
+            ref("expression"),
+            {"type": "array", "items": ref("expression")},
+            per_rank(ref("placements")),
+        ),
         "assignments": {
             "type": "object",
             "additionalProperties": ref("value"),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from runner.limits import Limits
 from runner.model.scenario import GroupSpec, Scenario, steps_of
+from runner.operations.base import Compound
 
 if TYPE_CHECKING:
     from runner.model.process import Prepared
@@ -78,6 +79,17 @@ class Plan:
     def placed(self, rank: int) -> tuple[int, int]:
         """Return on which host a rank is, and which process of it: what torchrun tells it."""
         return divmod(rank, self.node_size or self.world_size)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of torch's, beside torch itself, that the steps need."""
+        found = {
+            module: None
+            for step in steps_of(self.scenario.steps)
+            if isinstance(step.operation, Compound)
+            for module in step.operation.modules
+        }
+        return tuple(found)
 
     def group(self, name: str, rank: int) -> Group | None:
         """Return the group that `name` means on `rank`; None where it is in no such group."""

@@ -19,11 +19,12 @@ from runner.expressions.values import (
     ListForm,
     PerRank,
     Record,
+    Undefined,
     roots_of,
 )
 from runner.model.plan import Plan
 from runner.model.scenario import Step, steps_of
-from runner.operations.base import Entry, Group, GroupCreation, Local, Operation
+from runner.operations.base import Compound, Entry, Group, GroupCreation, Local, Operation
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -44,6 +45,8 @@ class Membership(TypedEvaluator):
         self.regrouped = 0
         #: the place of the step that this rank is at
         self._at: Mark | None = None
+        #: what it knows of distributed tensors, by the names that hold their local part
+        self.layouts: dict[str, Any] = {}
 
     def found(self) -> None:
         """Enter the groups of the plan that this rank is in, and name them all in the scope."""
@@ -62,6 +65,22 @@ class Membership(TypedEvaluator):
         if others:
             return others[0]
         return Group(key=name, name=name, ranks=(), timeout_s=self.plan.scenario.timeout_s)
+
+    def mesh(self, name: str) -> tuple[Group, ...]:
+        """Return this rank's group along each dimension of a device mesh; empty outside of it."""
+        return tuple(self.groups[each] for each in self._dims(name) if each in self.groups)
+
+    def is_outside_of_a_mesh(self) -> bool:
+        """Return whether there is a device mesh of which this rank is no member."""
+        meshes = [each.spec.name for each in self.plan.creations if each.spec.dims]
+        return any(not self.mesh(name) for name in meshes)
+
+    def _dims(self, name: str) -> list[str]:
+        """Return the names of the groups along the dimensions of a mesh; one where it is one."""
+        for creation in self.plan.creations:
+            if creation.spec.name == name:
+                return [f"{name}.{dim}" for dim in creation.spec.dims]
+        return [name]
 
     def join(self, group: Group) -> None:
         """Learn a group that was created while the program ran; its name means no other now."""
@@ -225,12 +244,16 @@ class Call:
     handle: str | None = None
     #: the place of its step; where each rank was recorded at its own, with that of this rank
     mark: Mark | None = None
+    #: of one call among those of a compound operation: the label of the whole
+    whole: str | None = None
 
     @property
     def label(self) -> str:
         """The name that reports and `blocked:` use: the step's own, else the operation's."""
         if self.step.name is not None:
             return self.step.name
+        if self.whole is not None:
+            return self.whole
         return self.operation.label(self.entry) if self.operation else "expect"
 
     @property
@@ -303,6 +326,10 @@ class Process(Membership):
         super().__init__(plan, rank, arrays)
         self.held: set[str] = set()
         self.handles: set[str] = set()
+        #: a call among those of a compound operation raised: the rest of them is not made
+        self.broken_off = False
+        #: what one of them brought is undefined, and with it what the whole leaves
+        self.spoilt: Undefined | None = None
         #: step index -> its call in the round before, where only other tensors would make another
         self._last: dict[int, Call] = {}
         self._ledger = ledger
@@ -349,6 +376,7 @@ class Process(Membership):
         self.scope[name] = value
         self.held.add(name)
         self.undefined.pop(name, None)
+        self.layouts.pop(name, None)
 
     def compute(self, name: str, form: Form) -> None:
         """Let `name` hold a copy of the form's value; undefined if what it was made of is."""
@@ -400,10 +428,48 @@ class Process(Membership):
                     yield from self._walk(step.body, (*iteration, value))
             else:
                 call = self.call(step, iteration)
-                if call is not None:
+                if call is not None and isinstance(call.operation, Compound):
+                    yield from self._together(call, call.operation)
+                elif call is not None:
                     yield call
                 elif ledger is not None:
                     ledger.passed(step)
+
+    def _together(self, call: Call, operation: Compound) -> Iterator[Call]:
+        """Yield the calls of which a compound operation is made, and then itself.
+
+        The last one comes with the `result`; it does not come where one before it raised.
+        """
+        entry = call.entry
+        if operation.refuse(entry) is not None:
+            yield call
+            return
+        self.broken_off = False
+        self.spoilt = next(
+            (self.undefined[name] for name in call.read if name in self.undefined), None
+        )
+        parts = operation.parts(self, entry)
+        roots = frozenset().union(*call.roots.values())
+        result = None
+        while not self.broken_off:
+            try:
+                part = next(parts)
+            except StopIteration as end:
+                result = end.value
+                break
+            stored = {each.name: roots for each in part.operation.params if each.writes}
+            yield Call(
+                step=call.step,
+                iteration=call.iteration,
+                operation=part.operation,
+                entry=Entry(rank=self.rank, group=part.group, arguments=part.arguments),
+                roots=stored,
+                mark=call.mark,
+                whole=operation.label(entry),
+            )
+        if not self.broken_off:
+            with_result = replace(entry, arguments={**entry.arguments, "result": result})
+            yield replace(call, entry=with_result)
 
     def rounds(self, step: Step) -> list[int]:
         """Return what the variable of a `for` counts through; nothing where this rank skips it.
@@ -605,7 +671,7 @@ class Sameness:
     def _call(self, step: Step, selection: frozenset[str] | None) -> frozenset[str] | None:
         """Return the names on which a call depends; None for one that changes the groups."""
         operation = step.operation
-        if isinstance(operation, GroupCreation):
+        if isinstance(operation, GroupCreation | Compound):
             return None
         if isinstance(operation, Local) and operation.calls_torch:
             return None

@@ -21,13 +21,17 @@ from runner.operations.broadcast import Broadcast
 from runner.operations.broadcast_object_list import BroadcastObjectList
 from runner.operations.compute import Compute
 from runner.operations.destroy_process_group import DestroyProcessGroup
+from runner.operations.distribute_tensor import DistributeTensor
 from runner.operations.fault import Fault
+from runner.operations.from_local import FromLocal
+from runner.operations.full_tensor import FullTensor
 from runner.operations.gather import Gather
 from runner.operations.gather_object import GatherObject
 from runner.operations.monitored_barrier import MonitoredBarrier
 from runner.operations.new_group import NewGroup
 from runner.operations.recv import IRecv, Recv
 from runner.operations.recv_object_list import RecvObjectList
+from runner.operations.redistribute import Redistribute
 from runner.operations.reduce import Reduce
 from runner.operations.reduce_scatter import ReduceScatter
 from runner.operations.reduce_scatter_single import ReduceScatterSingle
@@ -67,6 +71,10 @@ OPERATIONS: tuple[Operation, ...] = (
     AllGatherCoalesced(),
     NewGroup(),
     DestroyProcessGroup(),
+    DistributeTensor(),
+    Redistribute(),
+    FullTensor(),
+    FromLocal(),
     Wait(),
     Compute(),
     Sleep(),

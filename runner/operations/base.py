@@ -12,12 +12,13 @@ know these shapes and no operation by name:
 * :class:`Waiting`  completes work that was started before
 * :class:`GroupCreation`  matched by its position among a rank's creations
 * :class:`Local`  needs nobody: compute, sleep, destroy_process_group, fault
+* :class:`Compound`  several calls of other operations, one after the other: redistribute
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import ModuleType
@@ -150,10 +151,26 @@ class Message:
     group: Group | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One call of those that a compound operation is made of, on one rank.
+
+    `arguments` has every declared parameter; the tensors are those of the operation alone.
+    """
+
+    operation: Operation
+    group: Group
+    arguments: Mapping[str, Any]
+
+
 class Caller(Protocol):
     """The rank that takes a step, as an operation asks it: its values, names and handles."""
 
+    rank: int
+    scope: dict[str, Any]
     handles: set[str]
+    #: what it knows of the tensors that are distributed, by the names that hold their local part
+    layouts: dict[str, Any]
 
     def evaluate(self, form: Form | None) -> Any:
         """Return the value of a form on this rank."""
@@ -172,6 +189,18 @@ class Caller(Protocol):
 
     def destroy(self, name: str) -> None:
         """Give a group up, or with the world every group."""
+
+    def group(self, name: str | None) -> Group:
+        """Return the group that a name means here; None is the world."""
+
+    def mesh(self, name: str) -> tuple[Group, ...]:
+        """Return this rank's group along each dimension of a device mesh; empty outside of it."""
+
+    def is_outside_of_a_mesh(self) -> bool:
+        """Return whether there is a device mesh of which this rank is no member."""
+
+    def hold(self, name: str, value: Any) -> None:
+        """Let a name hold a value itself, without a copy."""
 
 
 class Ending(Exception):  # noqa: N818 -- not an error: a scenario asked for it
@@ -494,6 +523,37 @@ class Local(Operation):
     @abstractmethod
     def run(self, caller: Caller, entry: Entry) -> None:
         """Do it to the process: the same code in the reference and in the worker."""
+
+
+class Compound(Operation):
+    """Several calls of other operations on one rank, one after the other.
+
+    The reference makes each of them, so that ranks meet, wait and disagree as they would if the
+    program spelled them out. The worker makes the one call of torch's that stands for all.
+    """
+
+    exchanges = True
+    #: modules of torch's that have to be imported for it: seconds, before the program begins
+    modules: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor",)
+
+    @abstractmethod
+    def parts(self, caller: Caller, entry: Entry) -> Generator[Part, None, Any]:
+        """Yield the calls on this rank; each is done when the next is asked for.
+
+        What is returned is the `result` of the entry with which `run` is called.
+        """
+
+    @abstractmethod
+    def run(self, caller: Caller, entry: Entry) -> None:
+        """Let the rank hold what came of it, in the reference."""
+
+    def duration_s(self, entry: Entry) -> float:
+        """Return how long the rank is busy beside the calls: no time passes."""
+        return 0.0
+
+    @abstractmethod
+    def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
+        """Let torch do it, in the worker. `mesh` returns torch's mesh of a name."""
 
 
 @cache

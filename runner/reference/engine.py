@@ -19,6 +19,7 @@ from runner.model.scenario import Expectation, RaiseSpec
 from runner.model.trace import Event, Failure
 from runner.operations.base import (
     Collective,
+    Compound,
     Disagreement,
     Ending,
     Entry,
@@ -321,6 +322,7 @@ def fail(
 
     `spoilt` are the names whose values it leaves undefined.
     """
+    state.process.broken_off = call.whole is not None
     stated = expected(state, call.step.expect)
     agreed = tuple(kind for kind in failure.kinds if kind in stated)
     if agreed:
@@ -537,6 +539,8 @@ def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, An
             _note_filled(simulation, state, work, post, argument)
             if target is not None:
                 brought = _off(simulation, value, bound, post)
+                if isinstance(brought, Undefined) and work.call.whole is not None:
+                    state.process.spoilt = brought
                 store(state.process, work.call.written, target, brought)
             for name in work.call.roots.get(argument or "", ()):
                 if bound is not None and state.process.scope.get(name) is target:
@@ -654,7 +658,9 @@ def create_groups(simulation: Simulation) -> None:
         return
 
 
-def _local(simulation: Simulation, state: RankState, call: Call, operation: Local) -> None:
+def _local(
+    simulation: Simulation, state: RankState, call: Call, operation: Local | Compound
+) -> None:
     start_s, scope = state.clock_s, state.process.scope
     before = {name: scope.get(name) for name in operation.introduces(call.step.arguments)}
     try:
@@ -667,6 +673,8 @@ def _local(simulation: Simulation, state: RankState, call: Call, operation: Loca
         failure = Failure(kinds=("other",), message=str(error), own=True)
         fail(state, call, failure, start_s)
         return
+    if isinstance(operation, Compound) and state.process.spoilt is not None:
+        state.process.undefined |= dict.fromkeys(call.written, state.process.spoilt)
     buffers.note_reads(simulation, state, call)
     anew = frozenset((state.rank, name) for name in before if scope.get(name) is not before[name])
     simulation.brought.difference_update((state.rank, name) for name in before)
@@ -870,6 +878,7 @@ _SHAPES: tuple[tuple[type[Operation], Any], ...] = (
     (PointToPoint, _messages),
     (Waiting, _waiting),
     (GroupCreation, _creation),
+    (Compound, _local),
 )
 
 

@@ -27,7 +27,7 @@ from runner.operations.base import Local, PointToPoint
 from runner.reference.choices import Merged, Named, merged, named_receives
 from runner.reference.diagnoses import faults
 from runner.reference.engine import Simulation
-from runner.reference.matching import Address, Posted
+from runner.reference.matching import Address, Posted, Work
 from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
@@ -66,8 +66,16 @@ def rank_trace(
         ending=ending,
         died=state.died,
         may_block=tuple(sorted(may_block)),
-        links={work.at: tuple(post.link for post in work.posts) for work in state.works},
+        links=_links(state.works),
     )
+
+
+def _links(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
+    """Return the meetings in which each event took part; several of a compound operation."""
+    found: dict[int, tuple[str, ...]] = {}
+    for work in works:
+        found[work.at] = (*found.get(work.at, ()), *(post.link for post in work.posts))
+    return found
 
 
 # -------------------------------------------------------------------------------------------------

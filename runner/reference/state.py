@@ -414,8 +414,11 @@ class RankState:
     ) -> None:
         """Note that the rank took a step, with a copy of what it may have stored.
 
-        `raced` is undefined because something is expected of it while it is in flight.
+        `raced` is undefined because something is expected of it while it is in flight. A call among
+        those of a compound operation is told of with the whole, unless it raised.
         """
+        if call.whole is not None and fields.get("state", "done") == "done":
+            return
         if written:
             scope = self.process.scope
             self.ledger.keep([scope.get(name) for name in written], call.step.mark)

@@ -13,7 +13,15 @@ import numpy as np
 
 from runner.errors import ScenarioError
 from runner.model.process import Call
-from runner.operations.base import Collective, Entry, GroupCreation, Local, Message, PointToPoint
+from runner.operations.base import (
+    Collective,
+    Compound,
+    Entry,
+    GroupCreation,
+    Local,
+    Message,
+    PointToPoint,
+)
 from runner.reference.matching import Creating, Joining, Post, Posted, Series
 from runner.reference.state import RankState, arrays_of
 from runner.reference.symptoms import Edge, Finding, place, several
@@ -204,6 +212,9 @@ class Futures:
                     if call.operation.ends(call.entry):
                         break
                     call.operation.run(state.process, call.entry)
+                elif isinstance(call.operation, Compound):
+                    if "result" in call.entry.arguments:  # what it brings is not known
+                        call.operation.run(state.process, call.entry)
                 elif isinstance(call.operation, GroupCreation):
                     self._join(state, call, created)
                 state.process.keep(call)

@@ -8,6 +8,7 @@ from runner.expressions.params import KINDS, Param
 from runner.operations import OPERATIONS
 from runner.operations.base import (
     Collective,
+    Compound,
     GroupCreation,
     Local,
     Operation,
@@ -20,6 +21,7 @@ SHAPES: tuple[tuple[type[Operation], str], ...] = (
     (PointToPoint, "Messages between two ranks"),
     (Waiting, "Waiting for asynchronous work"),
     (GroupCreation, "Groups"),
+    (Compound, "Several calls in one: tensors on device meshes"),
     (Local, "Local steps: nobody else is concerned"),
 )
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache
+from importlib import import_module
 from inspect import signature
 from types import ModuleType
 from typing import Any, TypeAlias
 
 from runner.errors import ScenarioError
 from runner.execution.backends import failure_of
-from runner.execution.pickles import PlainUnpickler
+from runner.execution.pickles import ExactUnpickler, PlainUnpickler
 from runner.expressions.arrays import Arrays
 from runner.expressions.params import Param
 from runner.expressions.values import Expression, PerRank
@@ -22,7 +23,15 @@ from runner.model.plan import Creation, Plan
 from runner.model.process import UNKNOWN, Call, Process, Same, Sameness, key
 from runner.model.scenario import RaiseSpec, Step
 from runner.model.trace import Failure
-from runner.operations.base import Ending, GroupCreation, Local, Operation, PremulSum, Waiting
+from runner.operations.base import (
+    Compound,
+    Ending,
+    GroupCreation,
+    Local,
+    Operation,
+    PremulSum,
+    Waiting,
+)
 from runner.operations.wait import held_by
 from runner.vocabulary import WORLD
 from runner.worker import device
@@ -207,7 +216,7 @@ Act: TypeAlias = Callable[[], tuple[str, ...]]
 @cache
 def shape_of(operation: type[Operation]) -> type[Operation]:
     """Return which of the shapes an operation has that are not taken alike."""
-    shapes: tuple[type[Operation], ...] = (Local, Waiting, GroupCreation)
+    shapes: tuple[type[Operation], ...] = (Local, Waiting, GroupCreation, Compound)
     return next((shape for shape in shapes if issubclass(operation, shape)), Operation)
 
 
@@ -252,6 +261,8 @@ class Acts:
             return self._waiting(operation.handles(call.entry))
         if shape is GroupCreation:
             return lambda: self._create(call, operation)
+        if shape is Compound:
+            return lambda: self._together(call, operation)
         made = self._bound(call, late)
         return self._starting(call, made) if call.asynchronous else _doing(made, call.written)
 
@@ -338,6 +349,16 @@ class Acts:
             return awaited[0].written if len(awaited) == 1 else _written(awaited)
 
         return act
+
+    def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
+        world = self._world
+        c10d: Any = world.dist.distributed_c10d
+        c10d._unpickler = ExactUnpickler  # noqa: SLF001 -- see plain_only
+        try:
+            operation.take(world.torch, world.mesh, self._process, call.entry)
+        finally:
+            c10d._unpickler = PlainUnpickler  # noqa: SLF001
+        return call.written
 
     def _create(self, call: Call, operation: GroupCreation) -> tuple[str, ...]:
         world = self._world
@@ -668,6 +689,8 @@ class Program:
 
         Returns how the rank ended, where it did. Raises Broken where the supervisor broke a call.
         """
+        for module in self._plan.modules:
+            import_module(module)
         for creation in self._plan.creations:
             if not self._create(creation):
                 return "raised"

@@ -135,6 +135,8 @@ class World:
         self.device = device
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []
+        #: device meshes, by the names that an author uses
+        self._meshes: dict[str, Any] = {}
         self._aborted = False
         #: a call failed in NCCL itself, and what that leaves in torch cannot be told
         self.spoilt = False
@@ -233,6 +235,7 @@ class World:
         mesh = init_device_mesh(self.device.type, creation.shape, mesh_dim_names=spec.dims)
         timeout = timedelta(seconds=self._seconds(creation))
         inside = mesh.get_coordinate() is not None  # a mesh may be smaller than the world
+        self._meshes[spec.name] = mesh
         for dim in spec.dims:
             group = mesh.get_group(dim) if inside else self.outside
             if inside and group is not self.dist.group.WORLD:
@@ -255,6 +258,12 @@ class World:
         if name == WORLD:
             return self.dist.group.WORLD
         return self._handles.get(name, self.outside)
+
+    def mesh(self, name: str) -> Any:
+        """Return the device mesh of a name, or one dimension of it: `mesh`, `mesh.dp`."""
+        whole, _, dim = name.partition(".")
+        mesh = self._meshes[whole]
+        return mesh[dim] if dim and mesh.ndim > 1 else mesh
 
     def group_rank(self, name: str) -> int:
         """`get_rank`, as torch answers it; -1 for a non-member."""
@@ -401,6 +410,7 @@ class World:
         """Let go of every group."""
         self._made.clear()
         self._handles.clear()
+        self._meshes.clear()
 
 
 def _timeout(group: Group) -> timedelta:

@@ -9,12 +9,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.operations import BY_NAME, OPERATIONS
-from runner.operations.base import Collective, GroupCreation, Local, PointToPoint, Waiting
+from runner.operations.base import (
+    Collective,
+    Compound,
+    GroupCreation,
+    Local,
+    PointToPoint,
+    Waiting,
+)
 
 if TYPE_CHECKING:
     from runner.operations.base import Operation
 
-SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local)
+SHAPES = (Collective, PointToPoint, Waiting, GroupCreation, Local, Compound)
 
 #: LANGUAGE.md's list of communication functions, by torch's names
 COMMUNICATION = (
@@ -50,13 +57,16 @@ COMMUNICATION = (
     "destroy_process_group",
 )
 
+#: those on distributed tensors
+ON_MESHES = ("distribute_tensor", "redistribute", "full_tensor", "from_local")
+
 every_operation = pytest.mark.parametrize(
     "operation", OPERATIONS, ids=[operation.name for operation in OPERATIONS]
 )
 
 
 def test_the_table_holds_every_action_of_the_language() -> None:
-    assert set(BY_NAME) == {*COMMUNICATION, "wait", "compute", "sleep", "fault"}
+    assert set(BY_NAME) == {*COMMUNICATION, *ON_MESHES, "wait", "compute", "sleep", "fault"}
 
 
 def test_no_name_is_used_twice() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution.pickles import plain
+from runner.execution.pickles import ExactUnpickler, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +53,33 @@ class Making:
 def test_a_class_is_refused_before_anything_is_called(protocol: int, tmp_path: Path) -> None:
     with pytest.raises(pickle.UnpicklingError, match=r"it names posix.mkdir"):
         plain(pickle.dumps([Making(tmp_path / "made")], protocol))
+    assert not (tmp_path / "made").exists()
+
+
+class Shape(tuple[int, ...]):
+    """Stands for torch's, in a process without torch."""
+
+    __slots__ = ()
+
+
+def exactly(content: bytes) -> Any:
+    return ExactUnpickler(io.BytesIO(content)).load()
+
+
+def test_of_classes_only_those_of_the_list_are_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in = ModuleType("torch")
+    stand_in.float32, stand_in.Size = "a dtype", Shape  # type: ignore[attr-defined]
+    stand_in.load = list  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    assert exactly(b"ctorch\nfloat32\n.") == "a dtype"
+    assert exactly(b"ctorch\nSize\n((I2\nI3\nttR.") == (2, 3)
+    for content in (b"ctorch\nload\n(tR.", b"cbuiltins\nlist\n(tR.", b"cos\nsystem\n(S'x'\ntR."):
+        with pytest.raises(pickle.UnpicklingError, match="it names"):
+            exactly(content)
+    with pytest.raises(pickle.UnpicklingError, match=r"it names posix.mkdir"):
+        exactly(pickle.dumps([Making(tmp_path / "made")]))
     assert not (tmp_path / "made").exists()
 
 
