@@ -117,6 +117,7 @@ WARNING_CODES = (
     "outcome_open",
     "unknown_backend",
     "truncated",
+    "gloo_differs",
 )
 
 

@@ -947,6 +947,34 @@ steps:
 """,
     ),
     _warning(
+        "gloo_differs",
+        "On Gloo the program comes to another end than the semantics say.",
+        "Nothing promises that end, and the program is right; but Gloo runs everywhere, and there "
+        "it hangs, or may. A group that only its members create (`use_local_synchronization`) is "
+        "named by torch after its ranks and the number of groups that the process is in, and its "
+        "members look for each other under that name: whoever is in more groups than another looks "
+        "elsewhere, and waits for the timeout (pytorch#173608). A name that was used before, for a "
+        "group that was destroyed, may lead to addresses where no rank listens any more; one that "
+        "the rank still uses is refused. With `--backend gloo` this is a failure.",
+        "let all members be in equally many groups when they create it, create it without "
+        "`use_local_synchronization` on every rank, or state what Gloo does under `gloo:` in "
+        "`expect`.",
+        """\
+world_size: 3
+steps:
+  - ranks: [0, 1]
+    new_group: {name: a, group_ranks: [0, 1], use_local_synchronization: true}
+  - ranks: [1, 2]
+    new_group: {name: b, group_ranks: [1, 2], use_local_synchronization: true}
+""",
+        """\
+world_size: 3
+steps:
+  - new_group: {name: a, group_ranks: [0, 1]}
+  - new_group: {name: b, group_ranks: [1, 2]}
+""",
+    ),
+    _warning(
         "file_passed_over",
         "A file of a folder is named like a scenario and is not read.",
         "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "

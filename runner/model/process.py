@@ -41,6 +41,9 @@ class Membership(TypedEvaluator):
         self.groups: dict[str, Group] = {}
         #: the names of the groups that this rank gave up, and the step that did it
         self.destroyed: dict[str, Mark | None] = {}
+        #: the keys of the groups that this rank is in and has not destroyed, whatever their names
+        #: mean now
+        self.alive: set[str] = set()
         #: counts the changes of both: what was found out about a group holds until the next
         self.regrouped = 0
         #: the place of the step that this rank is at
@@ -54,6 +57,7 @@ class Membership(TypedEvaluator):
             group = self.plan.group(name, self.rank)
             if group is not None:
                 self.groups[name] = group
+                self.alive.add(group.key)
             self.scope[name] = group.listed if group else []
 
     def group(self, name: str | None) -> Group:
@@ -90,6 +94,7 @@ class Membership(TypedEvaluator):
         self.scope[group.name] = []
         if self.rank in group.ranks:
             self.groups[group.name] = group
+            self.alive.add(group.key)
             self.scope[group.name] = list(group.ranks)
 
     def destroy(self, name: str) -> None:
@@ -98,6 +103,9 @@ class Membership(TypedEvaluator):
         for given_up in list(self.groups) if name == WORLD else [name]:
             if given_up in self.groups:
                 self.destroyed[given_up] = self._at
+                self.alive.discard(self.groups[given_up].key)
+        if name == WORLD:
+            self.alive.clear()
 
     def group_rank(self, name: str) -> int:
         """Return `group_rank(name)`: -1 outside."""

@@ -28,8 +28,10 @@ class Traits:
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
     the host goes on only once every member has called them. `tags` tell messages apart;
     `any_source`: a receive need not name its sender. `splits_world`: a new group is split off the
-    world's communicator, in a call that every rank of the world makes. `carriers` are the backend's
-    own calls that carry an operation: what two operations send can meet only in one that they have
+    world's communicator, in a call that every rank of the world makes. `counts_groups`: the
+    members of a group that only they create (`use_local_synchronization`) look for each other
+    under the number of groups that each of them is in. `carriers` are the backend's own calls that
+    carry an operation: what two operations send can meet only in one that they have
     in common. An operation that is not listed, or any of a backend without them, may meet any.
     """
 
@@ -44,6 +46,7 @@ class Traits:
     tags: bool = True
     any_source: bool = True
     splits_world: bool = False
+    counts_groups: bool = False
     carriers: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def meet(self, one: str, other: str) -> bool:
@@ -78,7 +81,13 @@ def _carriers(carried: Mapping[str, str]) -> dict[str, frozenset[str]]:
     }
 
 
-GLOO = Traits(carriers=_carriers(_CARRIED_BY_GLOO))
+#: A process that makes a Gloo group waits until it finds every other member in the store, under a
+#: prefix that torch takes from the group's name. With `use_local_synchronization` the name is a
+#: hash of the ranks and of `len(_world.pg_names)`: the groups that the process is a member of, the
+#: world included, those destroyed left out (`_hash_ranks_to_str` in
+#: torch/distributed/distributed_c10d.py, 2.6 to 2.13; pytorch#173608). NCCL's members are split off
+#: the world, whatever the name
+GLOO = Traits(counts_groups=True, carriers=_carriers(_CARRIED_BY_GLOO))
 
 #: a message of at most 16 KiB a channel takes the low-latency protocol, whose buffer holds it whole
 #: (`P2P_LL_THRESHOLD`, src/enqueue.cc); 64 channels of 4 MiB are all that can ever be buffered
@@ -103,7 +112,7 @@ NCCL = Traits(
     splits_world=True,
 )
 
-OTHER = replace(GLOO, carriers={})
+OTHER = replace(GLOO, counts_groups=False, carriers={})
 
 TRAITS = {"gloo": GLOO, "nccl": NCCL}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from runner.errors import ScenarioError
@@ -18,10 +19,10 @@ from runner.model.trace import Trace
 from runner.model.traits import TRAITS, Traits, traits_of
 from runner.operations.base import Collective, Group, GroupCreation, PointToPoint
 from runner.reference.diagnoses import diagnosed
-from runner.reference.matching import Posted, Work
+from runner.reference.matching import Creating, Posted, Work
 from runner.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
-from runner.reference.semantics import Buffer, readings_of
-from runner.reference.symptoms import place
+from runner.reference.semantics import Buffer, Reading, reading_of
+from runner.reference.symptoms import odd_first, place, several
 from runner.reference.waits import messages_of
 from runner.vocabulary import OUTCOMES
 
@@ -39,7 +40,11 @@ GARBLED = (
 
 def told(main: Rest, others: Sequence[Rest], hosts: Hosts | None) -> tuple[str, ...]:
     """Return the facts that show in how a program goes: what moves it, or what holds it up."""
-    found = [*list(_split(main))[:TOLD], *list(_crossed(main))[:TOLD]]
+    found = [
+        each
+        for tell in (_split, _counted, _named_again, _crossed)
+        for each in list(tell(main))[:TOLD]
+    ]
     if hosts and hosts.garbled:
         found.append(GARBLED)
     if main.outcome == "completes":
@@ -56,7 +61,7 @@ def _split(main: Rest) -> Iterator[str]:
     simulation = main.simulation
     if not simulation.reading.splits:
         return
-    for post in simulation.creating:
+    for post in simulation.creating.values():
         yield (
             f"`{post.call.label}`{place(post)} on rank {post.rank} is split off the world's "
             "communicator, which every rank of the world has to call, member or not"
@@ -67,6 +72,54 @@ def _split(main: Rest) -> Iterator[str]:
                 "ranks that name other members of a new group are each split off the world's "
                 "communicator by themselves"
             )
+
+
+def _counted(main: Rest) -> Iterator[str]:
+    """Tell of groups that only their members create, and look for under different names."""
+    simulation = main.simulation
+    together: dict[tuple[int, ...], list[Creating]] = defaultdict(list)
+    if simulation.reading.counts:
+        for post in simulation.creating.values():
+            together[post.series[0]].append(post)
+    for members, posts in together.items():
+        counts: dict[str, list[int]] = defaultdict(list)
+        for post in sorted(posts, key=lambda post: post.rank):
+            counts[str(post.series[1])].append(post.rank)
+        if members and len(counts) > 1:
+            told = odd_first(counts, partial(_in_groups, counts))
+            yield (
+                f"the members of `{posts[0].call.label}`{place(posts[0])} look for each other "
+                f"under the number of groups that each is in: {told}"
+            )
+
+
+def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> str:
+    """Say how many groups each of some ranks is in, the world included."""
+    verb = "is" if len(counts[count]) == 1 else "are each"
+    return f" {verb} in {count} groups" if count != "1" else f" {verb} in the world alone"
+
+
+def _named_again(main: Rest) -> Iterator[str]:
+    """Tell of groups that only their members create, under a name that one of them has used."""
+    for call, ranks in _by_step(post.call for post in main.simulation.creations.reused):
+        yield (
+            f"{call} takes the name of a group that {several(ranks)} made with the same members "
+            "and destroyed: it may find their old addresses"
+        )
+    for call, ranks in _by_step(main.simulation.creations.refused):
+        yield (
+            f"{call} takes the name of a group that {several(ranks)} made with the same members "
+            "before another was destroyed: no rank can be in two groups of one name"
+        )
+
+
+def _by_step(calls: Iterable[Call]) -> list[tuple[str, list[int]]]:
+    """Return each call in words, with the ranks that make it."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for call in calls:
+        mark = f" ({call.step.mark.short})" if call.step.mark else ""
+        found[f"`{call.label}`{mark}"].add(call.entry.rank)
+    return [(told, sorted(ranks)) for told, ranks in found.items()]
 
 
 def _connecting(hosts: Hosts | None) -> Iterator[str]:
@@ -352,7 +405,7 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
     traits = traits_of(backend)
     if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, backend):
         return None
-    sure, most, ordered = readings_of(backend, traits)
+    sure = reading_of(backend, traits)
     arrays = numpy_arrays(limits)
     try:
         main = rest(plan, arrays, sure, limits=limits)
@@ -360,15 +413,11 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
             return None
         hosts = hosts_of(main, traits) if traits.connects_late else None
         if hosts is not None and hosts.standing:
-            sure, most, ordered = (
-                replace(each, standing=hosts.standing) for each in (sure, most, ordered)
-            )
+            sure = replace(sure, standing=hosts.standing)
             main = rest(plan, arrays, sure, limits=limits)
         if main.outcome != "completes" and traits.splits_world and disputes(main):
             return None  # of a group that is smaller than its ranks believe nothing is known
-        # a larger buffer stops nobody, and the order of groups is one where there is one group
-        others = [most] if main.outcome == "deadlock" else []
-        others += [ordered] if _several_groups(plan) else []
+        others = _otherwise_read(plan, main, traits)
         runs = [rest(plan, arrays, each, limits=limits) for each in others]
     except BoundError:
         raise  # a bound ends the case
@@ -378,6 +427,23 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
     return None if _alike(predicted, made) else replace(made, backend=backend)
 
 
+def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]:
+    """Yield what else a backend may do, and need not.
+
+    Messages up to the size that can be held at all may leave early, which holds nobody up; the
+    calls of all groups may wait for one another, because a device launches them in the order in
+    which the host did; and who makes a group under a name that it used before may find those who
+    made that one.
+    """
+    sure = main.simulation.reading
+    if traits.held_bytes and main.outcome == "deadlock":
+        yield replace(sure, buffer=Buffer(size_bytes=traits.held_bytes))
+    if traits.enqueues and _several_groups(plan):
+        yield replace(sure, order="rank")
+    if main.simulation.creations.reused:
+        yield replace(sure, found=True)
+
+
 def _concerned(plan: Plan, backend: str) -> bool:
     """Whether the program has anything that the backend may take in its own way.
 
@@ -385,9 +451,11 @@ def _concerned(plan: Plan, backend: str) -> bool:
     for one by one are the same everywhere.
     """
     traits = traits_of(backend)
+    steps = list(steps_of(plan.scenario.steps))
+    if traits.counts_groups and any(_is_local(step) for step in steps):
+        return True
     if not (traits.enqueues or traits.held_bytes or not traits.tags):
         return False
-    steps = list(steps_of(plan.scenario.steps))
     if any(isinstance(step.operation, PointToPoint) for step in steps):
         return True
     if traits.splits_world and any(isinstance(step.operation, GroupCreation) for step in steps):
@@ -400,6 +468,13 @@ def _several_groups(plan: Plan) -> bool:
     return len(plan.names) > 1 or any(isinstance(step.operation, GroupCreation) for step in steps)
 
 
+def _is_local(step: Step) -> bool:
+    """Whether a step may create a group that only its members create."""
+    stated = step.arguments.get("use_local_synchronization")
+    plain = stated is None or (isinstance(stated, Constant) and not stated.value)
+    return isinstance(step.operation, GroupCreation) and not plain
+
+
 def _asynchronous(step: Step) -> bool:
     stated = step.arguments.get("async_op")
     plain = stated is None or (isinstance(stated, Constant) and not stated.value)
@@ -408,6 +483,8 @@ def _asynchronous(step: Step) -> bool:
 
 def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None) -> Trace:
     opened = set(main.simulation.opened) | {run.outcome for run in others}
+    if main.simulation.creations.reused:
+        opened |= {"deadlock", "error"}
     if hosts is not None and hosts.garbled:
         opened |= set(OUTCOMES)
         if predicted.outcome == "completes":

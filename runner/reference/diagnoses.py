@@ -170,6 +170,10 @@ def _skipped(
 def disputed_creations(simulation: Simulation, futures: Futures) -> list[Finding]:
     """Find groups that the ranks do not create alike."""
     found = []
+    elsewhere: dict[tuple[int, ...], set[int]] = {}
+    for post in simulation.creating.values():
+        if post.local:  # under another name, where names count the groups of a rank
+            elsewhere.setdefault(post.series[0], set()).add(post.rank)
     for here in simulation.creations.all():
         lists = {creating.group.ranks for creating in here.values()}
         if len(lists) > 1:
@@ -181,7 +185,10 @@ def disputed_creations(simulation: Simulation, futures: Futures) -> list[Finding
             absent = [rank for rank in first.group.ranks if rank not in here]
         else:
             absent = [rank for rank in range(len(simulation.ranks)) if rank not in here]
-        never = [rank for rank in absent if futures.brings(first, rank) == "never"]
+        there = elsewhere.get(first.series[0], ())
+        never = [
+            rank for rank in absent if rank not in there and futures.brings(first, rank) == "never"
+        ]
         if never:
             excused = all(gone(simulation, rank) for rank in never)
             found.append(replace(_never_created(first, tuple(never)), optional=excused))

@@ -742,43 +742,55 @@ def _creation(
     simulation.ledger.account.spend(MEMBER_WORK * members, call.step.mark)
     group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
     local = operation.local(call.entry)
+    reading, creations = simulation.reading.on(group), simulation.creations
+    counted = len(state.process.alive) if reading.counts else 0
+    series = creations.series(group, local=local, counted=counted)
+    inside = state.rank in group.ranks
+    if reading.counts and inside and creations.uses(state.rank, series) in state.process.alive:
+        creations.refused.append(call)
+        message = "the rank is in a group that has the same name"
+        failure = Failure(kinds=("invalid_argument",), message=message)
+        fail(state, call, failure, state.clock_s)
+        return
     # who is no member of a group that only its members create returns at once
-    splits = simulation.reading.on(group).splits and (not local or state.rank in group.ranks)
-    creating = simulation.creations.create(call, state.clock_s, group, local=local, splits=splits)
+    splits = reading.splits and (not local or inside)
+    creating = creations.create(call, state.clock_s, group, series, splits=splits)
     work = _work(state, call)
     work.begun = True
     _hold(work, [creating])
-    simulation.creating.append(creating)
-    for other in list(simulation.creating):
-        met = _met(simulation, other)
-        if met is not None:
-            other.done_s = max(each.time_s for each in met)
-            simulation.creating.remove(other)
-            simulation.ranks[other.rank].process.join(other.group)
-            simulation.wake(simulation.ranks[other.rank])
+    simulation.creating[state.rank] = creating
+    if reading.counts and local and creating.ordinal:
+        creations.reused.append(creating)
+    for other, met in _met(simulation, creating):
+        other.done_s = max(each.time_s for each in met)
+        del simulation.creating[other.rank]
+        creations.entered(other)
+        simulation.ranks[other.rank].process.join(other.group)
+        simulation.wake(simulation.ranks[other.rank])
 
 
-def _met(simulation: Simulation, creating: Creating) -> list[Creating] | None:
-    """Return with whom a rank passes; None where it does not pass.
+def _met(simulation: Simulation, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
+    """Return who passes now that a rank has come, each with those whom it waited for.
 
     A non-member passes at once; a member needs every other member with the same list. Where groups
     are split off the world, every rank of it is needed.
     """
     reading, creations = simulation.reading.on(creating.group), simulation.creations
     if reading.splits:
-        whole = creating.nth is None or len(creations.splitting(creating)) == len(simulation.ranks)
-        return list(creations.splitting(creating).values()) if whole else None
-    members = creating.group.ranks
-    if creating.rank not in members:
-        return [creating]
-    here = creations.beside(creating)
-    if len(here) < len(members) and not reading.disputed:
-        return None
-    met = [here[rank] for rank in members if rank in here]
+        together = list(creations.splitting(creating).values())
+        whole = creating.nth is None or len(together) == len(simulation.ranks)
+        return [(other, together) for other in together] if whole else []
+    if creating.rank not in creating.group.ranks or (reading.found and creating.ordinal):
+        return [(creating, [creating])]
     if reading.disputed and creations.disputed(creating.series, creating.ordinal):
-        return met
-    alike = len(met) == len(members) and all(other.group.ranks == members for other in met)
-    return met if alike else None
+        return [
+            (other, creations.present(other))
+            for other in simulation.creating.values()
+            if creations.disputed(other.series, other.ordinal)
+        ]
+    alike = creations.alike(creating)
+    met = alike if len(alike) == len(creating.group.ranks) else []
+    return [(other, met) for other in met if other.done_s is None]
 
 
 def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Waiting) -> None:
@@ -1033,8 +1045,8 @@ class Simulation:
         self.mailbox = Mailbox(reading)
         self.streams = Streams(reading)
         self.creations = Creations()
-        #: the creations that have yet to pass
-        self.creating: list[Creating] = []
+        #: rank -> the creation that it waits in
+        self.creating: dict[int, Creating] = {}
         self.findings: list[Finding] = []
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered

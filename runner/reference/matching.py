@@ -100,7 +100,7 @@ class Creating(Post):
     @property
     def local(self) -> bool:
         """Whether only the members need call (`use_local_synchronization`)."""
-        return bool(self.series)
+        return bool(self.series[0])
 
     @property
     def link(self) -> str:
@@ -386,9 +386,10 @@ def _age(posted: Posted) -> int:
 #
 # Pure bookkeeping: nothing here knows when a rank may go on.
 
-#: creations that ranks meet in one after the other: () are those of the whole world, the members
-#: those of groups that only their members create
-Series = tuple[int, ...]
+#: creations that ranks meet in one after the other: no members are those of the whole world,
+#: members those of groups that only they create. The number is how many groups a rank is in, 0
+#: where a reading does not look at it
+Series = tuple[tuple[int, ...], int]
 
 
 class Creations:
@@ -397,7 +398,8 @@ class Creations:
     Ranks meet in their n-th creation of a series. All ordinary calls of `new_group` are one
     series, whatever members they name. With `use_local_synchronization` the calls that name the
     same members are a series of their own: torch names such a group after its ranks, every other
-    by a counter (`torch.distributed.distributed_c10d._process_group_name`).
+    by a counter (`torch.distributed.distributed_c10d._process_group_name`). Where groups are
+    counted, a name is also of the number of groups that the rank is in.
     """
 
     def __init__(self) -> None:
@@ -406,27 +408,43 @@ class Creations:
         self._numbers: dict[tuple[Series, int], int] = {}
         self._next: dict[tuple[int, Series], int] = {}
         self._named: dict[str, int] = {}
+        #: series -> the first of its creations on which ranks disagree
+        self._disputed: dict[Series, int] = {}
+        self._alike: dict[tuple[Series, int, str], list[Creating]] = {}
         self._splits: dict[int, dict[int, Creating]] = {}
         self._split: dict[int, int] = {}
+        #: rank, series -> the key of the last group that the rank entered there
+        self._entered: dict[tuple[int, Series], str] = {}
+        #: creations under a name that their rank has used before, for a group that it destroyed
+        self.reused: list[Creating] = []
+        #: calls under a name that their rank still uses
+        self.refused: list[Call] = []
 
     @staticmethod
-    def series(group: Group, *, local: bool) -> Series:
-        """Return the series in which a call creates the group."""
-        return tuple(sorted(group.ranks)) if local else ()
+    def series(group: Group, *, local: bool, counted: int = 0) -> Series:
+        """Return the series in which a rank that is in `counted` groups creates the group."""
+        return (tuple(sorted(group.ranks)), counted) if local else ((), 0)
+
+    def uses(self, rank: int, series: Series) -> str | None:
+        """Return the key of the last group that a rank entered in a series, or None."""
+        return self._entered.get((rank, series))
+
+    def entered(self, creating: Creating) -> None:
+        """Note that a rank has passed a creation."""
+        self._entered[creating.rank, creating.series] = creating.group.key
 
     def ordinal(self, rank: int, series: Series) -> int:
         """Return how many groups of the series the rank has created by steps."""
         return self._next.get((rank, series), 0)
 
     def create(
-        self, call: Call, time_s: float, group: Group, *, local: bool, splits: bool
+        self, call: Call, time_s: float, group: Group, series: Series, *, splits: bool
     ) -> Creating:
-        """Enter the rank's next creation; its group gets a key that only its members share.
+        """Enter the rank's next creation of a series; its group gets a key that its members share.
 
         `splits`: the rank splits the world for it, as every rank must that makes such a call.
         """
         rank = call.entry.rank
-        series = self.series(group, local=local)
         ordinal = self.ordinal(rank, series)
         self._next[rank, series] = ordinal + 1
         place = (series, ordinal)
@@ -447,6 +465,10 @@ class Creations:
             group=replace(group, key=keys[group.ranks]),
         )
         here[rank] = creating
+        if len(keys) > 1:
+            self._disputed[series] = min(ordinal, self._disputed.get(series, ordinal))
+        if rank in group.ranks:
+            self._alike.setdefault((series, ordinal, creating.group.key), []).append(creating)
         if creating.nth is not None:
             self._split[rank] = creating.nth + 1
             self._splits.setdefault(creating.nth, {})[rank] = creating
@@ -466,10 +488,18 @@ class Creations:
         """Return who is in the same creation, by rank."""
         return self._at[creating.series, creating.ordinal]
 
+    def alike(self, creating: Creating) -> list[Creating]:
+        """Return the members that are in the same creation and name the same members."""
+        return self._alike[creating.series, creating.ordinal, creating.group.key]
+
+    def present(self, creating: Creating) -> list[Creating]:
+        """Return the members that are in the same creation, whatever members they name."""
+        here = self.beside(creating)
+        return [here[rank] for rank in creating.group.ranks if rank in here]
+
     def disputed(self, series: Series, ordinal: int) -> bool:
         """Whether ranks disagree on that creation of a series, or on one before it."""
-        places = ((series, at) for at in range(ordinal + 1))
-        return any(len(self._keys.get(place, ())) > 1 for place in places)
+        return self._disputed.get(series, ordinal + 1) <= ordinal
 
     def all(self) -> list[dict[int, Creating]]:
         """Return the creations, in the order in which the first rank came."""

@@ -8,7 +8,7 @@ and what one backend is known to do (:mod:`runner.model.traits`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from runner.model.traits import Traits
@@ -46,7 +46,10 @@ class Reading:
     number among a rank's own) in whose call a rank's host stands for good. `backend`: whose reading
     it is; groups that state another are read as the semantics say. `disputed`: nobody is held by a
     group on whose creation ranks disagree, nor by one that is created after it. `splits`: a rank
-    passes the creation of a group once every rank of the world makes one.
+    passes the creation of a group once every rank of the world makes one. `counts`: the members of
+    a group that only they create look for each other under the number of groups that each is in.
+    `found`: who creates one under a name that it has used before finds the members of the earlier
+    group.
     """
 
     strict: bool = False
@@ -57,6 +60,8 @@ class Reading:
     backend: str | None = None
     disputed: bool = False
     splits: bool = False
+    counts: bool = False
+    found: bool = False
 
     def on(self, group: Group) -> Reading:
         """Return the reading that holds for a group's calls."""
@@ -65,18 +70,14 @@ class Reading:
         return Reading(strict=self.strict)
 
 
-def readings_of(backend: str, traits: Traits) -> tuple[Reading, ...]:
-    """Return how a backend may take a program: as it does for sure, and what else it may do.
-
-    Else, messages up to the size that can be held at all may leave early, and the calls of all
-    groups may wait for one another: a device launches them in the order in which the host did.
-    """
-    sure = Reading(
-        buffer=Buffer(size_bytes=traits.early_bytes, messages=traits.early_messages),
+def reading_of(backend: str, traits: Traits) -> Reading:
+    """Return how a backend takes a program for sure."""
+    early = Buffer(size_bytes=traits.early_bytes, messages=traits.early_messages)
+    return Reading(
+        buffer=early if traits.early_bytes else None,
         tags=traits.tags,
         order="group" if traits.enqueues else "free",
         backend=backend,
         splits=traits.splits_world,
+        counts=traits.counts_groups,
     )
-    most = replace(sure, buffer=Buffer(size_bytes=traits.held_bytes))
-    return sure, most, replace(sure, order="rank")

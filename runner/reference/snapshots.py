@@ -79,7 +79,8 @@ def snapshot_of(simulation: Simulation) -> Snapshot:
         tuple(_messages(simulation, beside)),
         tuple(_meetings(simulation, beside)),
         tuple(
-            (each.rank, each.series, each.ordinal, each.group.ranks) for each in simulation.creating
+            (each.rank, each.series, each.ordinal, each.group.ranks)
+            for each in simulation.creating.values()
         ),
     ]
     kept = sum(PLACE_BYTES + size_of(value) for each in (held, beside) for value in each.values())

@@ -188,6 +188,8 @@ class Futures:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self._calls: dict[int, list[Call]] = {}
+        #: rank -> the series of the groups that it would create, in order
+        self._coming: dict[int, list[Series]] = {}
 
     def of(self, rank: int) -> list[Call]:
         """Return the calls that the rank has yet to begin, those that it has enqueued first."""
@@ -205,6 +207,9 @@ class Futures:
         created: Counter[Series] = Counter()
         if state.state != "blocked":
             return found
+        standing = self._simulation.creating.get(state.rank)
+        if standing is not None and state.rank in standing.group.ranks:
+            state.process.alive.add(standing.group.key)
         try:
             for call in islice(state.walker, HORIZON):
                 found.append(call)
@@ -227,7 +232,11 @@ class Futures:
         assert isinstance(call.operation, GroupCreation)
         creations = self._simulation.creations
         group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
-        series = self._series(call)
+        counts = self._simulation.reading.on(group).counts
+        counted = len(state.process.alive) if counts else 0
+        local = call.operation.local(call.entry)
+        series = creations.series(group, local=local, counted=counted)
+        self._coming.setdefault(state.rank, []).append(series)
         ordinal = creations.ordinal(state.rank, series) + created[series]
         created[series] += 1
         key = creations.key(group, series, ordinal)
@@ -297,18 +306,10 @@ class Futures:
         creations = self._simulation.creations
         if peer in creations.beside(post):
             return "other"
-        coming = [
-            call
-            for call in self.of(peer)
-            if isinstance(call.operation, GroupCreation) and self._series(call) == post.series
-        ]
+        self.beyond(peer)
+        coming = self._coming.get(peer, []).count(post.series)
         ahead = post.ordinal - creations.ordinal(peer, post.series)
-        return "late" if ahead < len(coming) else "never"
-
-    def _series(self, call: Call) -> Series:
-        assert isinstance(call.operation, GroupCreation)
-        group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
-        return self._simulation.creations.series(group, local=call.operation.local(call.entry))
+        return "late" if ahead < coming else "never"
 
 
 def messages_of(call: Call) -> tuple[Message, ...]:

@@ -27,6 +27,7 @@ from runner.verdict.conduct import (
     judge_ending,
     note_of,
     warn_of_open,
+    warnings_of_gloo,
 )
 from runner.verdict.finding import (
     ALONE,
@@ -106,7 +107,11 @@ def judge(
         return Verdict(
             status="INVALID", predicted=predicted, observed=observed, problems=error.problems
         )
-    return _left_open(scenario, predicted, observed, _merged(parts))
+    merged = _left_open(scenario, predicted, observed, _merged(parts))
+    if name is None and reference and not merged.findings:
+        warned = warnings_of_gloo(scenario, predicted)
+        return replace(merged, warnings=_distinct([*merged.warnings, *warned]))
+    return merged
 
 
 #: codes of findings on how ranks end

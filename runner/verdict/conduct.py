@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.errors import Mark, ScenarioError
+from runner.errors import Mark, Problem, ScenarioError, warning
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.values import PerRank
-from runner.model.scenario import ElapsedBounds, Expectation, FinalExpectation, RaiseSpec
+from runner.model.scenario import ElapsedBounds, Expectation, FinalExpectation, RaiseSpec, Scenario
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
 from runner.verdict.finding import Finding, Witness, ranks_text
 from runner.verdict.witnesses import Case, Instance, Memories, Side, view_of
@@ -42,6 +42,28 @@ def note_of(case: Case) -> str | None:
     came = "as predicted" if run.outcome == forecast.outcome else "not as predicted"
     came = "as it may" if run.outcome in {*forecast.open} - {*general.open} else came
     return f"{where}, {came}: {run.outcome}{because}"
+
+
+def warnings_of_gloo(scenario: Scenario, predicted: Trace) -> tuple[Problem, ...]:
+    """Return a warning where Gloo is known to bring to another end what is meant for every backend.
+
+    Gloo comes with torch and runs everywhere; what another backend makes of a program is told where
+    it is asked for. To be asked where no backend is named.
+    """
+    meant = not scenario.backends or "gloo" in scenario.backends
+    forecast = predicted.on("gloo") if meant and "gloo" not in scenario.expect.backends else None
+    if forecast is None or forecast is predicted:
+        return ()
+    because = f", because {forecast.because[0]}" if forecast.because else ""
+    return (
+        warning(
+            "gloo_differs",
+            f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
+            scenario.expect.mark or scenario.mark,
+            "state what Gloo does under `gloo:` in `expect`, or let all members of such a group be "
+            "in equally many groups when they create it",
+        ),
+    )
 
 
 def _ends(forecast: Trace, general: Trace) -> str:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.execution import Launcher
+    from runner.model.plan import Plan
+    from runner.model.trace import Trace
     from runner.verdict import Verdict
 
 
@@ -162,3 +164,170 @@ expect: {outcome: deadlock, diagnosis: missing_participant, blocked: {0: new_gro
 """
     verdict = judged(text, tmp_path)
     assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+
+
+# ---------------------------------------------------------------------------- counted on Gloo
+
+#: name -> what every rank does before step 1, the steps (a creation is `ranks: group of members`),
+#: and what Gloo makes of it: the outcome, and the ranks that are blocked
+COUNTED: dict[str, tuple[str, str, str, set[int]]] = {
+    "pairs_in_a_chain": ("", "a01 b12", "deadlock", {1, 2}),
+    "pairs_in_a_ring": ("", "a01 c23 b12 d03 =a =b =c =d", "completes", set()),
+    "pairs_of_a_star": ("", "a01 b02", "deadlock", {0, 2}),
+    "declared_before_for_some": ("groups: {e: [0, 2]}", "a01", "deadlock", {0, 1}),
+    "declared_before_for_all": ("groups: {e: [0, 1]}", "a01 =a", "completes", set()),
+    "a_part_of_a_partition": ("groups: {p: {partition: [[0, 1]]}}", "a12", "deadlock", {1, 2}),
+    "every_part_of_a_partition": (
+        "groups: {p: {partition: [[0, 1], [2, 3]]}}",
+        "a12 =a",
+        "completes",
+        set(),
+    ),
+    "a_smaller_mesh": ("groups: {m: {shape: [2], dims: [d]}}", "a12", "deadlock", {1, 2}),
+    "a_mesh": ("groups: {m: {shape: [2, 2], dims: [d, t]}}", "a12 =a", "completes", set()),
+    "ordinary_before_for_some": ("", "*e02 a01", "deadlock", {0, 1}),
+    "ordinary_before_for_all": ("", "*e0123 a01 =a", "completes", set()),
+    "alone_before": ("", "o0 a01", "deadlock", {0, 1}),
+    "each_alone_before": ("", "o0 p1 a01 =a", "completes", set()),
+    "destroyed_before": ("", "a01 -a01 b12 =b", "completes", set()),
+    "destroyed_before_by_one": ("", "a012 -a1 b12", "deadlock", {1, 2}),
+    "behind_a_hang": ("", "o0 a01 b12", "deadlock", {0, 1, 2}),
+    "a_name_in_use": ("groups: {g: [0, 1]}", "a01 -g01 b01", "error", {0, 1}),
+    "a_name_in_use_by_one": ("groups: {g: [0, 1]}", "a01 -g0 b01", "error", {0, 1}),
+}
+
+
+def counted(name: str) -> str:
+    """Return the scenario of a row of the table."""
+    head, words, _, _ = COUNTED[name]
+    steps = []
+    for word in words.split():
+        group, ranks = word.strip("*-=")[0], [int(digit) for digit in word if digit.isdigit()]
+        if word[0] == "=":
+            steps.append(f"  - barrier: {{group: {group}}}")
+        elif word[0] == "-":
+            steps.append(f"  - {{ranks: {ranks}, destroy_process_group: {{group: {group}}}}}")
+        elif word[0] == "*":
+            steps.append(f"  - new_group: {{name: {group}, group_ranks: {ranks}}}")
+        else:
+            made = f"name: {group}, group_ranks: {ranks}, use_local_synchronization: true"
+            steps.append(f"  - {{ranks: {ranks}, new_group: {{{made}}}}}")
+    return "\n".join(["world_size: 4", "timeout: 2s", head, "steps:", *steps, ""])
+
+
+def predicted_on_gloo(text: str, folder: Path) -> tuple[Plan, Trace, Trace]:
+    path = folder / "program.yaml"
+    path.write_text(text, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    plan = runner.plan(scenario)
+    predicted = runner.simulate(plan)
+    return plan, predicted, predicted.on("gloo")
+
+
+def held_up(trace: Trace) -> set[int]:
+    return {rank.rank for rank in trace.ranks if rank.ending != "finished"}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_local_group_on_gloo_is_forecast(name: str, tmp_path: Path) -> None:
+    _, _, outcome, blocked = COUNTED[name]
+    _, predicted, forecast = predicted_on_gloo(counted(name), tmp_path)
+    assert (predicted.outcome, predicted.diagnoses) == ("completes", ())
+    assert (forecast.outcome, forecast.open, held_up(forecast)) == (outcome, (), blocked)
+    assert bool(forecast.because) == (outcome != "completes")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", COUNTED)
+def test_gloo_does_with_a_local_group_what_is_forecast(
+    name: str, tmp_path: Path, launcher: Launcher
+) -> None:
+    plan, predicted, forecast = predicted_on_gloo(counted(name), tmp_path)
+    observed = launcher.run(plan, predicted)
+    assert observed.outcome == forecast.outcome
+    assert held_up(observed) == held_up(forecast)
+    for rank, other in zip(observed.ranks, forecast.ranks, strict=True):
+        assert (rank.events[-1].label if rank.events else "") == (
+            other.events[-1].label if other.events else ""
+        )
+
+
+AGAIN = """\
+world_size: 2
+timeout: 3s
+tensors: {x: "full(1, rank + 1)"}
+steps:
+  - new_group: {name: a, group_ranks: [0, 1], use_local_synchronization: true}
+  - all_reduce: {tensor: x, group: a}
+  - destroy_process_group: {group: a}
+  - {ranks: 0, sleep: 0.5s}
+  - new_group: {name: a, group_ranks: [0, 1], use_local_synchronization: true}
+  - all_reduce: {tensor: x, group: a}
+"""
+
+
+def test_a_name_that_was_used_before_leaves_open_what_gloo_does(tmp_path: Path) -> None:
+    _, predicted, forecast = predicted_on_gloo(AGAIN, tmp_path)
+    assert (predicted.outcome, predicted.open) == ("completes", ())
+    assert (forecast.outcome, forecast.open) == ("completes", ("deadlock", "error"))
+    assert "ranks 0, 1 made with the same members and destroyed" in forecast.because[0]
+
+
+@pytest.mark.torch
+def test_gloo_does_one_of_what_is_open_with_a_used_name(tmp_path: Path, launcher: Launcher) -> None:
+    plan, predicted, forecast = predicted_on_gloo(AGAIN, tmp_path)
+    observed = launcher.run(plan, predicted)
+    assert observed.outcome in {forecast.outcome, *forecast.open}
+
+
+def test_a_chain_of_pairs_says_who_is_in_how_many_groups(tmp_path: Path) -> None:
+    *_, forecast = predicted_on_gloo(counted("pairs_in_a_chain"), tmp_path)
+    (because,) = forecast.because
+    assert because == (
+        "the members of `new_group b` (program.yaml:6) look for each other under the number of "
+        "groups that each is in: rank 1 is in 2 groups; rank 2 is in the world alone"
+    )
+    assert forecast.diagnoses == ()
+
+
+def test_another_backend_counts_no_groups(tmp_path: Path) -> None:
+    _, predicted, _ = predicted_on_gloo(counted("pairs_in_a_chain"), tmp_path)
+    assert predicted.on("ucc") is predicted
+
+
+CHAIN = """world_size: 3
+steps:
+  - {ranks: [0, 1], new_group: {name: a, group_ranks: [0, 1], use_local_synchronization: true}}
+  - {ranks: [1, 2], new_group: {name: b, group_ranks: [1, 2], use_local_synchronization: true}}
+"""
+
+
+STATED = "expect: {gloo: {outcome: deadlock, blocked: {1: new_group b, 2: new_group b}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("", ["gloo_differs"]),
+        ("backends: [gloo]\n", ["gloo_differs"]),
+        ("backends: [nccl]\n", []),
+        (STATED, []),
+    ],
+)
+def test_without_a_backend_a_warning_says_what_gloo_does(
+    more: str, warned: list[str], tmp_path: Path
+) -> None:
+    verdict = judged(CHAIN + more, tmp_path)
+    assert verdict.status == "PASSED", [finding.prose for finding in verdict.findings]
+    assert [each.code for each in verdict.warnings] == warned
+
+
+def test_with_gloo_asked_for_it_is_a_failure(tmp_path: Path) -> None:
+    path = tmp_path / "program.yaml"
+    path.write_text(CHAIN, encoding="utf-8")
+    (scenario,) = runner.load(path)
+    verdict = runner.judge(scenario, runner.simulate(runner.plan(scenario)), backend="gloo")
+    assert (verdict.status, verdict.warnings) == ("FAILED", ())
+    (finding,) = verdict.findings
+    assert finding.prose == "the program's outcome on gloo is deadlock; you expect completes"
+    assert "rank 1 is in 2 groups; rank 2 is in the world alone" in finding.because[0]
