@@ -401,6 +401,29 @@ NAMES: tuple[Explanation, ...] = (
         step("wait: work"),
     ),
     problem(
+        "name_taken",
+        "`let` names a number as something else is called.",
+        "A number that `let` names cannot have the name of a tensor, a group, a parameter, a loop"
+        " variable, a work handle or a function: an expression could not tell which is meant.",
+        "choose another name for the number.",
+        step("let: {x: 3}"),
+    ),
+    problem(
+        "unknown_on_rank",
+        "An expression reads a number that `let` has not named on some rank.",
+        "`let` names a number on the ranks that take its step. What it names in a loop is forgotten"
+        " with each turn.",
+        "let each rank that reads it take a `let` that names it, or select the readers.",
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - let: {v: 3}
+    ranks: 0
+  - compute: {x: "x + v"}
+""",
+    ),
+    problem(
         "unknown_dtype",
         "A dtype that the language does not have.",
         "Dtypes have torch's names, without the module: float32, bfloat16, int64.",

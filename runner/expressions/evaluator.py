@@ -46,6 +46,16 @@ def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) ->
     )
 
 
+def unknown_on_rank(form: Expression, name: str, rank: int) -> Problem:
+    """Return the problem for an expression over a number that `let` has not named on a rank."""
+    return Problem(
+        code="unknown_on_rank",
+        message=f"`{form.text.strip()}` reads `{name}`, which rank {rank} has not named",
+        mark=form.mark,
+        hint=f"let each rank that reads `{name}` take a `let` that names it; `ranks:` selects both",
+    )
+
+
 def valueless(form: Expression, made: Mapping[str, Mark | None], rank: int) -> Problem:
     """Return the problem for an expression over names that have no value on a rank.
 
@@ -79,6 +89,16 @@ def wrong_argument(param: Param, mark: Mark | None, rank: int, error: Exception)
         message=f"`{param.name}` has no usable value on rank {rank}: {error}",
         mark=mark,
         hint=f"`{param.name}`: {param.description}",
+    )
+
+
+def no_number(name: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
+    """Return the problem for a `let` of what is no number, and no list of numbers."""
+    return Problem(
+        code="wrong_type",
+        message=f"`let` cannot name this `{name}` on rank {rank}: {error}",
+        mark=mark,
+        hint="`let:` names numbers and lists of numbers; `compute:` gives a tensor a name",
     )
 
 
@@ -179,6 +199,34 @@ def seconds(value: Any) -> float:
         message = f"a duration is at most an hour, not {number:g} s"
         raise ValueError(message)
     return number
+
+
+def numbers(value: Any) -> Any:
+    """Return a number, or a list of numbers, as Python's own; TypeError for anything else.
+
+    A tensor of one element stands for its number.
+    """
+    if isinstance(value, list | tuple | range):
+        return [_any_number(item) for item in value]
+    return _any_number(value)
+
+
+def _any_number(value: Any) -> Any:
+    found = value.item() if hasattr(value, "item") and prod(value.shape) == 1 else value
+    if isinstance(found, bool | int | float | complex):
+        return found
+    if hasattr(found, "shape"):
+        shown = f"a tensor of shape {list(found.shape)}"
+        if not found.shape or prod(found.shape) == 1:
+            return float(found)  # bfloat16 and float8 are types of their own
+    elif isinstance(found, list | tuple | range):
+        shown = "a list inside of a list"
+    elif hasattr(found, "__float__"):
+        return float(found)
+    else:
+        shown = "a word" if isinstance(found, str) else repr(found)
+    message = f"{shown} is no number"
+    raise TypeError(message)
 
 
 def listed(value: Any) -> list[Any]:
@@ -331,6 +379,8 @@ class Evaluator:
         self.busy: dict[str, tuple[Undefined, ...]] = {}
         #: whether an argument is evaluated, which may be a view of what is undefined
         self._gives = False
+        #: names that `let` gives to numbers: one that the scope lacks is not named on this rank
+        self.numbers: frozenset[str] = frozenset()
         #: the undefined values that were read since this list was last emptied
         self.undefined_reads: list[tuple[str, Undefined]] = []
 
@@ -394,6 +444,8 @@ class Evaluator:
         try:
             return form.evaluate(self.scope)
         except CANNOT_COMPUTE as error:
+            if isinstance(error, NameError) and error.name in self.numbers:
+                raise ScenarioError([unknown_on_rank(form, error.name, self.rank)]) from error
             if _NOT_HERE in str(error):
                 empty = sorted(name for name in form.names if self.scope.get(name, 0) is None)
                 made = {name: self.made_at(name) for name in empty}

@@ -31,6 +31,7 @@ KINDS = {
     "word": "one of a few fixed words",
     "text": "free text",
     "p2p_ops": "a list of isend and irecv, with the arguments of torch's P2POp",
+    "numbers": "a mapping from names to numbers or lists of numbers, named in order",
     "assignments": "a mapping from names to values, assigned in order",
     "held": "the name of a tensor that the rank holds",
     "mesh": "the name of a device mesh, or of one of its dimensions: `mesh`, `mesh.dp`",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from collections.abc import Mapping as Mapping_
 from collections.abc import Sequence as Sequence_
 from dataclasses import replace
 from typing import TypeAlias
 
 from runner.expressions.params import Param
+from runner.expressions.signatures import FUNCTION_NAMES
 from runner.expressions.values import Constant, Expression, Form, ListForm, PerRank, Record
 from runner.language import values
 from runner.language.context import Context, likely
@@ -372,6 +373,56 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: A
     return Record(fields=fields, mark=node.mark)
 
 
+def _numbers(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+    """Return what `let` names: each is known to the next."""
+    if not isinstance(node, Mapping):
+        return values.wrong_type(node, context, "`let`", "a mapping from names to numbers")
+    fields: dict[str, Form] = {}
+    if not node.entries:
+        context.faults.add(
+            "missing_value", "this `let` names nothing", node.mark, 'write `let: {v: "rank + 1"}`'
+        )
+    for key, item in node.entries:
+        if not isinstance(key, Scalar) or not isinstance(key.value, str):
+            context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
+            continue
+        form = values.numbers(item, context, what=f"what `let` names `{key.text}`")
+        if not _police_number(key, context):
+            fields[context.let(key.value)] = form
+    return Record(fields=fields, mark=node.mark)
+
+
+def _police_number(key: Scalar, context: Context) -> bool:
+    """Note a name that means something else already; returns whether it does."""
+    name, names, here = key.text, context.names, context.inlined
+    known: dict[str, Collection[str]] = {
+        "a function": FUNCTION_NAMES,
+        "a variable of a `for`": names.variables if here is None else here.variables,
+    }
+    if here is None:
+        known |= {
+            "a tensor": names.tensors | names.computed,
+            "an object": names.objects,
+            "a group": names.groups | {each.partition(".")[0] for each in names.groups},
+            "a parameter": names.constants,
+            "a work handle": names.handles,
+        }
+    else:
+        known |= {
+            "an input": {*here.bindings, *here.opaque},
+            "something else in this file": here.renamed,
+        }
+    sort = next((sort for sort, taken in known.items() if name in taken), None)
+    if sort is not None:
+        context.faults.add(
+            "name_taken",
+            f"`{name}` is {sort}, so `let` cannot name a number so",
+            key.mark,
+            f"choose another name for the number, such as `my_{name}`",
+        )
+    return sort is not None
+
+
 def _police_target(name: str, key: Scalar, context: Context) -> None:
     if context.inlined is None or context.is_opaque(name):
         return  # what a file itself defines twice is told once, for the whole file
@@ -452,6 +503,7 @@ READERS: dict[str, Reader] = {
     "text": text,
     "p2p_ops": _p2p_ops,
     "assignments": _assignments,
+    "numbers": _numbers,
 }
 
 
@@ -509,7 +561,7 @@ def _names_it(param: Param, value: Node, context: Context) -> bool:
     if not isinstance(value, Mapping):
         return False
     spelt = (param.name, *param.aliases)
-    if param.kind == "assignments":  # any name may be assigned to, also this one
+    if param.kind in {"assignments", "numbers"}:  # any name may be assigned to, also this one
         alone = len(value.entries) == 1 and value.words()[0] in spelt
         return alone and isinstance(value.entries[0][1], Mapping)
     strangers = (key for key in value.words() if key in spelt or key not in context.readable)

@@ -86,9 +86,8 @@ STEPS = {
     "check": _STATED,
     "print": _STATED,
     "log": _STATED,
-    "let": "`compute:` gives a value a name",
-    "set": "`compute:` gives a value a name",
-    "assign": "`compute:` gives a value a name",
+    "set": "`let:` names a number, `compute:` a tensor",
+    "assign": "`let:` names a number, `compute:` a tensor",
     "kill": _FAULT,
     "exit": _FAULT,
     "raise": _FAULT,
@@ -333,6 +332,8 @@ class Names:
     indexed: frozenset[str] = frozenset()
     #: the variables of all loops, each known only inside its own
     variables: frozenset[str] = frozenset()
+    #: what `let` names anywhere, each known from there to the end of its list of steps
+    numbers: frozenset[str] = frozenset()
     #: what an expression may read, once it was asked for
     _united: list[frozenset[str]] = field(
         init=False, default_factory=list, repr=False, compare=False
@@ -374,6 +375,8 @@ class Inlined:
     renamed: Mapping[str, str] = field(default_factory=dict)
     #: the variables of its loops, which are known only inside of them
     variables: Mapping[str, str] = field(default_factory=dict)
+    #: what its own `let` steps name
+    numbers: Mapping[str, str] = field(default_factory=dict)
     opaque: frozenset[str] = frozenset()
 
 
@@ -398,6 +401,10 @@ class Context:
     #: how many ranks there are, where every case of the file has as many
     ranks: int | None = None
     loops: Mapping[str, str] = field(default_factory=dict)
+    #: what `let` has named so far, in each of the enclosing lists of steps: name here -> finally
+    lets: tuple[dict[str, str], ...] = field(default_factory=lambda: ({},))
+    #: what `let` names in the body of each loop around, also in used files
+    turns: tuple[set[str], ...] = ()
     inlined: Inlined | None = None
     expecting: bool = False
     #: what has no value yet where a value at the top of the file is read, and the name it is for
@@ -406,9 +413,36 @@ class Context:
     #: where the steps of a used part stand in the program that they were recorded from
     at: str | PerRank[str] | None = None
 
-    def within(self, variable: str, final: str) -> Context:
-        """Return the context inside a `for` over `variable`, which outside reads `final`."""
-        return replace(self, loops={**self.loops, variable: final})
+    def within(self, variable: str, final: str, turns: set[str]) -> Context:
+        """Return the context inside a `for` over `variable`, which outside reads `final`.
+
+        `turns` gathers what `let` names inside.
+        """
+        return replace(
+            self,
+            loops={**self.loops, variable: final},
+            lets=(*self.lets, {}),
+            turns=(*self.turns, turns),
+        )
+
+    def let(self, name: str) -> str:
+        """Name a number; returns how it reads in the whole scenario.
+
+        A name that an enclosing list has named is that one; a new one is of the innermost list.
+        """
+        for named in reversed(self.lets):
+            if name in named:
+                return named[name]
+        final = name if self.inlined is None else self.inlined.numbers.get(name, name)
+        self.lets[-1][name] = final
+        for turn in self.turns:
+            turn.add(final)
+        return final
+
+    @property
+    def named(self) -> frozenset[str]:
+        """What `let` has named, as far as it is known here."""
+        return frozenset().union(*self.lets)
 
     def inside_expectation(self) -> Context:
         """Return the context in which `before(x, r)` has a meaning."""
@@ -421,10 +455,12 @@ class Context:
     @property
     def readable(self) -> Collection[str]:
         """The names that an expression written here may read."""
+        named = self.named
         if self.inlined is None:
-            return self.names.readable.union(self.loops) if self.loops else self.names.readable
+            readable = self.names.readable
+            return readable.union(self.loops, named) if self.loops or named else readable
         here = self.inlined
-        return ALWAYS.union(here.bindings, here.renamed, here.opaque, self.loops)
+        return ALWAYS.union(here.bindings, here.renamed, here.opaque, self.loops, named)
 
     def resolve(self, node: Node) -> tuple[Node, Context]:
         """Return what `with:` gave where a node is no more than an input's name."""
@@ -441,7 +477,12 @@ class Context:
         """Return how a name of this file reads in the whole scenario."""
         if self.inlined is None:
             return name
-        return self.loops.get(name) or self.inlined.renamed.get(name, name)
+        if name in self.loops:
+            return self.loops[name]
+        for named in reversed(self.lets):
+            if name in named:
+                return named[name]
+        return self.inlined.renamed.get(name, name)
 
     def variable(self, name: str) -> str:
         """Return how the variable of a loop in this file reads in the whole scenario."""

@@ -22,6 +22,7 @@ from runner.language.expectations import final_expectation
 from runner.language.keys import is_library, police_scenario, the_mapping
 from runner.language.names import (
     HANDLES,
+    NUMBER,
     Definition,
     named,
     police_definitions,
@@ -662,6 +663,7 @@ def _anew(context: Context, names: Names) -> Context:
         uses=itertools.count(),
         step_names=set(),
         taken=set(names.readable | names.handles),
+        lets=({},),
     )
 
 
@@ -681,6 +683,7 @@ def _scenario(
         handles=named(found, *HANDLES),
         indexed=named(found, "indexed work handle"),
         variables=named(found, "loop variable"),
+        numbers=named(found, NUMBER),
     )
     context = _anew(context, names)
     context.taken.update(each.name for each in found)
@@ -729,6 +732,7 @@ def _check_library(tree: Mapping, context: Context) -> None:
     opaque = Inlined(
         stem=context.library.path.stem,
         renamed={name: name for name in own},
+        variables={name: name for name in named(found, "loop variable")},
         opaque=inputs,
     )
     step_list(tree.get("steps"), there.inlining(opaque))

@@ -56,6 +56,9 @@ HANDLES = ("work handle", "indexed work handle")
 
 _NAME_HINT = "a name is ASCII letters, digits and underscores, and does not begin with a digit"
 
+#: what `let` names: another at each place, and none of any other sort
+NUMBER = "number"
+
 #: sorts of which the same name may be defined twice, and together
 _SHARED = (
     {"computed name", "tensor", "object"},
@@ -184,11 +187,12 @@ def _handle(node: Node) -> Iterator[Definition]:
 def _in_action(action: str, value: Node) -> Iterator[Definition]:
     operation = BY_NAME[action]
     for param in operation.params:
-        if param.kind == "assignments":
+        if param.kind in {"assignments", "numbers"}:
             inner = value.get(param.name) if isinstance(value, Mapping) else None
             whole = isinstance(inner, Mapping) and len(_entries(value)) == 1
+            sort = NUMBER if param.kind == "numbers" else "computed name"
             for key, _ in _entries(inner if whole else value):
-                yield from _defined("computed name", key)
+                yield from _defined(sort, key)
         elif param.kind == "name" and isinstance(value, Mapping):
             sort = "new group" if isinstance(operation, GroupCreation) else "computed name"
             for spelling in (param.name, *param.aliases):
@@ -213,6 +217,10 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
     first: dict[str, Definition] = {}
     for definition in found:
         name = definition.name
+        if definition.sort == NUMBER:
+            if name not in FUNCTION_NAMES:
+                police_name(faults, name, definition.node.mark, what="this number")
+            continue
         if definition.sort in HANDLES:
             if not _NAME.fullmatch(name):
                 faults.add("bad_name", f"`{name}` is no name", definition.node.mark, _NAME_HINT)

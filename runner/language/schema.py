@@ -134,6 +134,18 @@ def _values() -> dict[str, Schema]:
             required=["value"],
             examples=[{"dtype": "bfloat16", "value": [1, 2]}],
         ),
+        "number_value": {
+            "description": "A number, a list of numbers, an expression, or one for each rank.",
+            "anyOf": [
+                {"type": ["number", "boolean"]},
+                ref("expression"),
+                {
+                    "type": "array",
+                    "items": any_of({"type": ["number", "boolean"]}, ref("expression")),
+                },
+                per_rank(ref("number_value")),
+            ],
+        },
         "object_value": {
             "description": "A plain YAML value; `{expr: ...}` in it is computed on each rank, and"
             " a mapping with `else`, or only ranks as keys, is one value for each rank.",
@@ -263,6 +275,12 @@ def _arguments() -> dict[str, Schema]:
             {"type": "array", "items": ref("expression")},
             per_rank(ref("placements")),
         ),
+        "numbers": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": ref("number_value"),
+            "examples": [{"up": "rank // 2", "kids": "[2 * rank + 1, 2 * rank + 2]"}],
+        },
         "assignments": {
             "type": "object",
             "additionalProperties": ref("value"),
@@ -379,12 +397,12 @@ def step() -> Schema:
             for name in (operation.name, *operation.aliases)
         },
         REPEAT: {
-            "description": "Repeats `steps`; the variable is known inside.",
+            "description": "Repeats `steps`; the variable is known inside. Several variables nest"
+            " in their order.",
             "type": "object",
             "minProperties": 1,
-            "maxProperties": 1,
             "additionalProperties": ref("ranks"),
-            "examples": [{"i": "range(world_size - 1)"}],
+            "examples": [{"i": "range(world_size - 1)"}, {"i": "range(2)", "j": "range(i)"}],
         },
         INSERT: _use(),
     }

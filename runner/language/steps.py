@@ -175,32 +175,45 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
         context.faults.add(
             "missing_key", "this `for` has no `steps`", node.mark, "add `steps: [...]` beside it"
         )
-    if not isinstance(value, Mapping) or len(value.entries) != 1:
+    if not isinstance(value, Mapping) or not value.entries:
         context.faults.add(
             "bad_loop",
-            f"`for` is {kind_of(value)}, not one variable with its values",
+            f"`for` is {kind_of(value)}, not a variable with its values",
             value.mark,
             'write `for: {i: "range(3)"}`',
         )
         step_list(body, context)
         return []
-    key, over = value.entries[0]
+    found = _nested(value.entries, body, fields, context)
+    if after is None:
+        return [found]
+    expected = {"expect": after, **({"ranks": beside["ranks"]} if "ranks" in beside else {})}
+    return [found, Step(**_fields(node, expected, context))]
+
+
+def _nested(
+    variables: list[tuple[Node, Node]], body: Node | None, fields: dict[str, Any], context: Context
+) -> Step:
+    """Return the loop over the first variable; the others nest inside of it, in their order."""
+    (key, over), *others = variables
     written = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
         context.faults.add("bad_name", f"{kind_of(key)} is no name of a variable", key.mark)
     if written in context.loops:
         context.faults.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
     final = context.variable(written)
-    found = Step(
-        variable=final,
-        over=_values(over, context),
-        body=step_list(body, context.within(written, final)),
-        **fields,
-    )
-    if after is None:
-        return [found]
-    expected = {"expect": after, **({"ranks": beside["ranks"]} if "ranks" in beside else {})}
-    return [found, Step(**_fields(node, expected, context))]
+    turns: set[str] = set()
+    values = _values(over, context)
+    inner = context.within(written, final, turns)
+    if others:
+        index = next(context.index)
+        police_number(index, key, context)
+        inside: tuple[Step, ...] = (
+            _nested(others, body, {"index": index, "mark": others[0][0].mark}, inner),
+        )
+    else:
+        inside = step_list(body, inner)
+    return Step(variable=final, over=values, body=inside, numbers=tuple(sorted(turns)), **fields)
 
 
 def _values(node: Node, context: Context) -> Form:

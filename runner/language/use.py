@@ -14,6 +14,7 @@ from runner.language import values
 from runner.language.context import Binding, Context, Inlined, Names
 from runner.language.names import (
     HANDLES,
+    NUMBER,
     Definition,
     definitions,
     is_name,
@@ -339,7 +340,8 @@ def inline(
     inputs = declared_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
     found = all_definitions(tree, replace(context, path=path, chain=(*context.chain, path)))
-    own = named(found, "computed name", *HANDLES, "new group", "loop variable")
+    own = named(found, "computed name", *HANDLES, "new group", "loop variable", NUMBER)
+    local = named(found, "loop variable", NUMBER)
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
     names = context.names
     there = replace(
@@ -347,6 +349,7 @@ def inline(
         path=path,
         chain=(*context.chain, path),
         loops={},
+        lets=({},),
         names=replace_names(
             names,
             computed=names.computed
@@ -357,16 +360,13 @@ def inline(
         inlined=Inlined(
             stem=label or path.stem,
             bindings=bindings,
-            renamed={
-                name: final
-                for name, final in fresh.items()
-                if name not in named(found, "loop variable")
-            },
+            renamed={name: final for name, final in fresh.items() if name not in local},
             variables={
                 name: final
                 for name, final in fresh.items()
                 if name in named(found, "loop variable")
             },
+            numbers={name: final for name, final in fresh.items() if name in named(found, NUMBER)},
         ),
     )
     return tree.get("steps"), there

@@ -102,7 +102,7 @@ class _Rewriter(ast.NodeTransformer):
         assert inlined is not None
         if name in self._bound:
             return ast.Name(id=self._bound[name], ctx=node.ctx)
-        if name in context.loops or name in inlined.renamed:
+        if name in context.loops or name in context.named or name in inlined.renamed:
             return ast.Name(id=context.final(name), ctx=node.ctx)
         if name in inlined.bindings:
             binding = inlined.bindings[name]
@@ -277,6 +277,10 @@ def unknown_name(
     instead = NAMES.get(name)
     if name in context.names.variables:
         instead = f"`{name}` is the variable of a `for`, known only inside its `steps`"
+    if name in context.names.numbers:
+        instead = (
+            f"`let` names `{name}` elsewhere: it is known after that step, in its list of steps"
+        )
     if instead is not None:
         context.faults.add("unknown_name", message, place_of(name, node), instead)
         return
@@ -455,6 +459,32 @@ def integer(node: Node, context: Context, *, what: str = "this") -> Form:
             return Constant(value=node.value, mark=node.mark)
         case Mapping():
             return per_rank(node, context, lambda item, there: integer(item, there, what=what))
+
+
+def numbers(node: Node, context: Context, *, what: str = "this") -> Form:
+    """Return a number, a list of numbers, an expression, or a mapping from ranks to these."""
+    node, context = context.resolve(node)
+    match node:
+        case Scalar(value=str()):
+            return expression(node, context)
+        case Scalar(value=None):
+            return wrong_type(node, context, what, "a number, a list of numbers or an expression")
+        case Scalar():
+            return Constant(value=node.value, mark=node.mark)
+        case Sequence():
+            for item in node.items:
+                if not isinstance(item, Scalar):
+                    wrong_type(item, context, f"an item of {what}", "a number or an expression")
+                    return FAILED
+            return listing(node, context, expression_or_number)
+        case Mapping():
+            return per_rank(node, context, lambda item, there: numbers(item, there, what=what))
+
+
+def expression_or_number(node: Node, context: Context) -> Form:
+    """Return an item of a list of numbers."""
+    assert isinstance(node, Scalar)
+    return expression(node, context)
 
 
 def integers(node: Node, context: Context, *, what: str = "this") -> Form:

@@ -49,6 +49,8 @@ class Plan:
     node_size: int = 0
     #: names that steps may give a value first; on a rank without one they are None
     introduced: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    #: names that `let` gives to numbers
+    numbers: frozenset[str] = field(init=False, compare=False, repr=False)
     #: step index -> what is known of its call (see :mod:`runner.model.process`)
     prepared: dict[int, Prepared] = field(
         init=False, compare=False, repr=False, default_factory=dict
@@ -65,6 +67,12 @@ class Plan:
             for name in step.operation.introduces(step.arguments)
         )
         object.__setattr__(self, "introduced", tuple(introduced))
+        numbers = (
+            step.operation.numbers(step.arguments)
+            for step in steps_of(self.scenario.steps)
+            if step.operation is not None
+        )
+        object.__setattr__(self, "numbers", frozenset().union(*numbers))
         members = {
             name: {rank: group for group in reversed(groups) for rank in group.ranks}
             for name, groups in self.names.items()

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from runner.errors import Mark
+from runner.errors import Mark, ScenarioError
 from runner.expressions.arrays import Arrays
-from runner.expressions.evaluator import TypedEvaluator, whole
+from runner.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, no_number, numbers, whole
 from runner.expressions.params import Param
 from runner.expressions.values import (
     DEFAULT_DTYPE,
@@ -332,6 +332,7 @@ class Process(Membership):
         ScenarioError where an initial value cannot be computed.
         """
         super().__init__(plan, rank, arrays)
+        self.numbers = plan.numbers
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: a call among those of a compound operation raised: the rest of them is not made
@@ -394,6 +395,35 @@ class Process(Membership):
         if len(self.undefined_reads) > noted:
             self.undefined[name] = self.undefined_reads[-1][1]
 
+    def let(self, name: str, form: Form) -> None:
+        """Let a name stand for a number or a list of numbers; where it has none here, for nothing.
+
+        Raises ScenarioError where the form is worth something else.
+        """
+        value = self.evaluate(form)
+        if value is None:
+            self.scope.pop(name, None)
+            return
+        try:
+            self.scope[name] = numbers(value)
+        except CANNOT_COMPUTE as error:
+            raise ScenarioError([no_number(name, form.mark, self.rank, error)]) from error
+
+    def named(self) -> dict[str, Any]:
+        """Return the numbers that are named on this rank now."""
+        scope = self.scope
+        return {name: scope[name] for name in sorted(self.numbers & scope.keys())}
+
+    def turn(self, step: Step, value: int) -> None:
+        """Begin a turn of a loop: what the one before has named is forgotten."""
+        self.forget(step)
+        self.scope[step.variable or ""] = value
+
+    def forget(self, step: Step) -> None:
+        """Forget what the turns of a loop have named."""
+        for name in step.numbers:
+            self.scope.pop(name, None)
+
     def assign(self, name: str, value: Any) -> None:
         """Let `name` hold a copy of `value`: an array, a list of arrays or a number."""
         if isinstance(value, list):
@@ -432,8 +462,9 @@ class Process(Membership):
                 for value in self.rounds(step):
                     if ledger is not None:
                         ledger.turn(step)
-                    self.scope[step.variable] = value
+                    self.turn(step, value)
                     yield from self._walk(step.body, (*iteration, value))
+                self.forget(step)
             else:
                 call = self.call(step, iteration)
                 if call is not None and isinstance(call.operation, Compound):
@@ -580,12 +611,13 @@ class Process(Membership):
     def observe(self, step: Step) -> dict[str, Any]:
         """Evaluate the keys of the step's expectations that are more than a name, by their text.
 
-        What a key asks `before(x, r)` of other ranks only the judge can say.
+        With them are the numbers that are named here, by their names. What a key asks
+        `before(x, r)` of other ranks only the judge can say.
         """
         if step.expect is None:
             return {}
         keys = (value.key for value in step.expect.values if not value.key.before)
-        return {
+        return self.named() | {
             key.text: self._kept(self.evaluate(key)) for key in keys if key.text not in self.scope
         }
 
@@ -639,7 +671,7 @@ class Sameness:
         scenario = plan.scenario
         self._held = {*scenario.tensors, *scenario.objects, *plan.introduced}
         loops = [step for step in steps_of(scenario.steps) if step.variable is not None]
-        self._changing = self._held | {str(loop.variable) for loop in loops}
+        self._changing = self._held | {str(loop.variable) for loop in loops} | plan.numbers
         #: step index -> the variable of the loop right around it, another each round
         self._counted = {step.index: loop.variable for loop in loops for step in loop.body}
         self._known: dict[int, Same] = {}
@@ -691,7 +723,7 @@ class Sameness:
         return self._joined([selection, self._names(step.handle_index, "rank"), *arguments])
 
     def _argument(self, param: Param, form: Form | None) -> frozenset[str] | None:
-        if param.kind == "assignments":
+        if param.kind in {"assignments", "numbers"}:
             return NOTHING  # evaluated by the act itself, each time
         if param.fields and isinstance(form, ListForm):
             return self._joined([self._item(param, item) for item in form.items])

@@ -180,6 +180,8 @@ class Step:
     expect: Expectation | None = None
     variable: str | None = None
     over: Form | None = None
+    #: of a loop: the numbers that `let` names in its body, which end with each turn
+    numbers: tuple[str, ...] = ()
     body: tuple[Step, ...] = ()
     #: where the step stands in the program that it was recorded from: words, on each rank
     at: str | PerRank[str] | None = None

@@ -41,7 +41,8 @@ class Event:
     `writes` are the values, right after the step, of the tensors that it may have stored into;
     `slack` how far an observed element may be from the predicted one because the order of a
     reduction is open (arrays of absolute differences). `observed` are the values of the step's
-    expectation keys that are expressions, by their text. `end_s` is None where it never returned.
+    expectation keys that are expressions, by their text, and the numbers that are named there.
+    `end_s` is None where it never returned.
     On a device, `complete_s` is when the device was done.
     """
 
@@ -123,6 +124,8 @@ class RankTrace:
     died: str | None = None
     late_s: float = 0.0
     may_block: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    #: what `let` has named by the end
+    numbers: Mapping[str, Value] = field(default_factory=dict)
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 

@@ -27,6 +27,7 @@ from runner.operations.from_local import FromLocal
 from runner.operations.full_tensor import FullTensor
 from runner.operations.gather import Gather
 from runner.operations.gather_object import GatherObject
+from runner.operations.let import Let
 from runner.operations.monitored_barrier import MonitoredBarrier
 from runner.operations.new_group import NewGroup
 from runner.operations.recv import IRecv, Recv
@@ -77,6 +78,7 @@ OPERATIONS: tuple[Operation, ...] = (
     FromLocal(),
     Wait(),
     Compute(),
+    Let(),
     Sleep(),
     Fault(),
 )

@@ -187,6 +187,9 @@ class Caller(Protocol):
     def compute(self, name: str, form: Form) -> None:
         """Let a name hold a copy of a form's value."""
 
+    def let(self, name: str, form: Form) -> None:
+        """Let a name stand for a form's number, or list of numbers."""
+
     def destroy(self, name: str) -> None:
         """Give a group up, or with the world every group."""
 
@@ -316,6 +319,10 @@ class Operation(ABC):
 
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """Return the names that the step may make: a name with no value yet is None."""
+        return ()
+
+    def numbers(self, given: Mapping[str, Form]) -> tuple[str, ...]:
+        """Return the names that the step gives to numbers: they are none of what a rank holds."""
         return ()
 
     def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:

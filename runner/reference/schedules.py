@@ -66,6 +66,7 @@ def rank_trace(
         ending=ending,
         died=state.died,
         may_block=tuple(sorted(may_block)),
+        numbers=state.process.named(),
         links=_links(state.works),
     )
 

@@ -477,6 +477,7 @@ class _Reach:
         dynamic = {name for step in steps_of(scenario.steps) for name in _created(step)}
         self._created = dynamic - plan_.names.keys()
         self._unknown = {*scenario.tensors, *scenario.objects, *plan_.introduced, *self._created}
+        self._unknown |= plan_.numbers
         self._looks = 0
 
     def places(self) -> set[Place]:

@@ -287,10 +287,22 @@ class Memories:
                 process.scope[name] = value.measure
             elif value is not None:
                 process.held.add(name)
+        for name in self.plan.numbers:
+            process.scope.pop(name, None)
+        process.scope.update(self._numbers(rank, event))
         if event is not None:
             process.scope.update(self.order.variables(event))
         self._join(process, moment)
         return process
+
+    def _numbers(self, rank: int, event: Event | None) -> Mapping[str, Value]:
+        """Return what `let` has named on a rank at an event; None is the end."""
+        if event is not None:
+            return {
+                name: event.observed[name] for name in self.plan.numbers & event.observed.keys()
+            }
+        found = self._ranks.get(rank)
+        return found.numbers if found is not None else {}
 
     def _before_function(self, moment: Moment | None) -> Callable[[str, Any], Value]:
         def before(name: str, rank: Any) -> Value:

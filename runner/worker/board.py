@@ -256,6 +256,8 @@ class Board:
         self.rank = rank
         self.records: list[Record] = []
         self.initial: Mapping[str, Any] = {}
+        #: the numbers that are named in the end
+        self.numbers: Mapping[str, Any] = {}
         #: the record of the communication call that the main thread is in
         self.inside: Record | None = None
         self.begin_s = time.monotonic()
@@ -382,6 +384,7 @@ class Board:
             rank=self.rank,
             initial={name: self.convert(value) for name, value in self.initial.items()},
             events=Account(columns),
+            numbers=dict(self.numbers),
             ending=ending,
             died=died,
         )

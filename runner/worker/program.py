@@ -776,6 +776,7 @@ class Program:
         except ScenarioError as error:
             self._cannot_go_on(error)
             return "raised"
+        self._board.numbers = process.named()
         if finished:
             self.pending.clear()  # the names of a script end with it
         return "finished" if finished else "raised"
@@ -802,7 +803,8 @@ def _repeat(stepping: Stepping, process: Process, step: Step, iteration: tuple[i
     """Take the steps of a loop, once for each value of its variable."""
     assert step.variable is not None
     for value in process.rounds(step):
-        process.scope[step.variable] = value
+        process.turn(step, value)
         if not _walk(stepping, process, step.body, (*iteration, value)):
             return False
+    process.forget(step)
     return True

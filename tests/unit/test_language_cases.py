@@ -67,9 +67,9 @@ def test_a_parameter_may_depend_on_those_before_it_and_on_the_matrix(file: Path)
 
 def test_a_parameter_may_depend_on_a_plain_world_size(file: Path) -> None:
     (scenario,) = cases(
-        file, f"world_size: 4\nparameters: {{half: world_size // 2, all: world_size}}\n{STEPS}"
+        file, f"world_size: 4\nparameters: {{half: world_size // 2, whole: world_size}}\n{STEPS}"
     )
-    assert scenario.constants == {"half": 2, "all": 4}
+    assert scenario.constants == {"half": 2, "whole": 4}
     (problem,) = problems(file, f"world_size: 4\nparameters: {{mine: rank}}\n{STEPS}")
     assert problem.code == "not_constant"
 

@@ -254,6 +254,11 @@ class Beginning:
             leave("a local operation that takes time")
         if type(operation).refuse is not Operation.refuse:
             leave("a local operation that may be refused")
+        if operation.numbers(instance.step.arguments):
+            for name, form in assignments.fields.items():
+                self._evaluation.let(name, form, scene)
+            self._notes.note(instance, scene, Said())
+            return
         before = self._notes.before(instance.step, scene, tuple(assignments.fields))
         changes: dict[str, Change] = {}
         for name, form in assignments.fields.items():
@@ -431,7 +436,7 @@ class Sweep:
         while self._ready:
             number = min(self._ready)
             active = _merged(self._ready.pop(number))
-            instance = self._steps.at(number)
+            instance = self._steps.at(number, together=active.everyone)
             if instance is None:
                 finished += active.size
                 self._ledger.step(None, active.size)
@@ -447,6 +452,7 @@ class Sweep:
         if not (self._beginning.empty and self._standing.empty):
             leave("work that is left over")
         self.record.memory = self._memory
+        self.record.numbers = self._steps.numbers
         if self._again:
             self._ledger.release()  # `KEPT` bounds what is left of it
         return self.record

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
-from runner.expressions.evaluator import CANNOT_COMPUTE
+from runner.expressions.evaluator import CANNOT_COMPUTE, numbers
 from runner.expressions.functions import NumpyArrays
 from runner.expressions.values import (
     DEFAULT_DTYPE,
@@ -18,6 +19,7 @@ from runner.expressions.values import (
     Expression,
     Form,
     PerRank,
+    Record,
     Selector,
     Typed,
     roots_of,
@@ -25,7 +27,7 @@ from runner.expressions.values import (
 from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.model.process import Process
-from runner.model.scenario import Step
+from runner.model.scenario import Step, steps_of
 from runner.reference.state import Ledger, size_of
 from runner.reference.vector.lanes import (
     EXACT,
@@ -33,7 +35,9 @@ from runner.reference.vector.lanes import (
     Active,
     Beyond,
     Compiler,
+    Each,
     Lanes,
+    Named,
     Scene,
     Stack,
     Value,
@@ -63,7 +67,7 @@ class Instance:
     number: int
     step: Step
     iteration: tuple[int, ...]
-    variables: Mapping[str, int]
+    variables: Mapping[str, int | Named]
     mask: NDArray[np.bool_] | None
 
 
@@ -79,10 +83,16 @@ class Unrolled:
         self._world = world
         self._made: dict[int, Instance] = {}
         self._next = 0
-        self._coming = self._walk(steps, (), {}, None)
+        self._settled = _settled(steps)
+        #: whether all ranks are at the instance that is made next
+        self._together = True
+        #: what `let` names in the outermost list
+        self.numbers = {name: Named(world.world_size) for name in evaluation.numbers}
+        self._coming = self._walk(steps, (), self.numbers, None)
 
-    def at(self, number: int) -> Instance | None:
-        """Return an instance; None behind the last one."""
+    def at(self, number: int, *, together: bool) -> Instance | None:
+        """Return an instance; None behind the last one. `together` says that all ranks are here."""
+        self._together = together
         while number >= self._next:
             following = next(self._coming, None)
             if following is None:
@@ -97,11 +107,13 @@ class Unrolled:
         self,
         steps: tuple[Step, ...],
         iteration: tuple[int, ...],
-        variables: Mapping[str, int],
+        variables: Mapping[str, int | Named],
         mask: NDArray[np.bool_] | None,
     ) -> Iterator[tuple[Any, ...]]:
         for step in steps:
             if step.variable is None:
+                if step.index in self._settled and mask is None:
+                    self._evaluation.settle(step, self._world, variables)
                 yield step, iteration, variables, mask
                 continue
             inner = mask
@@ -110,10 +122,15 @@ class Unrolled:
                 inner = chosen if mask is None else chosen & mask
             for value in self._rounds(step, variables):
                 self._ledger.turn(step)
+                size = self._world.world_size
                 known = {**variables, step.variable: value}
+                known |= {name: Named(size) for name in step.numbers}
                 yield from self._walk(step.body, (*iteration, value), known, inner)
 
-    def _rounds(self, step: Step, variables: Mapping[str, int]) -> Iterator[int]:
+    def _rounds(self, step: Step, variables: Mapping[str, int | Named]) -> Iterator[int]:
+        read = names_of(step.over) & self._evaluation.numbers
+        if read and not self._together and not read <= self._evaluation.settled:
+            leave("a loop over what some rank has yet to name")
         values = self._evaluation.plain(step.over, variables, self._world)
         if varies(values) or not isinstance(values, list | range):
             leave("a loop that differs from rank to rank")
@@ -121,6 +138,28 @@ class Unrolled:
             if value.__class__ is not int:
                 leave("a loop over what are no integers")
             yield value
+
+
+def _settled(steps: tuple[Step, ...]) -> frozenset[int]:
+    """Return the steps that name numbers which nothing names anew, on every rank."""
+    lets = [step for step in steps_of(steps) if _named(step)]
+    counts = Counter(name for step in lets for name in _named(step))
+    return frozenset(
+        step.index
+        for step in lets
+        if step.ranks is None and all(counts[name] == 1 for name in _named(step))
+    )
+
+
+def let_forms(step: Step) -> Mapping[str, Form]:
+    """Return what a `let` names, in order."""
+    (form,) = step.arguments.values()
+    assert isinstance(form, Record)
+    return form.fields
+
+
+def _named(step: Step) -> tuple[str, ...]:
+    return () if step.operation is None else step.operation.numbers(step.arguments)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -143,8 +182,9 @@ class RankByRank:
         missing = (names & self._names_held()) - self._memory.columns.keys()
         groups = names & self._plan.names.keys() or calls_of(form)
         process.scope.update(dict.fromkeys(missing))
-        for name, value in scene.variables.items():
-            process.scope[name] = value
+        read = {name: value for name, value in scene.variables.items() if name in names}
+        named = {name: value for name, value in read.items() if isinstance(value, Named)}
+        process.scope.update(read)
         for column in tensors:
             here = scene.active.among(column.held[scene.active.index])
             if self._memory.view(column.name, here).guard is not None:
@@ -152,6 +192,9 @@ class RankByRank:
         made = 0
         for rank in scene.active.ranks.tolist():
             process.rank = process.scope["rank"] = rank
+            process.scope.update({name: each.of(rank) for name, each in named.items()})
+            if any(process.scope[name] is None for name in named):
+                leave("a number that some rank has not named")
             if groups:
                 self._enter_groups(rank)
             for column in tensors:
@@ -241,11 +284,52 @@ class Evaluation:
         self._world = Active(np.arange(plan.world_size), plan.world_size)
         self._ranks = RankByRank(plan, arrays, memory)
         self._process = self._ranks.process
+        #: what `let` names, and what of it is the same whenever a rank comes there
+        self.numbers = plan.numbers
+        self.settled: set[str] = set()
         self._fixed = {"rank", "world_size", *plan.scenario.constants, *plan.names}
 
-    def scene(self, active: Active, variables: Mapping[str, int]) -> Scene:
+    def scene(self, active: Active, variables: Mapping[str, int | Named]) -> Scene:
         """Return where forms are evaluated."""
         return Scene(active, variables, self._memory)
+
+    # ------------------------------------------------------------------ what `let` names
+
+    def settle(self, step: Step, world: Active, variables: Mapping[str, int | Named]) -> None:
+        """Name, before any rank comes there, what depends on no tensor and is named once."""
+        for name, form in let_forms(step).items():
+            known = self._fixed | (variables.keys() - self.numbers) | self.settled
+            if not names_of(form) <= known:
+                return
+            self.settled.discard(name)
+            try:
+                self.let(name, form, self.scene(world, variables))
+            except Beyond:
+                return
+            self.settled.add(name)
+
+    def let(self, name: str, form: Form, scene: Scene) -> None:
+        """Name a number on the active ranks; raises Beyond where one has none."""
+        if name in self.settled:
+            return
+        named = scene.variables[name]
+        assert isinstance(named, Named)
+        try:
+            value = self.value(form, scene)
+            if isinstance(value, Stack | View):
+                value = together(map(numbers, list(value.take())))
+            elif not isinstance(value, Lanes):
+                value = numbers(value)
+        except (Beyond, *CANNOT_COMPUTE):
+            found = self._ranks.values(form, scene, lambda: self._process.evaluate(form))
+            try:
+                each = [numbers(value) for value in found]
+            except CANNOT_COMPUTE:
+                leave("what is no number")
+            value = Each(each)
+            if all(one.__class__ in {bool, int, float} for one in each):
+                value = together(iter(each))
+        named.assign(scene.active, value)
 
     # ------------------------------------------------------------------ plain values
 
@@ -293,7 +377,9 @@ class Evaluation:
     def _is_fixed(self, form: Form) -> bool:
         return names_of(form) <= self._fixed
 
-    def plain(self, form: Form | None, variables: Mapping[str, int], world: Active) -> Value:
+    def plain(
+        self, form: Form | None, variables: Mapping[str, int | Named], world: Active
+    ) -> Value:
         """Return what a form is worth on every rank before any of them gets there.
 
         Raises Beyond where it looks at a tensor.
@@ -322,7 +408,7 @@ class Evaluation:
         return chosen
 
     def before_all(
-        self, selector: Selector, variables: Mapping[str, int], world: Active
+        self, selector: Selector, variables: Mapping[str, int | Named], world: Active
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
         if not names_of(selector.form) <= self._fixed | variables.keys():

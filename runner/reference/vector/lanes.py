@@ -310,6 +310,95 @@ def counted(shape: tuple[int, ...]) -> NDArray[np.int64]:
     return np.arange(prod(shape), dtype=np.int64).reshape(1, *shape)
 
 
+class Named:
+    """What `let` has named in one list of steps, in one turn of its loops: a number on each rank.
+
+    Lists, and numbers of several types, are kept one by one.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        """Begin on no rank."""
+        self._held = np.zeros(world_size, np.bool_)
+        self._values: NDArray[Any] | None = None
+        self._one: Any = None
+        #: whether one value stands for all ranks
+        self._same = False
+
+    def assign(self, active: Active, value: Value) -> None:
+        """Let the name stand for a value: Lanes, one for all of these ranks, or a list of each."""
+        self._held[active.index] = True
+        if active.everyone and not isinstance(value, (Lanes, Each)):
+            self._same, self._one, self._values = True, value, None
+            return
+        if self._same:
+            self._values = _filled(len(self._held), self._one)
+            self._same = False
+        if isinstance(value, Lanes):
+            found = value.values
+        elif isinstance(value, Each):
+            found = np.empty(len(value.values), object)
+            found[:] = value.values
+        else:
+            found = _filled(active.size, value)
+        if self._values is None:
+            self._values = np.zeros(len(self._held), found.dtype)
+        elif self._values.dtype != found.dtype:
+            self._values = _objects(self._values)
+        if self._values.dtype == object and found.dtype != object:
+            found = _objects(found)
+        self._values[active.index] = found
+
+    def on(self, active: Active) -> Value:
+        """Return the value on these ranks. Raises Beyond where one lacks it, or they differ."""
+        if not self._held[active.index].all():
+            leave("a number that some rank has not named")
+        if self._same:
+            return self._one
+        assert self._values is not None
+        found = self._values[active.index]
+        if found.dtype == object:
+            first = found[0]
+            if any(each.__class__ is not first.__class__ or each != first for each in found):
+                leave("lists that differ")
+            return first
+        if found.dtype.kind == "f":
+            return Lanes(found)
+        low, high = (int(found.min()), int(found.max())) if len(found) else (0, 0)
+        return Lanes(found, low, high)
+
+    def of(self, rank: int) -> Any:
+        """Return the value on one rank; None where it has none."""
+        if not self._held[rank]:
+            return None
+        if self._same:
+            return self._one
+        assert self._values is not None
+        found = self._values[rank]
+        return found.item() if isinstance(found, np.generic) else found
+
+
+@dataclass(slots=True, eq=False)
+class Each:
+    """Values of any type, one for each rank that is active."""
+
+    values: list[Any]
+
+
+def _filled(size: int, value: Any) -> NDArray[Any]:
+    kind = {bool: np.bool_, int: np.int64, float: np.float64}.get(value.__class__)
+    if kind is None or (kind is np.int64 and not -EXACT <= value <= EXACT):
+        found = np.empty(size, object)
+        found[:] = [value] * size
+        return found
+    return np.full(size, value, kind)
+
+
+def _objects(values: NDArray[Any]) -> NDArray[Any]:
+    found = np.empty(len(values), object)
+    found[:] = values.tolist()
+    return found
+
+
 def varies(value: Value) -> bool:
     """Return whether a value may differ from rank to rank."""
     if isinstance(value, (Lanes, Stack, View)):
@@ -837,8 +926,13 @@ class Scene:
     """Where an expression is evaluated: which ranks, the loops' variables, and what names hold."""
 
     active: Active
-    variables: Mapping[str, int]
+    variables: Mapping[str, int | Named]
     memory: Memory
+
+    def variable(self, name: str) -> Value:
+        """Return the value of a loop's variable, or of what `let` has named."""
+        found = self.variables[name]
+        return found.on(self.active) if isinstance(found, Named) else found
 
 
 if TYPE_CHECKING:
@@ -875,7 +969,7 @@ class Leaves:
 
         def held(scene: Scene) -> Value:
             if name in scene.variables:
-                return scene.variables[name]
+                return scene.variable(name)
             return scene.memory.view(name, scene.active)
 
         if name not in self._plan.scenario.tensors and name not in self._plan.introduced:
@@ -885,7 +979,7 @@ class Leaves:
     def _variable_or_dtype(self, name: str) -> Closure:
         def found(scene: Scene) -> Value:
             if name in scene.variables:
-                return scene.variables[name]
+                return scene.variable(name)
             if _is_dtype(self._functions, name):
                 return name
             return leave(name)

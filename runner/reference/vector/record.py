@@ -20,6 +20,7 @@ from runner.reference.vector.lanes import (
     Active,
     Column,
     Lanes,
+    Named,
     Scene,
     Stack,
     leave,
@@ -136,6 +137,7 @@ class Record:
         self.plan = plan
         self.batches: list[Batch] = []
         self.memory: Memory | None = None
+        self.numbers: Mapping[str, Named] = {}
         self.initial: dict[str, Column] = {}
         self.dropped = False
         self._most = most
@@ -470,7 +472,11 @@ def trace_of(record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> Tr
         events = RankEvents(replays, rank)
         links = RankLinks(record, rank)
         initial = events.initial()
-        ranks.append(RankTrace(rank=rank, initial=initial, events=events, links=links))
+        named = {name: value.of(rank) for name, value in record.numbers.items()}
+        numbers = {name: value for name, value in named.items() if value is not None}
+        ranks.append(
+            RankTrace(rank=rank, initial=initial, events=events, links=links, numbers=numbers)
+        )
     return Trace(backend="reference", outcome="completes", ranks=tuple(ranks))
 
 
@@ -537,5 +543,10 @@ class Notes:
                 self._flights.check_look(name, scene.active)
             batch.after = self._held(instance.step.expect, names, scene.active)
             batch.observed = self._calls.observed(instance.step, scene)
+            batch.observed |= {
+                name: scene.variable(name)
+                for name in sorted(self._record.plan.numbers & looked_at(instance.step.expect))
+                if name in scene.variables
+            }
             batch.before = batch.after if before is None else before
         self._record.add(batch)
