@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
@@ -39,3 +39,7 @@ steps:
         """MPI 4.1, 6.9.6: the same result on every member."""
         result = reduced(entries[0]["op"], [entry["tensor"] for entry in entries])
         return [{"tensor": result} for _ in entries]
+
+    def common(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the reduction of a stack."""
+        return {"tensor": reduced(arguments["op"], arguments["tensor"])}

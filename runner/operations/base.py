@@ -466,6 +466,15 @@ class Collective(Operation):
         changed in place; a result is an array, a list of arrays, or :class:`Undefined`.
         """
 
+    def common(self, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what every member's written arguments hold afterwards, where all hold the same.
+
+        `arguments` are as in an entry, the tensors of all members stacked `[n, *shape]`. None where
+        members hold something of their own: only :meth:`reference` tells. Only an operation whose
+        refusals look at no rank says more than the default.
+        """
+        return None
+
 
 class PointToPoint(Operation):
     """Messages between two ranks."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import reduce as fold
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +26,20 @@ TOLERANCES = {
     "complex64": (1.3e-6, 1e-5),
     "complex128": (1e-7, 1e-7),
 }
+#: arrays of one shape and dtype: a sequence, or stacked in one array
+Parts: TypeAlias = Any
+
+#: bytes of a stack of which all partial results may be kept
+SMALL = 2**20
+
 BITWISE = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 ORDERED = {"min": np.minimum, "max": np.maximum}
 
 
-def reduced(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] | Undefined:
+def reduced(op: str | PremulSum, parts: Parts) -> NDArray[Any] | Undefined:
     """Combine same-shaped arrays of one dtype, element by element, in that dtype.
+
+    They are a list, or stacked in one array `[n, *shape]`; the first two are combined first.
 
     `min` and `max` over a NaN are undefined: what a backend keeps depends on the order
     (measured on Gloo: NaN or a number, by the rank that holds it).
@@ -41,31 +48,39 @@ def reduced(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any] 
     if op in ORDERED:
         if first.dtype.kind == "c":
             return Undefined(cause=f"{op} of complex numbers")
-        if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in parts):
+        whole = [parts] if isinstance(parts, np.ndarray) else parts
+        if any(is_inexact(part) and bool(np.isnan(wide(part)).any()) for part in whole):
             return Undefined(cause=f"{op} over a NaN")
-        return np.asarray(fold(ORDERED[str(op)], parts)).astype(first.dtype)
+        return np.asarray(_folded(ORDERED[str(op)], parts)).astype(first.dtype)
     if op in BITWISE:
         if is_inexact(first):
             return Undefined(cause=f"{op} of {first.dtype}")
-        return np.asarray(fold(BITWISE[str(op)], parts)).astype(first.dtype)
+        return np.asarray(_folded(BITWISE[str(op)], parts)).astype(first.dtype)
     with np.errstate(all="ignore"):
         return _arithmetic(op, parts)
 
 
-def _arithmetic(op: str | PremulSum, parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    dtype = parts[0].dtype
+def _folded(combine: Any, parts: Any) -> Any:
+    """Combine arrays from the first to the last; of a small stack all steps are one call."""
+    if isinstance(parts, np.ndarray) and parts.nbytes <= SMALL:
+        return combine.accumulate(parts, axis=0)[-1]
+    return fold(combine, parts)
+
+
+def _arithmetic(op: str | PremulSum, parts: Parts) -> NDArray[Any]:
+    dtype, inexact = parts[0].dtype, is_inexact(parts[0])
     if dtype == np.bool_:
         combine = np.logical_and if op == "product" else np.logical_or
-        return np.asarray(fold(combine, parts))
-    wider = [wide(part) for part in parts]
+        return np.asarray(_folded(combine, parts))
+    wider: Any = wide(parts) if isinstance(parts, np.ndarray) else [wide(part) for part in parts]
     if op == "product":
-        return np.asarray(fold(np.multiply, wider)).astype(dtype)
+        return np.asarray(_folded(np.multiply, wider)).astype(dtype)
     if isinstance(op, PremulSum):
-        factor = op.factor if is_inexact(parts[0]) else int(op.factor)
+        factor = op.factor if inexact else int(op.factor)
         return np.asarray(fold(np.add, [part * factor for part in wider])).astype(dtype)
-    total = np.asarray(fold(np.add, wider))
+    total = np.asarray(_folded(np.add, wider))
     if op == "avg":
-        total = total / len(parts) if is_inexact(parts[0]) else total // len(parts)
+        total = total / len(parts) if inexact else total // len(parts)
     return total.astype(dtype)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -61,6 +62,27 @@ def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]
     return found
 
 
+def common_slack(operation: Collective, arguments: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """Return what :func:`slack_of` gives each of `count` members whose results are the same.
+
+    The tensors among `arguments` are those of all members, stacked `[n, *shape]`.
+    """
+    op = arguments.get("op")
+    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or count < 2:  # noqa: PLR2004
+        return {}
+    stacks = [each for each in arguments.values() if isinstance(each, np.ndarray)]
+    inexact = [each for each in stacks if is_inexact(each)]
+    sizes = {name: _size(value) for name, value in arguments.items()}
+    result = operation.common(sizes) if inexact else None
+    if result is None:
+        return {}
+    eps = epsilon(inexact[0].dtype)
+    bounds = {name: _bound(value, eps, count) for name, value in result.items()}
+    if op != "avg" and all(_whole(each) for each in inexact):
+        return {name: _unless_exact(value, count) for name, value in bounds.items()}
+    return bounds
+
+
 def _arrays(entry: Entry) -> list[Any]:
     found: list[Any] = []
     for value in entry.arguments.values():
@@ -70,9 +92,14 @@ def _arrays(entry: Entry) -> list[Any]:
 
 
 def _integral(entry: Entry) -> bool:
-    arrays = [wide(each) for each in _arrays(entry) if is_inexact(each)]
+    return all(_whole(each) for each in _arrays(entry) if is_inexact(each))
+
+
+def _whole(array: NDArray[Any]) -> bool:
+    """Whether every element is an integer."""
+    wider = wide(array)
     with np.errstate(all="ignore"):
-        return all(bool((each == np.rint(each.real)).all()) for each in arrays)
+        return bool((wider == np.rint(wider.real)).all())
 
 
 def _size(value: Any) -> Any:

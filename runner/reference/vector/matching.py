@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from runner.expressions.values import Constant, Form, ListForm, PerRank, Record,
 from runner.model.plan import Plan
 from runner.model.scenario import Step
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
-from runner.reference.tolerance import slack_of
+from runner.reference.tolerance import common_slack, slack_of
 from runner.reference.vector.lanes import (
     Active,
     Lanes,
@@ -515,28 +516,103 @@ class Collectives:
 
     def _settle(self, group: Group, posts: list[Entering]) -> None:
         """Compute what the members of one group hold afterwards."""
-        placed: dict[int, tuple[Entering, int]] = {}
+        members = np.asarray(group.ranks, np.int64)
+        parts = []
         for post in posts:
-            rows, there = post.active.find(np.asarray(group.ranks, np.int64))
-            for at in np.flatnonzero(there).tolist():
-                placed[at] = post, int(rows[at])
-        entries = [
-            _entry(group, rank, *placed[at], placed[at][0].operation)
-            for at, rank in enumerate(group.ranks)
-        ]
-        operation = posts[0].operation
-        if any(operation.refuse(entry) is not None for entry in entries):
-            leave("a call that is refused")
-        if operation.disagreements(entries):
-            leave("members that disagree")
-        results = operation.reference(entries)
-        slack = slack_of(operation, entries)
-        for at, result in enumerate(results):
-            post, row = placed[at]
-            for argument, value in result.items():
-                _put(post, post.results, argument, row, value)
-                if slack and slack[at].get(argument) is not None:
-                    _put(post, post.bounds, argument, row, slack[at][argument])
+            rows, there = post.active.find(members)
+            at = np.flatnonzero(there)
+            if len(at):
+                parts.append((post, at, rows[at]))
+        if not _settle_alike(group, parts):
+            _settle_each(group, parts)
+
+
+#: some members of one group who entered together: their group ranks and rows
+_Part = tuple[Entering, NDArray[np.int64], NDArray[np.int64]]
+
+
+def _settle_alike(group: Group, parts: list[_Part]) -> bool:
+    """Compute one result for all members, from what they give stacked; False where none is."""
+    operation = parts[0][0].operation
+    kind = type(operation)
+    if kind.common is Collective.common or kind.disagreements is not Collective.disagreements:
+        return False
+    arguments = _stacks(group, operation, parts)
+    if arguments is None:
+        return False
+    row = {
+        name: value[0, ...] if isinstance(value, np.ndarray) else value
+        for name, value in arguments.items()
+    }
+    if operation.refuse(Entry(rank=group.ranks[0], group=group, arguments=row)) is not None:
+        leave("a call that is refused")
+    results = operation.common(arguments)
+    assert results is not None
+    slack = common_slack(operation, arguments, group.size)
+    for post, _, rows in parts:
+        for argument, value in results.items():
+            _put(post, post.results, argument, rows, value)
+            if slack.get(argument) is not None:
+                _put(post, post.bounds, argument, rows, slack[argument])
+    return True
+
+
+def _stacks(group: Group, operation: Operation, parts: list[_Part]) -> dict[str, Any] | None:
+    """Return the arguments of all members, tensors stacked; None where other than these differ."""
+    arguments = {param.name: param.default for param in operation.params}
+    for name, value in parts[0][0].arguments.items():
+        given = [part[0].arguments[name] for part in parts]
+        if isinstance(value, np.ndarray):
+            return None
+        if isinstance(value, Stack | View):
+            stack = _stack(group, parts, given)
+            if stack is None:
+                return None
+            arguments[name] = stack
+        elif all(each.__class__ is value.__class__ and each == value for each in given):
+            arguments[name] = value
+        else:
+            return None
+    return arguments
+
+
+def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any] | None:
+    """Return the tensors of all members `[n, *shape]`; None where they are not of one kind."""
+    if len({(each.shape, each.dtype) if _stacked(each) else None for each in given}) > 1:
+        return None
+    (post, _, rows), first = parts[0], given[0]
+    if len(parts) == 1 and len(rows) == post.active.size and _ascending(rows):
+        return np.asarray(first.take())
+    stack = np.empty((group.size, *first.shape), first.dtype)
+    for (_, at, chosen), each in zip(parts, given, strict=True):
+        stack[at] = each.take(chosen)
+    return stack
+
+
+def _stacked(value: Value) -> bool:
+    return isinstance(value, Stack | View)
+
+
+def _settle_each(group: Group, parts: list[_Part]) -> None:
+    """Compute each member's result, from the entries of all."""
+    placed: dict[int, tuple[Entering, int]] = {}
+    for post, there, rows in parts:
+        pairs = zip(there.tolist(), rows.tolist(), strict=True)
+        placed |= {inside: (post, row) for inside, row in pairs}
+    operation = parts[0][0].operation
+    entries = [_entry(group, rank, *placed[at], operation) for at, rank in enumerate(group.ranks)]
+    if any(operation.refuse(entry) is not None for entry in entries):
+        leave("a call that is refused")
+    if operation.disagreements(entries):
+        leave("members that disagree")
+    results = operation.reference(entries)
+    slack = slack_of(operation, entries)
+    for at, result in enumerate(results):
+        post, row = placed[at]
+        for argument, value in result.items():
+            _put(post, post.results, argument, row, value)
+            if slack and slack[at].get(argument) is not None:
+                _put(post, post.bounds, argument, row, slack[at][argument])
 
 
 def _says_something(operation: Collective, posts: list[Entering]) -> bool:
@@ -567,18 +643,18 @@ def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operati
     return Entry(rank=rank, group=group, arguments=arguments)
 
 
-def _put(post: Entering, into: dict[str, Any], argument: str, row: int, value: Any) -> None:
-    """Keep what one rank holds afterwards in an argument; of all ranks in one array."""
+def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
+    """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array."""
     given = post.arguments.get(argument)
     if isinstance(value, Undefined) or not isinstance(given, Stack | View):
         leave("a result that is undefined")
     found = np.asarray(value)
-    if found.size != np.prod(given.shape):
+    if found.size != prod(given.shape):
         leave("a result of another size")
     if argument not in into:
         dtype = given.dtype if into is post.results else np.dtype(np.float64)
         into[argument] = np.zeros((post.active.size, *given.shape), dtype)
-    np.copyto(into[argument][row, ...], found.reshape(given.shape), casting="unsafe")
+    into[argument][rows, ...] = found.reshape(given.shape).astype(into[argument].dtype)
 
 
 # -------------------------------------------------------------------------------------------------
