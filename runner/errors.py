@@ -118,6 +118,8 @@ WARNING_CODES = (
     "unknown_backend",
     "truncated",
     "gloo_differs",
+    "outside_of_group",
+    "steps_apart",
 )
 
 

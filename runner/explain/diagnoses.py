@@ -975,6 +975,62 @@ steps:
 """,
     ),
     _warning(
+        "outside_of_group",
+        "A rank takes a collective on a group that it is not in.",
+        "torch warns and returns at once, without a result: the call does nothing on that rank, "
+        "and no member notices. Mostly `ranks:` or the group's ranks are not what was meant. A "
+        "message there is refused (`not_member`).",
+        "leave `ranks:` out: a step on a group is taken by its members.",
+        """\
+world_size: 4
+groups:
+  even: [0, 2]
+tensors:
+  x: [1]
+steps:
+  - ranks: [0, 1, 2]
+    all_reduce: {tensor: x, group: even}
+""",
+        """\
+world_size: 4
+groups:
+  even: [0, 2]
+tensors:
+  x: [1]
+steps:
+  - all_reduce: {tensor: x, group: even}
+""",
+    ),
+    _warning(
+        "steps_apart",
+        "Two different steps meet in one collective, with tensors of different names.",
+        "Collectives of a group meet by their order, whatever they carry. Where shapes agree, a "
+        "rank that has left out a step adds its next tensor to another one of its peers, and "
+        "nothing is raised. No expectation reads one of the two, so that nothing tells whether "
+        "they are meant to meet.",
+        "state the result beside one of the steps if they are; else put the missing step back.",
+        """\
+world_size: 2
+tensors:
+  acc: [1, 2]
+  f1: [3, 4]
+steps:
+  - ranks: 0
+    all_reduce: {tensor: acc}
+  - ranks: 1
+    all_reduce: {tensor: f1}
+""",
+        """\
+world_size: 2
+tensors:
+  acc: [1, 2]
+  f1: [3, 4]
+steps:
+  - all_reduce: {tensor: acc}
+  - all_reduce: {tensor: f1}
+""",
+    ),
+    _warning(
         "file_passed_over",
         "A file of a folder is named like a scenario and is not read.",
         "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "

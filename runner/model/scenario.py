@@ -230,3 +230,14 @@ def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:
         found.append(step)
         found.extend(steps_of(step.body))
     return tuple(found)
+
+
+def stated_names(scenario: Scenario) -> frozenset[str]:
+    """Return the names that an expectation reads, beside any step or at the end, on any backend."""
+    finals = (scenario.expect, *scenario.expect.merged.values())
+    stated = [step.expect for step in steps_of(scenario.steps) if step.expect is not None]
+    found: set[str] = set()
+    for expect in (*stated, *(final.at_end for final in finals)):
+        for value in expect.values:
+            found |= value.key.names | value.key.before
+    return frozenset(found)

@@ -1047,6 +1047,10 @@ class Simulation:
         self.creations = Creations()
         #: rank -> the creation that it waits in
         self.creating: dict[int, Creating] = {}
+        #: step -> the calls of a collective on ranks that are not in its group, by rank
+        self.outside: dict[int, dict[int, Call]] = {}
+        #: the indexes of two steps that met in a collective -> a call of each
+        self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
         self.findings: list[Finding] = []
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
@@ -1113,6 +1117,8 @@ class Simulation:
         outside = call.entry.group_rank < 0
         if outside and isinstance(operation, Collective):
             # torch warns and returns None
+            if call.entry.group.name in state.process.scope:
+                self.outside.setdefault(call.step.index, {})[state.rank] = call
             record(self, state, call, start_s=state.clock_s)
             return
         if on_destroyed(self, state, call):
@@ -1140,6 +1146,10 @@ class Simulation:
                 return
             for other in list(joined.values()):
                 self._pass(other, last_s)
+                if other.call.step is not joining.call.step:
+                    pair = sorted((other, joining), key=lambda each: each.call.step.index)
+                    indexes = (pair[0].call.step.index, pair[1].call.step.index)
+                    self.together.setdefault(indexes, (pair[0], pair[1]))
             return
         if self.reading.strict:
             return

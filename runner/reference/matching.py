@@ -6,8 +6,10 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.expressions.values import Undefined
+from runner.expressions.values import DEPTHS, Undefined, roots_of
+from runner.model.plan import Plan
 from runner.model.process import Call
+from runner.model.scenario import Step, stated_names
 from runner.operations.base import Entry, Group, Message, Refusal
 from runner.reference.semantics import Reading
 
@@ -232,6 +234,25 @@ class Meetings:
     def all(self) -> list[Meeting]:
         """Return every meeting, in the order in which the first member came."""
         return list(self._at.values())
+
+
+def apart(plan: Plan, one: Step, other: Step) -> bool:
+    """Whether two steps that met in a collective are likely to be no pair.
+
+    They stand at different places, carry tensors of different names, and no expectation reads
+    any of these: nothing tells that the author means them to meet.
+    """
+    mine, yours = _carried(one), _carried(other)
+    if one.mark == other.mark or not mine or not yours or mine & yours:
+        return False
+    return stated_names(plan.scenario).isdisjoint(mine | yours)
+
+
+def _carried(step: Step) -> frozenset[str]:
+    """Return the names of the tensors that a collective carries."""
+    params = step.operation.params if step.operation else ()
+    forms = [step.arguments.get(param.name) for param in params if param.kind in DEPTHS]
+    return frozenset().union(*map(roots_of, forms))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -9,14 +9,18 @@ makes of it is read once more, when somebody asks (:mod:`runner.reference.backen
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
+from runner.errors import Problem, warning
 from runner.expressions.functions import numpy_arrays
 from runner.limits import DEFAULT, Limits, account, accounted, beyond, uncollected
 from runner.model.plan import Plan
 from runner.model.trace import Trace
 from runner.reference.backends import Forecasts
 from runner.reference.diagnoses import diagnosed
+from runner.reference.engine import Simulation
+from runner.reference.matching import apart
 from runner.reference.schedules import (
     Explored,
     Rest,
@@ -31,7 +35,7 @@ from runner.reference.schedules import (
     unbuffered,
 )
 from runner.reference.semantics import Reading
-from runner.reference.symptoms import Finding
+from runner.reference.symptoms import Finding, place, several
 from runner.reference.tolerance import Drifts
 
 #: ranks from which on it pays to take a step for all of them at once
@@ -104,6 +108,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         diagnoses=diagnosed(findings, main.needs),
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
+        warnings=tuple(_warnings(main.simulation)),
         orders=Explored(plan, orders, limits) if len(orders) > 1 else (),
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
@@ -120,3 +125,33 @@ def _by_order(orders: list[Rest], raced: Finding | None) -> list[Finding]:
         raced,
         *(f if f.kind in always else replace(f, kind=raced.kind) for f in found.values()),
     ]
+
+
+# -------------------------------------------------------------------------------------------------
+# What passes and should be looked at.
+
+
+def _warnings(simulation: Simulation) -> Iterator[Problem]:
+    """Warn of collectives that do nothing on a rank, and of steps that are likely to be no pair."""
+    for calls in simulation.outside.values():
+        call = next(iter(calls.values()))
+        group = call.entry.group.name
+        yield warning(
+            "outside_of_group",
+            f"{several(sorted(calls))} {'takes' if len(calls) == 1 else 'take'} `{call.label}` "
+            f"outside of the group {group}: it does nothing there",
+            call.step.mark,
+            f"leave `ranks:` out, so that the members of {group} take it, or let it select members "
+            "only",
+        )
+    for one, other in simulation.together.values():
+        if apart(simulation.plan, one.call.step, other.call.step):
+            yield warning(
+                "steps_apart",
+                f"two steps meet in one collective: `{one.call.label}`{place(one)} on rank "
+                f"{one.rank} and `{other.call.label}`{place(other)} on rank {other.rank}, with "
+                "tensors of different names",
+                one.call.step.mark,
+                "if they are meant to meet, state the result beside one of them; else a rank has "
+                "left out a step, or takes one too many",
+            )

@@ -14,6 +14,7 @@ from runner.cli import cli
 from runner.errors import Mark, Source, warning
 from runner.language.context import Faults
 from runner.pipeline.results import Outcome
+from runner.pipeline.results import Result as CaseResult
 from runner.report.json import document, results_of
 from runner.verdict import Verdict
 
@@ -169,3 +170,97 @@ def test_the_language_stage_hands_its_warnings_over_in_order_of_place() -> None:
         faults.warn("step_without_ranks", "no rank takes it", mark)
     assert [each.mark.line for each in faults.warnings if each.mark] == [2, 9]
     faults.raise_any()
+
+
+# ---------------------------------------------------------------------------- of the analysis
+
+
+def warned(text: str, folder: Path) -> list[tuple[str, str]]:
+    (folder / "warned.yaml").write_text(text, encoding="utf-8")
+    (result,) = _checked(folder / "warned.yaml")
+    assert result.verdict.status == "PASSED", result.verdict.findings
+    return [(each.code, each.message) for each in result.verdict.warnings]
+
+
+def _checked(path: Path) -> tuple[CaseResult, ...]:
+    called("check", str(path), "--max-ranks", "64", "--json", "found.json")
+    return results_of("found.json").results
+
+
+def test_a_collective_outside_of_its_group_says_on_which_ranks(folder: Path) -> None:
+    text = """\
+world_size: WORLD
+groups: {even: "range(0, world_size, 2)"}
+tensors: {x: [1]}
+steps:
+  - {ranks: "rank < 4", all_reduce: {tensor: x, group: even}}
+  - {ranks: "rank >= 4", all_reduce: {tensor: x, group: even}}
+"""
+    small = text.replace("WORLD", "4").replace('  - {ranks: "rank >= 4"', '  - {ranks: "rank > 9"')
+    assert warned(small.rsplit("  - ", 1)[0], folder) == [
+        (
+            "outside_of_group",
+            "ranks 1, 3 take `all_reduce on even` outside of the group even: it does nothing there",
+        )
+    ]
+    assert [code for code, _ in warned(text.replace("WORLD", "32"), folder)] == (
+        ["outside_of_group"] * 2
+    )
+
+
+def test_a_group_that_a_step_creates_has_outsiders_too(folder: Path) -> None:
+    text = """\
+world_size: 3
+tensors: {x: [1]}
+steps:
+  - new_group: {name: pair, group_ranks: [0, 1]}
+  - {ranks: "range(3)", all_reduce: {tensor: x, group: pair}}
+"""
+    ((code, said),) = warned(text, folder)
+    assert (code, said.split(" takes ")[0]) == ("outside_of_group", "rank 2")
+
+
+@pytest.mark.parametrize("size", [2, 20])
+@pytest.mark.parametrize(
+    ("call", "apart"),
+    [
+        ("all_reduce: {tensor: NAME}", True),
+        ("broadcast: {tensor: NAME, src: 0}", True),
+        ("all_reduce: {tensor: x}", False),
+        ("barrier: {}", False),
+    ],
+)
+@pytest.mark.parametrize("stated", [False, True])
+def test_two_steps_that_meet_are_told_where_nothing_states_the_result(
+    size: int,
+    call: str,
+    apart: bool,  # noqa: FBT001 -- a column of the table
+    stated: bool,  # noqa: FBT001
+    folder: Path,
+) -> None:
+    text = f"""\
+world_size: {size}
+tensors: {{acc: [1, 2], f1: [3, 4], x: [5, 6]}}
+steps:
+  - {{ranks: 0, {call.replace("NAME", "acc")}}}
+  - {{ranks: rank > 0, {call.replace("NAME", "f1")}}}
+"""
+    if stated:
+        text += "expect: {f1: {0: [3, 4]}}\n"
+    said = warned(text, folder)
+    assert [code for code, _ in said] == (["steps_apart"] if apart and not stated else [])
+    if said:
+        assert "(warned.yaml:4) on rank 0" in said[0][1]
+        assert "(warned.yaml:5) on rank" in said[0][1]
+
+
+def test_steps_of_two_groups_do_not_meet(folder: Path) -> None:
+    text = """\
+world_size: 32
+groups: {half: {partition: ["range(16)", "range(16, 32)"]}}
+tensors: {acc: [1], f1: [1]}
+steps:
+  - {ranks: "rank < 16", all_reduce: {tensor: acc, group: half}}
+  - {ranks: "rank >= 16", all_reduce: {tensor: f1, group: half}}
+"""
+    assert warned(text, folder) == []

@@ -16,6 +16,7 @@ from runner.expressions.values import Constant, Form, ListForm, PerRank, Record,
 from runner.model.plan import Plan
 from runner.model.scenario import Step
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
+from runner.reference.matching import apart
 from runner.reference.tolerance import common_slack, slack_of
 from runner.reference.vector.lanes import (
     Active,
@@ -494,12 +495,24 @@ class Collectives:
             leave("different collectives")
         counts = np.bincount(post.numbers, minlength=len(here.arrived))
         here.arrived += counts
+        for other in here.posts:
+            if self._are_apart(post, other):
+                leave("different steps that meet")
         here.posts.append(post)
         whole = (here.arrived == self._sizes[name]) & (counts > 0)
         if whole.any():
             yield from self._complete(name, here, whole)
         if (here.arrived[here.arrived > 0] == self._sizes[name][here.arrived > 0]).all():
             del self._open[key]
+
+    def _are_apart(self, one: Entering, other: Entering) -> bool:
+        """Whether members of one group enter by steps that are likely to be no pair."""
+        assert one.work is not None
+        assert other.work is not None
+        mine, yours = one.work.instance.step, other.work.instance.step
+        if mine is yours or np.intersect1d(one.numbers, other.numbers).size == 0:
+            return False
+        return apart(self._plan, mine, yours)
 
     def _complete(
         self, name: str, here: _Position, whole: NDArray[np.bool_]
