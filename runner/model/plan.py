@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from runner.limits import Limits
 from runner.model.scenario import GroupSpec, Scenario, steps_of
-from runner.operations.base import Compound
 
 if TYPE_CHECKING:
     from runner.model.process import Prepared
@@ -94,7 +93,7 @@ class Plan:
         found = {
             module: None
             for step in steps_of(self.scenario.steps)
-            if isinstance(step.operation, Compound)
+            if step.operation is not None
             for module in step.operation.modules
         }
         return tuple(found)

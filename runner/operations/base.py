@@ -251,6 +251,8 @@ class Operation(ABC):
     asynchronous: ClassVar[bool] = False
     #: it carries what ranks hold from one to another
     exchanges: ClassVar[bool] = False
+    #: modules of torch's that have to be imported for it: seconds, before the program begins
+    modules: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Say where torch documents the operation, unless it is documented elsewhere."""
@@ -549,8 +551,7 @@ class Compound(Operation):
     """
 
     exchanges = True
-    #: modules of torch's that have to be imported for it: seconds, before the program begins
-    modules: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor",)
+    modules = ("torch.distributed.tensor",)
 
     @abstractmethod
     def parts(self, caller: Caller, entry: Entry) -> Generator[Part, None, Any]:
