@@ -243,7 +243,7 @@ def _said(result: Result) -> list[Line]:
 
     verdict = result.verdict
     lines = [[Piece(headline(result).text, "strong")]]
-    lines += [[Piece(f"  {found.headline}: {found.prose}")] for found in verdict.findings]
+    lines += [[Piece(f"  {found.summary}")] for found in verdict.findings]
     return lines + ([[Piece(f"  {verdict.reason}")]] if verdict.reason else [])
 
 

@@ -157,7 +157,7 @@ def summary_of(result: Result) -> str:
         return f"INVALID: {place}{first.message} [{first.code}]"
     if verdict.findings:
         finding = verdict.findings[0]
-        return f"{finding.headline}: {finding.prose} [{finding.code}]"
+        return finding.summary
     return verdict.status
 
 

@@ -280,10 +280,7 @@ class TraceReport:
 def _findings(result: Result) -> list[str]:
     """Return what speaks against a case: a headline each, the details on the lines below it."""
     verdict = result.verdict
-    found = [
-        "\n".join([f"{each.headline}: {each.prose} [{each.code}]", *each.because])
-        for each in verdict.findings
-    ]
+    found = ["\n".join([each.summary, *each.because]) for each in verdict.findings]
     found += [f"{each.message} [{each.code}]\n{each}" for each in verdict.problems]
     return found + ([verdict.reason] if verdict.reason else [])
 

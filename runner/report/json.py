@@ -239,7 +239,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "code": finding.code,
         **_place(finding.mark),
-        "message": ": ".join(filter(None, (finding.prose, "; ".join(finding.because)))),
+        "message": ": ".join(
+            filter(None, (finding.diagnosis, finding.prose, "; ".join(finding.because)))
+        ),
         "hint": finding.guess,
         "alone": finding.witness,
         "ranks": ranges(finding.ranks),
@@ -472,10 +474,13 @@ def _read_finding(entry: Json) -> Finding:
         max_abs=entry["max_abs"],
         max_rel=entry["max_rel"],
     )
+    undeclared = entry["code"] == "diagnosis_undeclared"
+    diagnosis, _, prose = entry["message"].partition(": ") if undeclared else (None, "", "")
     return Finding(
         witness=entry["alone"],
         code=entry["code"],
-        prose=entry["message"],
+        prose=prose or entry["message"],
+        diagnosis=diagnosis,
         mark=_mark(entry),
         ranks=_ranks(entry["ranks"]),
         label=entry["step"],

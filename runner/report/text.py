@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -30,51 +31,110 @@ from runner.verdict.finding import Difference, Finding, Verdict, ranks_text
 # agrees shows its value once.
 
 MOST_ROWS = 8
-MOST_COLUMNS = 8
+#: elements that are shown at each end, and the most of a tensor that is shown whole
+EACH_SIDE, MOST_COLUMNS = 3, 8
+#: columns of a terminal that a grid may take
+WIDTH = 88
 _DIGITS = 7
+#: stands for the elements, or the ranks, that are left out
+GAP = "..."
 
 
-def grid_lines(differences: Sequence[Difference]) -> list[str]:
-    """Return the grid of all differences in numbers; no line where there is none."""
+def grid_lines(differences: Sequence[Difference], world_size: int | None = None) -> list[str]:
+    """Return the grid of all differences in numbers; no line where there is none.
+
+    Ranks whose rows are equal share one; with `world_size` that of all ranks says so. Where the
+    elements are too many, or too wide for a line, the first and the last are shown.
+    """
     numeric = [each for each in differences if each.wrong is not None]
     if not numeric:
         return []
-    rows = numeric[:MOST_ROWS]
-    columns = _columns(rows)
-    heads = [_index(column) for column in columns]
-    names = [_name(each) for each in rows]
-    cells = [[_cell(each, column) for column in columns] for each in rows]
-    widths = [max(len(head), *(len(row[at]) for row in cells)) for at, head in enumerate(heads)]
+    columns, every = _columns(numeric)
+    rows = _rows(numeric, columns)
+    shown = rows[:MOST_ROWS]
+    names = [_name(ranks, item, world_size) for (_, item), ranks in shown]
     left = max(len("rank"), *(len(name) for name in names))
-    lines = [f"{'rank':>{left}} │ {_joined(heads, widths)}".rstrip()]
-    lines += [
+    table = [[_index(column) for column in columns], *(list(cells) for (cells, _), _ in shown)]
+    whole = len(columns) == len(every)
+    sides = range(min(EACH_SIDE, len(columns) // 2), 0, -1)
+    for rendered in [*([table] if whole else []), *(_without_middle(table, n) for n in sides)]:
+        widths = [max(len(row[at]) for row in rendered) for at in range(len(rendered[0]))]
+        if left + 3 + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+            break
+    cut = rendered is not table
+    lines = [
         f"{name:>{left}} │ {_joined(row, widths)}".rstrip()
-        for name, row in zip(names, cells, strict=True)
+        for name, row in zip(["rank", *names], rendered, strict=True)
     ]
-    return [*lines, *_left_out(numeric, rows, columns)]
+    hidden = sum(len(ranks) for _, ranks in rows[MOST_ROWS:])
+    total = sum(_count(each.wrong) for each in numeric)
+    if hidden:
+        lines.append(f"{GAP} and {hidden} more {'ranks' if hidden > 1 else 'rank'}")
+    if hidden or cut:
+        lines.append(f"{total} elements differ in all")
+    return lines
 
 
-def _columns(rows: Sequence[Difference]) -> list[tuple[int, ...]]:
-    """Return the first indices at which any row is wrong; a small tensor is shown whole."""
+def _without_middle(table: list[list[str]], side: int) -> list[list[str]]:
+    """Return a table of the first and the last `side` columns, and a gap between them."""
+    return [[*row[:side], GAP, *row[-side:]] for row in table]
+
+
+Row: TypeAlias = tuple[tuple[str, ...], tuple[int, ...]]
+
+
+def _rows(
+    numeric: Sequence[Difference], columns: Sequence[tuple[int, ...]]
+) -> list[tuple[Row, list[int]]]:
+    """Return the cells of each row, and their list item, with the ranks that show them."""
+    rows: dict[Row, list[int]] = {}
+    for each in numeric:
+        cells = tuple(_cell(each, column) for column in columns)
+        rows.setdefault((cells, each.item), []).append(each.rank)
+    return list(rows.items())
+
+
+def _columns(
+    rows: Sequence[Difference],
+) -> tuple[list[tuple[int, ...]], Sequence[tuple[int, ...]]]:
+    """Return the indices that may be shown, and all that there are to show.
+
+    A small tensor is shown whole; of a larger one the first and the last elements that differ.
+    """
     shapes = {each.wrong.shape for each in rows if each.wrong is not None}
     only = next(iter(shapes))
     if len(shapes) == 1 and 0 < int(np.prod(only)) <= MOST_COLUMNS:
-        return list(np.ndindex(*only))
-    found: dict[tuple[int, ...], None] = {}
+        whole = list(np.ndindex(*only))
+        return whole, whole
+    found: set[tuple[int, ...]] = set()
     for each in rows:
         assert each.wrong is not None
-        for index in np.argwhere(each.wrong)[:MOST_COLUMNS]:
-            found[tuple(int(at) for at in index)] = None
-    return sorted(found)[:MOST_COLUMNS]
+        found |= {tuple(int(at) for at in index) for index in np.argwhere(each.wrong)}
+    ordered = sorted(found)
+    if len(ordered) <= MOST_COLUMNS:
+        return ordered, ordered
+    return [*ordered[:EACH_SIDE], *ordered[-EACH_SIDE:]], ordered
 
 
 def _index(column: tuple[int, ...]) -> str:
     return f"[{','.join(map(str, column))}]" if column else "value"
 
 
-def _name(difference: Difference) -> str:
-    item = "".join(f"[{position}]" for position in difference.item)
-    return f"{difference.rank}{item}"
+def _name(ranks: Sequence[int], item: tuple[int, ...], world_size: int | None) -> str:
+    """Name the ranks of a row: `3`, `1-5`, `0, 2`, `all ranks`; with the position in a list."""
+    at = "".join(f"[{position}]" for position in item)
+    if world_size is not None and len(ranks) == world_size > 1:
+        return f"all ranks{at}"
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1] = [runs[-1][0], rank]
+        else:
+            runs.append([rank])
+    names = ["-".join(map(str, run)) for run in runs]
+    if len(names) > EACH_SIDE:
+        names = [*names[:EACH_SIDE], GAP]
+    return ", ".join(names) + at
 
 
 def _cell(difference: Difference, column: tuple[int, ...]) -> str:
@@ -103,27 +163,8 @@ def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
 
 
-def _left_out(
-    numeric: Sequence[Difference], rows: Sequence[Difference], columns: Sequence[Any]
-) -> list[str]:
-    total = sum(_count(each.wrong) for each in numeric)
-    shown = sum(
-        bool(each.wrong[column])
-        for each in rows
-        for column in columns
-        if each.wrong is not None and _inside(each.wrong, column)
-    )
-    return [f"... and {total - shown} more elements"] if total > shown else []
-
-
 def _count(wrong: NDArray[Any] | None) -> int:
     return 0 if wrong is None else int(wrong.sum())
-
-
-def _inside(wrong: NDArray[Any], column: tuple[int, ...]) -> bool:
-    return len(column) == wrong.ndim and all(
-        at < size for at, size in zip(column, wrong.shape, strict=True)
-    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -147,13 +188,15 @@ Style: TypeAlias = Literal[
 
 #: how a difference's two numbers are told apart, by who stands alone
 SIDES = {
-    "expectation": "yours≠what the semantics give",
+    "expectation": "expected≠what the semantics give",
     "backend": "expected≠what the run gave",
-    "reference": "yours and the run's≠the reference's",
+    "reference": "expected and run≠what the reference gives",
 }
 
 #: findings shown whole for one case, and problems of one file; the rest is counted
 MOST_FINDINGS, MOST_PROBLEMS = 10, 100
+#: columns of a line of words
+PAGE = 100
 #: blocked ranks that `-v` tells in one line, and steps that it tells of more
 MOST_BLOCKED = 8
 
@@ -198,8 +241,9 @@ def details(result: Result) -> list[Line]:
         lines.append(
             Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
         )
+    world_size = result.scenario.world_size if result.scenario is not None else None
     for finding in verdict.findings[:MOST_FINDINGS]:
-        lines += finding_lines(finding)
+        lines += finding_lines(finding, world_size)
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
@@ -234,24 +278,38 @@ def counted(number: int) -> str:
     return f"{number} warning{'' if number == 1 else 's'}"
 
 
-def finding_lines(finding: Finding) -> list[Line]:
-    """Return a finding: who stands alone, what, where in the file, the numbers, the guess."""
-    lines = [Line(f"  {finding.headline}: {_brief(finding.prose)} [{finding.code}]", "strong")]
+def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]:
+    """Return a finding: its kind, what is wrong, where, whom it concerns, and what helps."""
+    lines = _wrapped(f"error[{finding.kind}]: {_brief(finding.title)}", "  ", "    ", "strong")
     if finding.mark is not None:
         recorded = f" (at {brief(finding.mark.at)})" if finding.mark.at is not None else ""
-        lines.append(Line(f"    {finding.mark}{recorded}", "dim"))
+        lines.append(Line(f"    --> {finding.mark}{recorded}", "dim"))
         lines += _excerpt(finding.mark, "        ")
-    last = len(finding.because) - 1
-    lines += [
-        Line(f"    {_brief(clause)}{';' if at < last else ''}")
-        for at, clause in enumerate(finding.because)
-    ]
+    for clause in finding.because:
+        lines += _wrapped(_brief(clause), "    ", "      ")
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
-    lines += _numbers(finding)
+    lines += _numbers(finding, world_size)
     if finding.guess:
         lines.append(Line(f"    perhaps: {finding.guess}"))
+    for text in finding.help:
+        first, *rest = text.split("\n")
+        lines += _wrapped(f"= help: {first}", "    ", "            ", "dim")
+        lines += [Line(f"            {line}", "dim") for line in rest]
     return lines
+
+
+def _wrapped(text: str, first: str, rest: str, style: Style = "plain") -> list[Line]:
+    """Return words as lines that a page holds; a word is never cut."""
+    folded = textwrap.wrap(
+        text,
+        PAGE,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [Line(line, style) for line in folded]
 
 
 def _brief(words: str) -> str:
@@ -264,14 +322,13 @@ def _iterations(finding: Finding) -> str:
     return f"{at} (and {finding.more} more)" if finding.more else at
 
 
-def _numbers(finding: Finding) -> list[Line]:
-
-    grid = grid_lines(finding.differences)
+def _numbers(finding: Finding, world_size: int | None) -> list[Line]:
+    grid = grid_lines(finding.differences, world_size)
     if not grid:
         return []
     sides = SIDES[finding.witness]
     if finding.witness == "expectation" and finding.against == "run":
-        sides = "yours≠what the run gave"
+        sides = "expected≠what the run gave"
     lines = [Line(f"    by rank and index, {sides}:", "dim")]
     lines += [Line(f"      {line}") for line in grid]
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]

@@ -175,8 +175,8 @@ def _judge_on(case: Case) -> Verdict:
     predicted, observed = case.prediction, case.run
     values = Values(case)
     stated = [*values.judge(), *judge_orders(case, values), *judge_conduct(case)]
-    ending = judge_ending(case)
     diagnoses = judge_diagnoses(case)
+    ending = judge_ending(case, diagnoses)
     agreement = judge_agreement(case, values.blamed)
     unreached = judge_reach(case)
     found = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from runner.errors import Mark, Problem, ScenarioError, warning
@@ -9,7 +10,7 @@ from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.values import PerRank
 from runner.model.scenario import ElapsedBounds, Expectation, FinalExpectation, RaiseSpec, Scenario
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
-from runner.verdict.finding import Finding, Witness, ranks_text
+from runner.verdict.finding import TITLES, Finding, Witness, ranks_text
 from runner.verdict.witnesses import Case, Instance, Memories, Side, view_of
 from runner.vocabulary import OUTCOMES
 
@@ -471,9 +472,14 @@ def gave_up(rank: RankTrace) -> bool:
 # author.
 
 
-def judge_ending(case: Case) -> list[Finding]:
-    """Return the findings on how the scenario ended."""
-    found = [*_outcome(case), *_dies(case), *_within(case)]
+def judge_ending(case: Case, diagnoses: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the findings on how the scenario ended.
+
+    Where the file states no outcome, `diagnoses` (findings on what is wrong with the program) say
+    already why it does not complete.
+    """
+    said = case.run is None and not case.final.outcomes and any(f.diagnosis for f in diagnoses)
+    found = [*([] if said else _outcome(case)), *_dies(case), *_within(case)]
     if not found or case.run is None:
         found += judge_blocked(case)
     return found
@@ -519,13 +525,28 @@ def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
-        prose=f"the program has {diagnosis.name}, which `diagnosis:` does not state",
+        prose=TITLES[diagnosis.name],
         because=clauses(diagnosis.prose),
+        diagnosis=diagnosis.name,
+        help=_help(case, diagnosis),
         mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
         ranks=diagnosis.ranks,
         index=diagnosis.index,
         iteration=diagnosis.iteration,
         name="diagnosis",
+    )
+
+
+def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return where to read more, and what states the diagnosis where it is meant to be there."""
+    outcome = case.prediction.outcome
+    stated = [f"outcome: {outcome}"] if outcome != "completes" else []
+    meant = {"deadlock": "the hang", "error": "the error", "crash": "the crash"}
+    what = meant.get(outcome, "this")
+    pasted = "{" + ", ".join([*stated, f"diagnosis: {diagnosis.name}"]) + "}"
+    return (
+        f"`scenario explain {diagnosis.name}` shows an example, and how to mend it",
+        f"where {what} is intended, state it:\nexpect: {pasted}",
     )
 
 

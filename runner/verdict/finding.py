@@ -71,6 +71,30 @@ ALONE: dict[Witness, str] = {
     "reference": "the reference deviates",
 }
 
+#: a diagnosis -> what is wrong with a program that has it, in a line
+TITLES: dict[str, str] = {
+    "circular_wait": "these ranks wait for each other, and none of them can go on",
+    "missing_participant": "a rank that the others wait for never comes",
+    "call_mismatch": "the ranks of a group call different operations in the same place",
+    "root_mismatch": "the ranks of a group name different roots",
+    "op_mismatch": "the ranks of a group name different reduce operations",
+    "dtype_mismatch": "the ranks of one operation pass different dtypes",
+    "shape_mismatch": "the ranks of one operation pass different shapes",
+    "tag_mismatch": "a send and its receive carry different tags",
+    "unmatched_send": "no rank ever receives this message",
+    "unmatched_recv": "no rank ever sends this message",
+    "group_order": "ranks call the operations of two groups in crossed order",
+    "group_creation": "ranks disagree on the groups that they create",
+    "buffering_hazard": "this program finishes only where the backend buffers what is sent",
+    "message_race": "the result depends on which message arrives first",
+    "buffer_race": "a tensor is touched while an asynchronous operation still uses it",
+    "missing_wait": "an asynchronous operation is never waited for",
+    "double_wait": "the same message is waited for twice",
+    "undefined_read": "a value is used that the operation leaves undefined",
+    "invalid_argument": "torch refuses this call",
+    "not_equivalent": "this strategy does not compute what one process computes",
+}
+
 #: why a case is FAILED that has a warning and no finding
 STRICT = "with --strict a warning is a failure"
 
@@ -123,8 +147,10 @@ class Finding:
     `because` explains the prose, a clause a line: who waits for whom. `label` names the step,
     `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is the key of
     the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
-    of the same step with the same finding. Where an expectation stands alone, `against` says what
-    it was compared with: the reference, or (where the reference has no opinion) the run.
+    of the same step with the same finding. `diagnosis` is that of a program whose file does not
+    state it; `help` says what mends the file, with lines to paste. Where an expectation stands
+    alone, `against` says what it was compared with: the reference, or (where the reference has no
+    opinion) the run.
     """
 
     witness: Witness
@@ -141,11 +167,25 @@ class Finding:
     guess: str | None = None
     more: int = 0
     against: Against = "reference"
+    diagnosis: str | None = None
+    help: tuple[str, ...] = ()
 
     @property
-    def headline(self) -> str:
-        """Who stands alone, in words."""
-        return ALONE[self.witness]
+    def kind(self) -> str:
+        """The word that names the mistake; `scenario explain` has a page on each."""
+        return self.diagnosis or self.code
+
+    @property
+    def title(self) -> str:
+        """What is wrong, in a line; who stands alone, where the author stated something."""
+        if self.diagnosis is not None:
+            return self.prose
+        return f"{ALONE[self.witness]}: {self.prose}"
+
+    @property
+    def summary(self) -> str:
+        """The line that stands for the whole finding where there is room for no other."""
+        return f"error[{self.kind}]: {self.title}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

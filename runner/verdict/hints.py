@@ -66,10 +66,27 @@ def guess(case: Case, finding: Finding) -> str | None:
         return None
     wrong = {d.rank: value for d, value in numbers if value is not None}
     right = {d.rank: value for d, value in rights if value is not None}
+    if _single(wrong, right):
+        return None
     try:
         return next(_candidates(case, finding, wrong, right), None)
     except (ScenarioError, *CANNOT_COMPUTE):
         return None
+
+
+def _single(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> bool:
+    """Return whether all that differs is one number for another: any formula may give that."""
+    pairs: set[tuple[Any, Any]] = set()
+    for rank, values in wrong.items():
+        should = right.get(rank)
+        if should is None or should.shape != values.shape:
+            return False
+        beside = np.stack([values.ravel(), should.ravel()], axis=1)
+        found = np.unique(beside[beside[:, 0] != beside[:, 1]], axis=0)
+        pairs |= {(pair[0].item(), pair[1].item()) for pair in found[:2]}
+        if len(pairs) > 1:
+            return False
+    return True
 
 
 def _candidates(

@@ -103,7 +103,7 @@ def test_findings_stand_as_the_terminal_tells_them(open_page: Open, run: str) ->
     words = page.locator("pre.told").inner_text()
     assert "your expectation is wrong: x differs in 2 of 2 elements" in words
     assert "rank │   [0]    [1]" in words
-    assert "0 │ 10≠20  10≠20" in words
+    assert "all ranks │ 10≠20  10≠20" in words
     assert lit(page) == ["11", "12", "13", "14"]
     assert page.locator("#source .mark").inner_text() == "x"
     assert page.locator("#held .differs .now").all_inner_texts() == ["[20, 20]"] * 4
@@ -116,7 +116,7 @@ def test_a_deadlock_is_told_drawn_and_explained(open_page: Open, run: str) -> No
     assert told(page).splitlines()[1:] == [
         "stuck",
         "waits for rank 1 to receive",
-        "the program has circular_wait, which `diagnosis:` does not state",
+        "these ranks wait for each other, and none of them can go on",
     ]
     box = place(page, 0, 1)
     (color,) = page.evaluate(COLORS, [[box["x"] + box["w"] / 2, box["y"] + 4]])

@@ -104,5 +104,5 @@ def test_a_test_that_fails_shows_the_report(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest_subprocess("-W", "error")
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines(
-        ["*Captured scenario call*", "*your expectation is wrong*", "*yours≠what the semantics*"]
+        ["*Captured scenario call*", "*your expectation is wrong*", "*expected≠what the semantics*"]
     )

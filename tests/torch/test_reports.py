@@ -50,7 +50,7 @@ steps:
     expect: {x: [2]}
 """,
 }
-CAUSES = ("the program has circular_wait", "x differs in 1 of 2 elements", "outcome is crash")
+CAUSES = ("these ranks wait for each other", "x differs in 1 of 2 elements", "outcome is crash")
 
 SLOW = """\
 world_size: 2

@@ -70,7 +70,7 @@ steps:
     found = told(text, tmp_path)
     assert found == {
         "tag_mismatch": "rank 0 sends with tag 5 in `send to 1` (judged.yaml:4), rank 1 receives "
-        "with tag 4"
+        "with tag 4 (judged.yaml:5)"
     }
 
 

@@ -53,7 +53,10 @@ def test_a_page_knows_every_case(tmp_path: Path) -> None:
     lines = lines_of(page_of(*results))
     heads, whole = lines[:-1:2], lines[-1]
     assert [head["verdict"] for head in heads] == ["FAILED", "FAILED", "PASSED", "INVALID"]
-    assert heads[0]["cause"] == "the program has circular_wait, which `diagnosis:` does not state"
+    assert (
+        heads[0]["cause"]
+        == "circular_wait: these ranks wait for each other, and none of them can go on"
+    )
     assert heads[2]["tags"] == ["sums"]
     assert heads[3]["cause"] == "unknown argument `tensr` of all_reduce"
     assert whole["summary"] == "1 passed, 2 failed, 1 invalid in 1.50 s"

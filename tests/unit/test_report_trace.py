@@ -207,7 +207,7 @@ def test_what_was_found_stands_beside_the_ranks(tmp_path: Path) -> None:
     titles = [e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"]
     assert titles == [f"FAILED {path}::stuck (predicted, logical time): deadlock"]
     (finding, *_) = [e for e in document["traceEvents"] if e["ph"] == "i"]
-    assert finding["name"].startswith("your expectation is wrong: the program has circular_wait")
+    assert finding["name"].startswith("error[circular_wait]: these ranks wait for each other")
     assert "rank 0 waits in `send to 1` (stuck.yaml:4) for rank 1" in finding["args"]["text"]
 
 

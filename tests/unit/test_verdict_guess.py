@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 SUM = """\
 world_size: 4
 tensors:
-  x: "full(2, 10 ** rank)"
+  x: "10 ** rank * (1 + arange(2))"
 steps:
   - all_reduce: {tensor: x}
     expect: {x: WANTED}
 """
 
 GUESSES = {
-    "another op": ("[1000, 1000]", "what `op: max` gives"),
-    "unreduced": ('"full(2, 10 ** rank)"', "unreduced input"),
-    "one missing": ("[1101, 1101]", "without rank 1's contribution"),
-    "one twice": ("[1121, 1121]", "rank 1's contribution counted twice"),
-    "a factor": ("[4444, 4444]", "times 4: off by a factor of the group's size"),
-    "a part": ("[277.75, 277.75]", "`op: avg`"),
-    "one rank's own": ("[100, 100]", "what rank 2 held before"),
+    "another op": ("[1000, 2000]", "what `op: max` gives"),
+    "unreduced": ('"10 ** rank * (1 + arange(2))"', "unreduced input"),
+    "one missing": ("[1101, 2202]", "without rank 1's contribution"),
+    "one twice": ("[1121, 2242]", "rank 1's contribution counted twice"),
+    "a factor": ("[4444, 8888]", "times 4: off by a factor of the group's size"),
+    "a part": ("[277.75, 555.5]", "`op: avg`"),
+    "one rank's own": ("[100, 200]", "what rank 2 held before"),
 }
 
 
@@ -39,8 +39,9 @@ def test_a_wrong_expectation_is_guessed(wanted: str, words: str, tmp_path: Path)
 
 
 ENDLESS = {
-    "beside_infinities": ("[1, .inf, -.inf]", "[2, .inf, -.inf]", "times 2: off by a factor"),
-    "beside_what_is_no_number": ("[1, 0, .nan]", "[2, 0, .nan]", "times 2: off by a factor"),
+    "beside_infinities": ("[1, 3, .inf]", "[2, 6, .inf]", "times 2: off by a factor"),
+    "beside_what_is_no_number": ("[1, 3, .nan]", "[2, 6, .nan]", "times 2: off by a factor"),
+    "one_number_alone": ("[1, 0, 1]", "[2, 0, 2]", None),
     "another_infinity": ("[1, .inf]", "[2, -.inf]", None),
     "an_infinity_too_many": ("[1, 1]", "[2, .inf]", None),
     "a_quotient_beyond_all_numbers": ("[1.0e-300, 1]", "[1.0e+300, 2]", None),
@@ -84,8 +85,8 @@ steps:
 
 
 def test_a_wrong_run_is_guessed_too(tmp_path: Path) -> None:
-    text = SUM.replace("WANTED", "[1111, 1111]")
-    (finding,) = ran(text, tmp_path, writing(0, 2, "x", [111, 111])).findings
+    text = SUM.replace("WANTED", "[1111, 2222]")
+    (finding,) = ran(text, tmp_path, writing(0, 2, "x", [111, 222])).findings
     assert finding.witness == "backend"
     assert finding.guess == "the run shows the result without rank 3's contribution"
 

@@ -78,7 +78,8 @@ def _cause(verdict: Verdict) -> str:
     if verdict.reason:
         return verdict.reason
     if verdict.findings:
-        return verdict.findings[0].prose
+        first = verdict.findings[0]
+        return f"{first.diagnosis}: {first.prose}" if first.diagnosis else first.prose
     return f"warning: {verdict.warnings[0].message}" if verdict.warnings else ""
 
 
