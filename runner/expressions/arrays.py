@@ -46,6 +46,15 @@ class Arrays(Protocol):
     def dtype(self, value: Any) -> str:
         """Return the name of the dtype of an array."""
 
+    def store(self, part: Value, value: Value) -> None:
+        """Store a value into a part of an array, broadcast and cast as torch's `copy_` does.
+
+        ValueError where its size does not fit.
+        """
+
+    def shares(self, part: Value, array: Value) -> bool:
+        """Return whether a part of an array is in the array's own memory, and no copy."""
+
     def reshaped(self, value: Any, shape: tuple[int, ...]) -> Any:
         """Return `value` in another shape; a single element fills the shape."""
 
@@ -220,6 +229,10 @@ class Library(ABC):
         """Return a part of an array by integers, slices and None; it shares the memory."""
         return array[index]
 
+    @abstractmethod
+    def shares(self, part: Value, array: Value) -> bool:
+        """Return whether a part of an array is in the array's own memory, and no copy."""
+
 
 class NumpyLibrary(Library):
     """NumPy, with ml_dtypes for bfloat16 and the float8 dtypes."""
@@ -275,6 +288,10 @@ class NumpyLibrary(Library):
         """Return an array for a scalar."""
         return np.asarray(result)
 
+    def shares(self, part: Value, array: Value) -> bool:
+        """Ask NumPy for the bounds of both in memory."""
+        return np.may_share_memory(part, array)
+
     def quiet(self) -> contextlib.AbstractContextManager[Any]:
         """Silence NumPy's warnings on IEEE values."""
         return np.errstate(all="ignore")
@@ -317,6 +334,11 @@ class TorchLibrary(Library):
         if dtype in NARROW and array.dtype == self._torch.float64:
             array = array.to(self._torch.float32)
         return array.to(self._dtypes[dtype], copy=True)
+
+    def shares(self, part: Value, array: Value) -> bool:
+        """Compare where the storages of both begin."""
+        places = [each.untyped_storage().data_ptr() for each in (part, array)]
+        return bool(places[0] == places[1])
 
     def copy(self, array: Value) -> Value:
         """Return a clone."""

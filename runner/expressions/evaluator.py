@@ -102,6 +102,27 @@ def no_number(name: str, mark: Mark | None, rank: int, error: Exception) -> Prob
     )
 
 
+def no_part(target: Expression, rank: int) -> Problem:
+    """Return the problem for a store into what is no part of a tensor, but a copy."""
+    return Problem(
+        code="output_not_a_name",
+        message=f"`{target.text.strip()}` is no part of a tensor on rank {rank}, so nothing keeps"
+        " what is stored",
+        mark=target.mark,
+        hint="a part by integers and slices is stored into: `x[2:4]`; a list or a mask copies",
+    )
+
+
+def nothing_to_store(mark: Mark | None, rank: int) -> Problem:
+    """Return the problem for a store of what is neither a tensor nor numbers."""
+    return Problem(
+        code="cannot_compute",
+        message=f"there is no tensor and no number to store on rank {rank}",
+        mark=mark,
+        hint="select the ranks that have one with `ranks:`, or add an `else`",
+    )
+
+
 def not_given(param: Param, mark: Mark | None, rank: int) -> Problem:
     """Return the problem for a required argument that a rank has no value for."""
     return Problem(

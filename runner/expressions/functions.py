@@ -1095,6 +1095,26 @@ class NumpyArrays:
         """Return the name of the dtype of an array."""
         return self._library.name(value)
 
+    def shares(self, part: Value, array: Value) -> bool:
+        """Return whether a part of an array is in the array's own memory, and no copy."""
+        return self._library.shares(part, array)
+
+    def store(self, part: Value, value: Value) -> None:
+        """Store a value into a part of an array, broadcast and cast as torch's `copy_` does.
+
+        Numbers are cast from what they are: integers exactly. ValueError where it does not fit.
+        """
+        if not self._library.is_array(value):
+            value = self._library.from_numpy(_numbers_in(value))
+        shape, given = tuple(part.shape), tuple(value.shape)
+        missing = len(shape) - len(given)
+        alike = zip(shape[missing:], given, strict=True) if missing >= 0 else ((1, 0),)
+        if any(one not in {1, size} for size, one in alike):
+            message = f"a value of shape {list(given)} does not fit a part of shape {list(shape)}"
+            raise ValueError(message)
+        cast = self._library.cast(value, self._library.name(part))
+        part[...] = self._library.xp.broadcast_to(cast, shape)
+
     def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return `value` in another shape; a single element fills the shape.
 
@@ -1114,6 +1134,17 @@ class NumpyArrays:
             message = f"{held} elements do not fill the shape {list(shape)}"
             raise ValueError(message)
         return self._library.xp.reshape(value, tuple(shape))
+
+
+def _numbers_in(value: Value) -> np.ndarray[Any, Any]:
+    """Return numbers as an array of the widest type of their kind."""
+    found = np.asarray(value)
+    if found.dtype.kind not in "biufc":
+        message = "only a tensor, or numbers, can be stored"
+        raise TypeError(message)
+    return found.astype(
+        {"b": np.bool_, "f": np.float64, "c": np.complex128}.get(found.dtype.kind, found.dtype)
+    )
 
 
 @cache

@@ -110,9 +110,15 @@ class ListForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A YAML mapping whose values are forms: evaluates to the dict of their values."""
+    """A YAML mapping whose values are forms: evaluates to the dict of their values.
+
+    As an item of a list it may be there on some `ranks` only, and once for each value of the
+    variables of its `loops`, outermost first.
+    """
 
     fields: Mapping[str, Form]
+    ranks: Selector | None = None
+    loops: tuple[tuple[str, Form], ...] = ()
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
@@ -167,6 +173,28 @@ class PerRank(Generic[T]):
 
 
 Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"
+
+
+def names_of(form: Any) -> frozenset[str]:
+    """Return every name that a form may read."""
+    match form:
+        case Expression():
+            return form.names
+        case ListForm():
+            return frozenset().union(*map(names_of, form.items))
+        case Record():
+            chosen = names_of(form.ranks.form) if form.ranks is not None else frozenset()
+            counted = frozenset().union(*(names_of(over) for _, over in form.loops))
+            own = {variable for variable, _ in form.loops}
+            inside = chosen.union(*map(names_of, form.fields.values()))
+            return (inside - own) | counted
+        case PerRank():
+            parts = [names_of(selector.form) | names_of(value) for selector, value in form.branches]
+            return frozenset().union(*parts, names_of(form.otherwise))
+        case Typed():
+            return names_of(form.value) | names_of(form.dtype) | names_of(form.shape)
+        case _:
+            return frozenset()
 
 
 def roots_of(form: Form | None) -> frozenset[str]:

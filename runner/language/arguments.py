@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Collection
 from collections.abc import Mapping as Mapping_
@@ -292,6 +293,11 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
     if not isinstance(node, Mapping):
         return values.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
     fields: dict[str, Form] = {}
+    variables, selected = node.get("for"), node.get("ranks")
+    others = [each for each in node.entries if key_text(each[0]) not in _BESIDE]
+    node = Mapping(mark=node.mark, entries=others)
+    context, loops = _item_loops(variables, context)
+    ranks = None if selected is None else values.selector(selected, context)
     inner, role = node, None
     if len(node.entries) == 1 and node.words()[0] in _PEERS:
         key, value = node.entries[0]
@@ -307,7 +313,36 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
         of="a message" if role is None else node.words()[0],
         renamed={} if role is None else {role: "peer", f"group_{role}": "group_peer"},
     )
-    return Record(fields=fields, mark=node.mark)
+    return Record(fields=fields, ranks=ranks, loops=loops, mark=node.mark)
+
+
+#: what may stand beside the arguments of a message
+_BESIDE = ("for", "ranks")
+
+
+def _item_loops(
+    node: Node | None, context: Context
+) -> tuple[Context, tuple[tuple[str, Form], ...]]:
+    """Return the variables of an item's `for`, outermost first, and where they are known."""
+    found: list[tuple[str, Form]] = []
+    if node is not None and (not isinstance(node, Mapping) or not node.entries):
+        context.faults.add(
+            "bad_loop",
+            f"`for` is {kind_of(node)}, not a variable with its values",
+            node.mark,
+            'write `for: {k: "range(3)"}`',
+        )
+    for key, over in node.entries if isinstance(node, Mapping) else ():
+        written = key_text(key)
+        if not isinstance(key, Scalar) or not isinstance(key.value, str):
+            context.faults.add("bad_name", f"{kind_of(key)} is no name of a variable", key.mark)
+        if written in context.loops:
+            message = f"an outer `for` already uses `{written}`"
+            context.faults.add("duplicate_name", message, key.mark)
+        final = context.variable(written)
+        found.append((final, values.integers(over, context, what="what `for` runs over")))
+        context = context.within(written, final, set())
+    return context, tuple(found)
 
 
 def named_arguments(
@@ -365,12 +400,62 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: A
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
             context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
             continue
+        if "[" in key.value:
+            fields[_unique(key.value, fields)] = values.value(item, context)
+            continue
         police_new_name(key, context, what="the name")
         target, there = context.resolve(key)
         name = there.final(target.text if isinstance(target, Scalar) else key.value)
         _police_target(name, key, context)
         fields[name] = values.value(item, context)
     return Record(fields=fields, mark=node.mark)
+
+
+def _unique(text: str, taken: Collection[str]) -> str:
+    """Return a key for a part of a tensor: its text, told apart from others alike."""
+    while text in taken:
+        text += " "
+    return text
+
+
+def stored_parts(operation: Operation, value: Node, context: Context) -> Record | None:
+    """Return the parts of tensors that a `compute` stores into, by the keys of its assignments."""
+    param = next((each for each in operation.params if each.kind == "assignments"), None)
+    if param is None:
+        return None
+    named = isinstance(value, Mapping) and _names_it(param, value, context)
+    node = value.entries[0][1] if isinstance(value, Mapping) and named else value
+    found: dict[str, Form] = {}
+    for key, _ in node.entries if isinstance(node, Mapping) else ():
+        if isinstance(key, Scalar) and isinstance(key.value, str) and "[" in key.value:
+            target = expression(key, context)
+            unknown = isinstance(target, Expression) and target.roots - {*context.names.readable}
+            if unknown and context.inlined is None:
+                continue  # told already
+            if isinstance(target, Expression) and _is_a_part(target, key, context):
+                found[_unique(key.value, found)] = target
+    return Record(fields=found, mark=node.mark) if found else None
+
+
+def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
+    """Whether an expression is a part of one tensor, by integers and slices; else notes it."""
+    node = ast.parse(target.text.strip(), mode="eval").body
+    subscript = isinstance(node, ast.Subscript)
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    names = context.names
+    held = len(target.roots) == 1 and (
+        target.roots <= names.held or any(context.is_opaque(name) for name in target.roots)
+    )
+    if subscript and held and isinstance(node, ast.Name | ast.Attribute):
+        return True
+    context.faults.add(
+        "output_not_a_name",
+        f"`{key.value}` is no part of a tensor, so nothing keeps what is stored",
+        key.mark,
+        "a part by integers and slices is stored into: `x[2:4]`; a list or a mask copies",
+    )
+    return False
 
 
 def _numbers(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature

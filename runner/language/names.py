@@ -187,12 +187,18 @@ def _handle(node: Node) -> Iterator[Definition]:
 def _in_action(action: str, value: Node) -> Iterator[Definition]:
     operation = BY_NAME[action]
     for param in operation.params:
+        if param.fields:
+            listed = value.get(param.name) if isinstance(value, Mapping) else value
+            for item in _items(listed):
+                for variable, _ in _entries(item.get("for") if isinstance(item, Mapping) else None):
+                    yield from _defined("loop variable", variable)
         if param.kind in {"assignments", "numbers"}:
             inner = value.get(param.name) if isinstance(value, Mapping) else None
             whole = isinstance(inner, Mapping) and len(_entries(value)) == 1
             sort = NUMBER if param.kind == "numbers" else "computed name"
             for key, _ in _entries(inner if whole else value):
-                yield from _defined(sort, key)
+                if "[" not in key_text(key):  # a part of what there is
+                    yield from _defined(sort, key)
         elif param.kind == "name" and isinstance(value, Mapping):
             sort = "new group" if isinstance(operation, GroupCreation) else "computed name"
             for spelling in (param.name, *param.aliases):

@@ -320,12 +320,22 @@ def argument(param: Param) -> Schema:
 
 def _messages(param: Param) -> Schema:
     fields = {field.name: argument(field) for field in param.fields}
-    long = closed(fields, required=[field.name for field in param.fields if field.required])
+    beside: dict[str, Schema] = {
+        "ranks": {"description": "On which ranks it is there.", **ref("selector")},
+        "for": {
+            "description": "Repeats it; several variables nest in their order.",
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": ref("ranks"),
+        },
+    }
+    required = [field.name for field in param.fields if field.required]
+    long = closed({**fields, **beside}, required=required)
     short: list[Schema] = []
     for word, role in (("isend", "dst"), ("irecv", "src")):
         renamed = {"peer": role, "group_peer": f"group_{role}"}
         inner = {renamed.get(name, name): schema for name, schema in fields.items() if name != "op"}
-        short.append(closed({word: closed(inner)}, required=[word]))
+        short.append(closed({word: closed(inner), **beside}, required=[word]))
     listed: Schema = {"type": "array", "items": any_of(long, *short)}
     return {"anyOf": [listed, per_rank(listed)]}
 

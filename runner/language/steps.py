@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.expressions.values import Constant, Expression, Form, PerRank
 from runner.language import values
-from runner.language.arguments import arguments_of, usage
+from runner.language.arguments import arguments_of, stored_parts, usage
 from runner.language.context import Context, likely
 from runner.language.expectations import expectation
 from runner.language.keys import BESIDE, BODY, action_of, police_handle
@@ -18,6 +18,7 @@ from runner.limits import beyond
 from runner.model.scenario import Step
 from runner.operations import BY_NAME
 from runner.operations.base import Operation
+from runner.operations.compute import PARTS
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 
@@ -162,6 +163,9 @@ def _operation(
 ) -> Step:
     fields = _fields(node, beside, context)
     arguments = arguments_of(operation, key, value, context)
+    parts = stored_parts(operation, value, context)
+    if parts is not None:
+        arguments[PARTS] = parts
     return Step(operation=operation, arguments=arguments, **fields)
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
 from runner.errors import Mark, ScenarioError
 from runner.expressions.arrays import Arrays
-from runner.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, no_number, numbers, whole
+from runner.expressions.evaluator import (
+    CANNOT_COMPUTE,
+    TypedEvaluator,
+    no_number,
+    no_part,
+    nothing_to_store,
+    numbers,
+    whole,
+)
 from runner.expressions.params import Param
 from runner.expressions.values import (
     DEFAULT_DTYPE,
@@ -20,11 +28,20 @@ from runner.expressions.values import (
     PerRank,
     Record,
     Undefined,
+    names_of,
     roots_of,
 )
 from runner.model.plan import Plan
 from runner.model.scenario import Step, steps_of
-from runner.operations.base import Compound, Entry, Group, GroupCreation, Local, Operation
+from runner.operations.base import (
+    Compound,
+    Entry,
+    Group,
+    GroupCreation,
+    Local,
+    Operation,
+    RefusedError,
+)
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -313,6 +330,22 @@ class Counting(Protocol):
         """Count a step that the rank does not take."""
 
 
+class Storing(Protocol):
+    """What is told of each store into a part of a tensor."""
+
+    def __call__(self, name: str, part: Any, cause: Undefined | None, *, done: bool) -> None:
+        """Note a store into a part of what `name` holds, before it and when it is done.
+
+        `cause` says why what is stored is undefined, if it is.
+        """
+
+
+def _holds_arrays(arrays: Arrays, value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(
+        arrays.is_array(item) or _holds_arrays(arrays, item) for item in value
+    )
+
+
 class Process(Membership):
     """The state of one rank: what it holds, which groups it knows, where it is."""
 
@@ -333,6 +366,8 @@ class Process(Membership):
         """
         super().__init__(plan, rank, arrays)
         self.numbers = plan.numbers
+        #: is told of each store into a part of a tensor, before and after it
+        self.storing: Storing | None = None
         self.held: set[str] = set()
         self.handles: set[str] = set()
         #: a call among those of a compound operation raised: the rest of them is not made
@@ -409,10 +444,11 @@ class Process(Membership):
         except CANNOT_COMPUTE as error:
             raise ScenarioError([no_number(name, form.mark, self.rank, error)]) from error
 
-    def named(self) -> dict[str, Any]:
-        """Return the numbers that are named on this rank now."""
+    def named(self, among: Collection[str] | None = None) -> dict[str, Any]:
+        """Return the numbers that are named on this rank now, or those of some names."""
         scope = self.scope
-        return {name: scope[name] for name in sorted(self.numbers & scope.keys())}
+        known = self.numbers & scope.keys()
+        return {name: scope[name] for name in sorted(known if among is None else known & {*among})}
 
     def turn(self, step: Step, value: int) -> None:
         """Begin a turn of a loop: what the one before has named is forgotten."""
@@ -423,6 +459,79 @@ class Process(Membership):
         """Forget what the turns of a loop have named."""
         for name in step.numbers:
             self.scope.pop(name, None)
+
+    def store(self, target: Expression, form: Form) -> None:
+        """Store a form's value into a part of a tensor, in place; the value is computed first.
+
+        Raises RefusedError where its size does not fit, ScenarioError where there is no such part.
+        """
+        (name,) = target.roots
+        noted = len(self.undefined_reads)
+        value = self._part_value(form)
+        cause = self.undefined_reads[-1][1] if len(self.undefined_reads) > noted else None
+        self._gives = True
+        try:
+            part = self.evaluate(target)
+        finally:
+            self._gives = False
+        whole = self.scope.get(name)
+        if not self.arrays.is_array(part) or not self._is_part(part, whole):
+            raise ScenarioError([no_part(target, self.rank)])
+        if self.storing is not None:
+            self.storing(name, part, None, done=False)
+        try:
+            self.arrays.store(part, value)
+        except ValueError as error:
+            message = f"{target.text.strip()}: {error}"
+            raise RefusedError(message) from error
+        if self.storing is not None:
+            self.storing(name, part, cause, done=True)
+
+    def _part_value(self, form: Form) -> Any:
+        """Return what is stored into a part: a copy, for it may be made of the part itself."""
+        chosen = self.choose(form) if isinstance(form, PerRank) else form
+        if isinstance(chosen, Expression | Constant):
+            value = self.evaluate(chosen)
+            if value is None:
+                raise ScenarioError([nothing_to_store(chosen.mark, self.rank)])
+            if not self.arrays.is_array(value) and not _holds_arrays(self.arrays, value):
+                return list(value) if isinstance(value, range | tuple) else value
+        value = self.tensor_value(chosen, dtype=None)
+        if not self.arrays.is_array(value):
+            raise ScenarioError([nothing_to_store(chosen.mark if chosen else None, self.rank)])
+        return self.arrays.copy(value)
+
+    def _is_part(self, part: Any, whole: Any) -> bool:
+        arrays = [whole] if self.arrays.is_array(whole) else whole
+        if not isinstance(arrays, list):
+            return False
+        empty = 0 in tuple(part.shape)
+        return empty or any(
+            self.arrays.is_array(each) and self.arrays.shares(part, each) for each in arrays
+        )
+
+    def items(self, records: Iterable[Record]) -> Iterator[Mapping[str, Form]]:
+        """Yield the items of a list that are there on this rank, each where its variables are.
+
+        Raises ScenarioError where that cannot be computed.
+        """
+        for record in records:
+            for _ in self._turns(record.loops):
+                if record.ranks is None or self.selects(record.ranks):
+                    yield record.fields
+
+    def _turns(self, loops: tuple[tuple[str, Form], ...]) -> Iterator[None]:
+        """Let variables count, the first outermost; they are gone afterwards."""
+        if not loops:
+            yield
+            return
+        (variable, over), *inner = loops
+        try:
+            for value in self.counted(over, variable, over.mark):
+                self.scope[variable] = value
+                yield from self._turns(tuple(inner))
+        finally:
+            self.scope.pop(variable, None)
 
     def assign(self, name: str, value: Any) -> None:
         """Let `name` hold a copy of `value`: an array, a list of arrays or a number."""
@@ -616,8 +725,11 @@ class Process(Membership):
         """
         if step.expect is None:
             return {}
-        keys = (value.key for value in step.expect.values if not value.key.before)
-        return self.named() | {
+        stated = step.expect.values
+        keys = (value.key for value in stated if not value.key.before)
+        forms = (form for value in stated for form in (value.key, value.wanted))
+        read = frozenset().union(*map(names_of, forms)) if self.numbers else NOTHING
+        return self.named(read) | {
             key.text: self._kept(self.evaluate(key)) for key in keys if key.text not in self.scope
         }
 
@@ -730,7 +842,7 @@ class Sameness:
         return self._names(form, param.kind)
 
     def _item(self, param: Param, form: Form) -> frozenset[str] | None:
-        if not isinstance(form, Record):
+        if not isinstance(form, Record) or form.ranks is not None or form.loops:
             return None
         given = form.fields
         return self._joined(

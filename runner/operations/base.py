@@ -18,7 +18,7 @@ know these shapes and no operation by name:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import ModuleType
@@ -28,7 +28,7 @@ import numpy as np
 
 from runner.errors import Mark
 from runner.expressions.params import Param
-from runner.expressions.values import Form, PerRank
+from runner.expressions.values import Expression, Form, PerRank, Record
 
 # -------------------------------------------------------------------------------------------------
 # A process group, as operations and plans know it.
@@ -187,6 +187,12 @@ class Caller(Protocol):
     def compute(self, name: str, form: Form) -> None:
         """Let a name hold a copy of a form's value."""
 
+    def store(self, target: Expression, form: Form) -> None:
+        """Store a form's value into a part of a tensor, in place."""
+
+    def items(self, records: Iterable[Record]) -> Iterator[Mapping[str, Form]]:
+        """Yield the items of a list that are there on this rank, each where its variables are."""
+
     def let(self, name: str, form: Form) -> None:
         """Let a name stand for a form's number, or list of numbers."""
 
@@ -216,6 +222,10 @@ class Ending(Exception):  # noqa: N818 -- not an error: a scenario asked for it
         """Keep how the process ends."""
         super().__init__(how)
         self.how = how
+
+
+class RefusedError(ValueError):
+    """A local step stores what does not fit: torch raises in the middle of it."""
 
 
 class ProgramError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -47,7 +47,8 @@ class BatchISendIRecv(PointToPoint):
             fields=FIELDS,
             description=(
                 "The operations, each with the arguments of torch's P2POp: `op` (isend or irecv), "
-                "`tensor`, `peer` or `group_peer`, `tag`, `group`; all in one group."
+                "`tensor`, `peer` or `group_peer`, `tag`, `group`; all in one group. An item may "
+                "select `ranks`, and repeat with `for`."
             ),
         ),
     )
@@ -73,6 +74,12 @@ steps:
             name: str | None = caller.evaluate(item.get("group"))
             return name
         return None
+
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
+        """A rank for which no item is left does not call."""
+        if all(item.ranks is None and not item.loops for item in _records(caller, given)):
+            return True
+        return any(True for _ in _items(caller, given))
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate each item into a dict with every field of P2POp."""
@@ -145,11 +152,16 @@ steps:
         return partial(dist.batch_isend_irecv, operations)
 
 
-def _items(caller: Caller, given: Mapping[str, Form]) -> list[Mapping[str, Form]]:
+def _records(caller: Caller, given: Mapping[str, Form]) -> list[Record]:
     form = given[OPS]
     chosen = caller.choose(form) if isinstance(form, PerRank) else form
     items = chosen.items if isinstance(chosen, ListForm) else ()
-    return [item.fields for item in items if isinstance(item, Record)]
+    return [item for item in items if isinstance(item, Record)]
+
+
+def _items(caller: Caller, given: Mapping[str, Form]) -> Iterator[Mapping[str, Form]]:
+    """Yield the items that are there on this rank, each while its variables are known."""
+    return caller.items(_records(caller, given))
 
 
 def _peer(entry: Entry, item: Mapping[str, Any]) -> int | None:

@@ -11,7 +11,11 @@ from runner.operations.base import Caller, Entry, Local
 
 
 class Compute(Local):
-    """Assign expressions to names, in order. A name may be new; a result never shares memory."""
+    """Assign expressions to names, in order. A name may be new; a result never shares memory.
+
+    `"x[2:4]"` in the place of a name stores into that part of `x`, in place: the right side is
+    computed first, broadcast and cast as torch's `copy_` does.
+    """
 
     name = "compute"
     bare = "assignments"
@@ -36,19 +40,41 @@ steps:
 
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """The assigned names."""
-        return tuple(_assignments(given))
+        parts = _parts(given)
+        return tuple(name for name in _assignments(given) if name not in parts)
+
+    def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
+        """What is read, and under `parts` the tensors of which a part is stored into."""
+        return {name: caller.roots(form) for name, form in given.items()}
+
+    def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """The tensors of which a part is stored into."""
+        return roots.get(PARTS, frozenset())
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
         """Evaluate nothing yet: each value may need the one before it."""
-        return {"assignments": _assignments(given)}
+        return {"assignments": _assignments(given), PARTS: _parts(given)}
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Assign in order."""
+        parts = entry[PARTS]
         for name, form in entry["assignments"].items():
-            caller.compute(name, form)
+            if name in parts:
+                caller.store(parts[name], form)
+            else:
+                caller.compute(name, form)
+
+
+#: the argument that has the parts of tensors among the names, each as an expression
+PARTS = "parts"
 
 
 def _assignments(given: Mapping[str, Form]) -> Mapping[str, Form]:
     record = given["assignments"]
     assert isinstance(record, Record)
     return record.fields
+
+
+def _parts(given: Mapping[str, Form]) -> Mapping[str, Form]:
+    record = given.get(PARTS)
+    return record.fields if isinstance(record, Record) else {}

@@ -28,7 +28,9 @@ from runner.reference.state import (
     RankState,
     arrays_of,
     byte_span,
+    left_by,
     measured,
+    now_defined,
     overlap,
     span_of,
     undefined_in,
@@ -163,6 +165,30 @@ def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
     place = f" ({call.mark.short})" if call.mark else ""
     _found(simulation, state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
     return True
+
+
+def note_store(
+    simulation: Simulation,
+    state: RankState,
+    call: Call,
+    name: str,
+    part: Any,
+    cause: Undefined | None,
+    *,
+    done: bool,
+) -> None:
+    """Note that a step stores into a part of a tensor: before it, whom it races with.
+
+    When it is done, that part is defined, or undefined for the `cause` given.
+    """
+    process = state.process
+    if not done:
+        if state.flying:
+            _collide(simulation, state, call, arrays_of(part), writes=True)
+    elif cause is not None:
+        process.undefined[name] = left_by(process, name, part, cause)
+    else:
+        now_defined(process, (name,), part)
 
 
 def _clashing(parts: list[tuple[NDArray[Any], bool]]) -> tuple[NDArray[Any], ...]:

@@ -29,6 +29,7 @@ from runner.operations.base import (
     PointToPoint,
     ProgramError,
     Refusal,
+    RefusedError,
     Waiting,
 )
 from runner.operations.wait import held_by
@@ -334,8 +335,18 @@ def fail(
     state.state = "ready" if agreed else "raised"
 
 
-def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> bool:
-    """Note a call that torch refuses; False where only its wait raises."""
+def refused(
+    simulation: Simulation,
+    state: RankState,
+    call: Call,
+    refusal: Refusal,
+    *,
+    spoilt: tuple[str, ...] = (),
+) -> bool:
+    """Note a call that torch refuses; False where only its wait raises.
+
+    `spoilt` are the names that it may have stored into by then.
+    """
     place = f" ({call.mark.short})" if call.mark else ""
     simulation.findings.append(
         Finding(
@@ -350,7 +361,7 @@ def refused(simulation: Simulation, state: RankState, call: Call, refusal: Refus
     if refusal.late and call.asynchronous:
         return False
     failure = Failure(kinds=(refusal.kind,), message=refusal.message)
-    fail(state, call, failure, state.clock_s)
+    fail(state, call, failure, state.clock_s, spoilt=spoilt)
     return True
 
 
@@ -663,11 +674,17 @@ def _local(
 ) -> None:
     start_s, scope = state.clock_s, state.process.scope
     before = {name: scope.get(name) for name in operation.introduces(call.step.arguments)}
+    state.process.storing = partial(buffers.note_store, simulation, state, call)
     try:
         operation.run(state.process, call.entry)
     except Ending as ending:
         state.state, state.died = "died", ending.how
         state.add_event(call, start_s, state="running")
+        return
+    except RefusedError as error:
+        written = tuple(name for name in call.written if name in state.process.held)
+        refusal = Refusal(kind="invalid_argument", message=str(error))
+        refused(simulation, state, call, refusal, spoilt=written)
         return
     except ProgramError as error:
         failure = Failure(kinds=("other",), message=str(error), own=True)

@@ -270,7 +270,7 @@ def _parts(form: Any) -> Iterable[Any]:
         case ListForm():
             return form.items
         case Record():
-            return form.fields.values()
+            return [*form.fields.values(), form.ranks, *(over for _, over in form.loops)]
         case PerRank():
             return [part for branch in form.branches for part in branch] + [form.otherwise]
         case Typed():

@@ -200,21 +200,21 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
     if isinstance(value, Undefined):
         for name in names if _has_elements(target) else ():
             if _shares(process.scope.get(name), target):
-                process.undefined[name] = _left(process, name, target, value)
+                process.undefined[name] = left_by(process, name, target, value)
         return
     if isinstance(target, np.ndarray):
         np.copyto(target, np.asarray(value).reshape(target.shape), casting="unsafe")
-        _defined(process, names, target)
+        now_defined(process, names, target)
     elif isinstance(target, list):
         if _of_tensors(target) and isinstance(value, list) and len(value) == len(target):
             for inner, item in zip(target, value, strict=True):
                 store(process, names, inner, item)
         else:
             target[:] = value
-        _defined(process, names, target)
+        now_defined(process, names, target)
 
 
-def _left(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
+def left_by(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
     """Return what is undefined of a name once `target`, all or a part of it, is, too."""
     held, before = process.scope.get(name), process.undefined.get(name)
     part = isinstance(target, np.ndarray) and not (
@@ -240,7 +240,7 @@ def _of_tensors(target: list[Any]) -> bool:
     )
 
 
-def _defined(process: Process, names: tuple[str, ...], target: Any) -> None:
+def now_defined(process: Process, names: tuple[str, ...], target: Any) -> None:
     """Forget that a name is undefined once all of it was written."""
     for name in names:
         held = process.scope.get(name)

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.functions import numpy_arrays
-from runner.expressions.values import PerRank
+from runner.expressions.values import Form, PerRank, roots_of
 from runner.expressions.values import Record as Assignments
 from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
+from runner.operations.compute import PARTS
 from runner.reference.state import PASSED_TOGETHER, Ledger
 from runner.reference.vector.evaluator import Evaluation, Instance, Unrolled
 from runner.reference.vector.lanes import Active, Column, Scene, Stack, View, leave
@@ -22,12 +23,14 @@ from runner.reference.vector.matching import (
     Collectives,
     Entering,
     Envelopes,
+    Items,
     Mail,
     Post,
     Rows,
     Stand,
     Work,
     group_of,
+    parted,
     storing,
 )
 from runner.reference.vector.record import Change, Link, Notes, Record, Said
@@ -259,22 +262,56 @@ class Beginning:
                 self._evaluation.let(name, form, scene)
             self._notes.note(instance, scene, Said())
             return
-        before = self._notes.before(instance.step, scene, tuple(assignments.fields))
-        changes: dict[str, Change] = {}
+        parts = instance.step.arguments.get(PARTS)
+        targets = parts.fields if isinstance(parts, Assignments) else {}
+        stored = {name for target in targets.values() for name in roots_of(target)}
+        assigned = stored | (assignments.fields.keys() - targets.keys())
+        before = self._notes.before(instance.step, scene, tuple(sorted(assigned)))
+        changes: list[Change] = []
         for name, form in assignments.fields.items():
+            if name in targets:
+                changes.append(self._store(targets[name], form, scene))
+                continue
             self._flights.check_name(name, scene.active)
             value = self._evaluation.tensor(form, scene)
             if value is None:
                 leave("a name that gets no value")
             values = self._memory.hold(name, scene.active, value, instance.step.mark)
-            changes[name] = Change(name, scene.active, None, values)
-        names, stored = tuple(sorted(changes)), tuple(changes.values())
-        self._notes.note(instance, scene, Said(), names, stored, before=before)
+            changes.append(Change(name, scene.active, None, values))
+        names = tuple(sorted(assigned))
+        self._notes.note(instance, scene, Said(), names, tuple(changes), before=before)
+
+    def _store(self, target: Form, form: Form, scene: Scene) -> Change:
+        """Store into a part of a tensor, in place; raises Beyond where that does not fit."""
+        values = self._evaluation.stored(form, scene)
+        part = self._evaluation.tensor(target, scene)
+        if not isinstance(part, View) or part.offsets is None:
+            leave("a part of a tensor that differs in size")
+        part.guard = None
+        self._flights.check(part, writes=True)
+        found = self._evaluation.fitted(values, part, scene.active.size)
+        part.put(None, found)
+        return Change(part.column.name, scene.active, part.offsets, found)
 
     def _messages(
         self, instance: Instance, scene: Scene, operation: PointToPoint
     ) -> NDArray[np.int64] | None:
-        posts, arguments, group = self._envelopes.of(instance.step, operation, scene)
+        parts = parted(instance.step, operation, self._evaluation, scene)
+        if parts is None:
+            return self._posted(instance, scene, operation, None)
+        blocked = [
+            self._posted(
+                instance, self._evaluation.scene(active, scene.variables), operation, items
+            )
+            for active, items in parts
+        ]
+        return _all_of([each for each in blocked if each is not None])
+
+    def _posted(
+        self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
+    ) -> NDArray[np.int64] | None:
+        """Post the messages of ranks that all have the same items."""
+        posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
         keys = tuple(each.key for each in self._plan.names[group])
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []

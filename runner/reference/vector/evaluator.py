@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
-from runner.expressions.evaluator import CANNOT_COMPUTE, numbers
+from runner.expressions.evaluator import CANNOT_COMPUTE, numbers, wholes
 from runner.expressions.functions import NumpyArrays
 from runner.expressions.values import (
     DEFAULT_DTYPE,
@@ -22,6 +22,7 @@ from runner.expressions.values import (
     Record,
     Selector,
     Typed,
+    names_of,
     roots_of,
 )
 from runner.limits import Limits
@@ -45,7 +46,6 @@ from runner.reference.vector.lanes import (
     calls_of,
     filled,
     leave,
-    names_of,
     varies,
 )
 from runner.reference.vector.state import Memory
@@ -269,7 +269,7 @@ class Evaluation:
         """Compile nothing yet."""
         self._plan = plan
         self._arrays = arrays
-        self._memory = memory
+        self._memory = self.memory = memory
         self._limits = limits
         self._functions = arrays.functions()
         #: elements that one expression may make at a time
@@ -292,6 +292,20 @@ class Evaluation:
     def scene(self, active: Active, variables: Mapping[str, int | Named]) -> Scene:
         """Return where forms are evaluated."""
         return Scene(active, variables, self._memory)
+
+    def lists(self, form: Form, scene: Scene) -> list[list[int]]:
+        """Return the list of integers that a form is on each active rank."""
+        try:
+            value = self.value(form, scene)
+        except Beyond:
+            value = None
+        if isinstance(value, list | range) and not varies(value):
+            return [wholes(value)] * scene.active.size
+        found = self._ranks.values(form, scene, lambda: self._process.evaluate(form))
+        try:
+            return [wholes(each) for each in found]
+        except CANNOT_COMPUTE:
+            leave("what is no list of integers")
 
     # ------------------------------------------------------------------ what `let` names
 
@@ -480,6 +494,39 @@ class Evaluation:
         if isinstance(value, View):
             value.guard = None  # what the call reads of it, its flights tell
         return value
+
+    def stored(self, form: Form, scene: Scene) -> Stack | np.ndarray[Any, Any]:
+        """Return what is stored into a part of a tensor: numbers are as wide as they can be."""
+        if isinstance(form, Expression | Constant):
+            value = self.value(form, scene)
+            if isinstance(value, Lanes):
+                return Stack(value.values)
+            if value.__class__ in {bool, int, float, complex}:
+                return np.asarray(value)
+        found = self.tensor(form, scene)
+        if isinstance(found, View):
+            return Stack(np.array(found.take()))
+        if not isinstance(found, Stack | np.ndarray):
+            leave("what is stored into a part")
+        return found
+
+    def fitted(
+        self, value: Stack | np.ndarray[Any, Any], part: View, size: int
+    ) -> np.ndarray[Any, Any]:
+        """Return a value `[L, *shape]` broadcast to a part, in its dtype; as `copy_` casts."""
+        found = value.values if isinstance(value, Stack) else value[np.newaxis]
+        missing = len(part.shape) - (found.ndim - 1)
+        if missing < 0:
+            leave("a value that does not fit")
+        aligned = found.reshape(len(found), *(1,) * missing, *found.shape[1:])
+        shape = (size, *part.shape)
+        if any(one not in {1, whole} for one, whole in zip(aligned.shape, shape, strict=True)):
+            leave("a value that does not fit")
+        dtype = self._arrays.dtype(np.empty(0, part.dtype))
+        cast: np.ndarray[Any, Any] = np.array(
+            np.broadcast_to(self._functions["astype()"](aligned, dtype), shape)
+        )
+        return cast
 
     def _tensor(self, form: Form, scene: Scene, dtype: str | None) -> Value:
         if isinstance(form, Typed):

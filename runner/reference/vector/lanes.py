@@ -14,9 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.signatures import BINARY, COMPARISONS
-from runner.expressions.values import Expression, Form, ListForm, PerRank, Record, Typed
+from runner.expressions.values import (
+    Expression,
+    Form,
+    ListForm,
+    PerRank,
+    Record,
+    Typed,
+    names_of,
+)
 from runner.model.plan import Plan
-from runner.model.scenario import Expectation, Unchanged
+from runner.model.scenario import Expectation
 
 if TYPE_CHECKING:
     from runner.reference.vector.state import Memory
@@ -52,24 +60,6 @@ def some(value: Any, rows: NDArray[np.int64]) -> Any:
 # What can be told of a form from its text: the names it reads, and whether it asks for groups.
 
 
-def names_of(form: Form | Unchanged | None) -> frozenset[str]:
-    """Return every name that a form may read."""
-    match form:
-        case Expression():
-            return form.names
-        case ListForm():
-            return frozenset().union(*map(names_of, form.items))
-        case Record():
-            return frozenset().union(*map(names_of, form.fields.values()))
-        case PerRank():
-            parts = [names_of(selector.form) | names_of(value) for selector, value in form.branches]
-            return frozenset().union(*parts, names_of(form.otherwise))
-        case Typed():
-            return names_of(form.value) | names_of(form.dtype) | names_of(form.shape)
-        case _:
-            return frozenset()
-
-
 def calls_of(form: Form | None) -> bool:
     """Return whether a form may ask for a group."""
     match form:
@@ -78,7 +68,9 @@ def calls_of(form: Form | None) -> bool:
         case ListForm():
             return any(map(calls_of, form.items))
         case Record():
-            return any(map(calls_of, form.fields.values()))
+            beside = [over for _, over in form.loops]
+            beside += [form.ranks.form] if form.ranks is not None else []
+            return any(map(calls_of, (*form.fields.values(), *beside)))
         case PerRank():
             parts = [
                 calls_of(selector.form) or calls_of(value) for selector, value in form.branches

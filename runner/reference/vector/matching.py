@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from runner.reference.tolerance import common_slack, slack_of
 from runner.reference.vector.lanes import (
     Active,
     Lanes,
+    Named,
     Scene,
     Stack,
     Value,
@@ -255,11 +256,12 @@ class Envelopes:
         self._peers: dict[tuple[int, int], tuple[Any, NDArray[np.int64]]] = {}
 
     def of(
-        self, step: Step, operation: PointToPoint, scene: Scene
+        self, step: Step, operation: PointToPoint, scene: Scene, items: Items | None = None
     ) -> tuple[list[Messages], dict[str, Any], str]:
         """Return a post for each message that every rank posts, what names the call, its group.
 
-        Raises Beyond where torch would refuse one.
+        `items` are those of a list that are there on these ranks; None for all of them. Raises
+        Beyond where torch would refuse one.
         """
         group = group_of(step)
         if self._memory.group_numbers(group)[scene.active.index].min() < 0:
@@ -268,9 +270,17 @@ class Envelopes:
         if listed is None:
             post, said = self._message(step, 0, operation.params, step.arguments, scene)
             return self._directed(operation, [post], said, group, scene), said, group
-        param, items = listed
+        param, records = listed
+        items = [(record, scene.variables) for record in records] if items is None else items
         pairs = [
-            self._message(step, at, param.fields, item, scene) for at, item in enumerate(items)
+            self._message(
+                step,
+                at,
+                param.fields,
+                item.fields,
+                Scene(scene.active, variables, self._memory),
+            )
+            for at, (item, variables) in enumerate(items)
         ]
         told = {param.name: [said for _, said in pairs]}
         posts = [post for post, _ in pairs]
@@ -388,9 +398,83 @@ class Envelopes:
         return np.asarray(table[mine, inside])
 
 
-def _listed(
-    step: Step, operation: PointToPoint
-) -> tuple[Param, tuple[Mapping[str, Form], ...]] | None:
+#: items of a list of messages that are there on some ranks, each with its variables
+Items: TypeAlias = list[tuple[Record, Mapping[str, int | Named]]]
+
+
+def parted(
+    step: Step, operation: Operation | None, evaluation: Evaluation, scene: Scene
+) -> list[tuple[Active, Items]] | None:
+    """Return the ranks on which the same items of a list are there, and these items.
+
+    None for a call whose items are there on every rank.
+    """
+    params = [param for param in operation.params if param.fields] if operation else []
+    form = step.arguments.get(params[0].name) if params else None
+    if not isinstance(form, ListForm):
+        return None
+    records = [item for item in form.items if isinstance(item, Record)]
+    if not any(record.ranks is not None or record.loops for record in records):
+        return None
+    found = [each for record in records for each in _turns(record, evaluation, scene)]
+    table = np.stack([mask for _, _, mask in found])
+    apart: list[tuple[Active, Items]] = []
+    for pattern in np.unique(table, axis=1).T:
+        items = [found[at][:2] for at in np.flatnonzero(pattern).tolist()]
+        if items:
+            same = (table == pattern[:, np.newaxis]).all(axis=0)
+            apart.append((scene.active.among(same), [(item, known) for item, known in items]))
+    return apart
+
+
+def _turns(
+    record: Record, evaluation: Evaluation, scene: Scene
+) -> Iterator[tuple[Record, Mapping[str, int | Named], NDArray[np.bool_]]]:
+    """Yield an item for each turn of its loops: with its variables, and who has it `[L]`."""
+    active = scene.active
+    turns = [(scene.variables, np.ones(active.size, np.bool_))]
+    for variable, over in record.loops:
+        turns = [
+            ({**variables, variable: value}, mask)
+            for variables, before in turns
+            for value, mask in _values(over, evaluation, active, variables, before)
+        ]
+    for variables, mask in turns:
+        there = mask
+        if record.ranks is not None and mask.any():
+            inner = Scene(active.among(mask), variables, scene.memory)
+            chosen = evaluation.selected(record.ranks, inner)
+            there = np.zeros(active.size, np.bool_)
+            if chosen is not None:
+                there[active.rows(chosen.ranks)] = True
+        yield record, variables, there
+
+
+def _values(
+    over: Form,
+    evaluation: Evaluation,
+    active: Active,
+    variables: Mapping[str, int | Named],
+    before: NDArray[np.bool_],
+) -> Iterator[tuple[Named, NDArray[np.bool_]]]:
+    """Yield the values that an item's variable has on each rank, the first of each together."""
+    if not before.any():
+        return
+    here = active.among(before)
+    lists = evaluation.lists(over, Scene(here, variables, evaluation.memory))
+    for at in range(max(map(len, lists), default=0)):
+        has = np.asarray([len(values) > at for values in lists])
+        numbers = np.asarray([values[at] for values in lists if len(values) > at], np.int64)
+        low, high = int(numbers.min()), int(numbers.max())
+        named = Named(active.world_size)
+        ranks = here.among(has)
+        named.assign(ranks, Lanes(numbers, low, high))
+        mask = np.zeros(active.size, np.bool_)
+        mask[active.rows(ranks.ranks)] = True
+        yield named, mask
+
+
+def _listed(step: Step, operation: PointToPoint) -> tuple[Param, tuple[Record, ...]] | None:
     """Return the messages of a call that takes a list of them; None of one that takes none."""
     params = [param for param in operation.params if param.fields]
     if not params:
@@ -398,7 +482,7 @@ def _listed(
     form = step.arguments.get(params[0].name)
     if len(operation.params) > 1 or not isinstance(form, ListForm) or not form.items:
         leave("a list of messages that is computed")
-    items = tuple(item.fields for item in form.items if isinstance(item, Record))
+    items = tuple(item for item in form.items if isinstance(item, Record))
     if len(items) != len(form.items):
         leave("a list of messages that is computed")
     return params[0], items
@@ -695,6 +779,14 @@ class Calls:
             active = self._evaluation.selected(step.ranks, scene)
         elif step.operation is not None:
             active = self._inside(group_of(step), scene.active)
+        if active is not None and step.operation is not None:
+            inner = Scene(active, scene.variables, self._memory)
+            parts = parted(step, step.operation, self._evaluation, inner)
+            if parts is not None:
+                ranks = [part.ranks for part, _ in parts]
+                active = (
+                    active.among(np.isin(active.ranks, np.concatenate(ranks))) if ranks else None
+                )
         if active is None or step.operation is None or step.handle is None:
             named = step.arguments.get("handles")
             if active is None or named is None:
