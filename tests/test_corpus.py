@@ -49,6 +49,17 @@ def test_checks_green(path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("path", SCENARIOS, ids=named)
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_says_what_a_known_backend_makes_of_it(path: Path, backend: str) -> None:
+    for scenario in runner.load(path):
+        verdict = analyse(scenario, backend=backend).verdict
+        assert verdict.status == "PASSED", told(
+            path, scenario.case, verdict.findings, verdict.reason
+        )
+        assert "outcome_open" not in {each.code for each in verdict.warnings}
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("path", SCENARIOS, ids=named)
 def test_runs_green_on_gloo(path: Path, launcher: Launcher) -> None:

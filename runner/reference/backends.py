@@ -400,9 +400,12 @@ class Forecasts(Mapping[str, Trace]):
 def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trace | None:
     """Return what a backend makes of a program; None where it is what is predicted anyway.
 
-    Nothing is known of programs that raise, die, or receive from anyone where a backend cannot.
+    Nothing is known of programs that raise, die, go on beyond what is written, or receive from
+    anyone where a backend cannot.
     """
     traits = traits_of(backend)
+    if plan.scenario.truncated:
+        return None
     if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, backend):
         return None
     sure = reading_of(backend, traits)
