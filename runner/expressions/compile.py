@@ -344,13 +344,15 @@ def conditional(guarding: Guarding, node: ast.IfExp) -> Guarded:
 
 
 def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
-    """Guard comparisons, but between plain numbers; a chain compares left to right."""
+    """Guard comparisons, but between plain numbers; a chain compares left to right.
+
+    `in` is guarded always: Python's own makes one truth value of it, and asks the items for it.
+    """
     if any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops):
         return _compare_identity(guarding, node)
     parts = guarding.visit_all([node.left, *node.comparators])
-    looks_inside = isinstance(node.ops[-1], ast.In | ast.NotIn)
-    last_may_be_any = looks_inside and len(node.ops) == 1 and not guarding.bound
-    if all(part.is_number for part in (parts[:-1] if last_may_be_any else parts)):
+    looks_inside = any(isinstance(op, ast.In | ast.NotIn) for op in node.ops)
+    if not looks_inside and all(part.is_number for part in parts):
         return Guarded(
             ast.Compare(
                 left=parts[0].node,
@@ -363,7 +365,7 @@ def compare(guarding: Guarding, node: ast.Compare) -> Guarded:
     symbols = [COMPARISONS[type(op)] for op in node.ops]
     nodes = [part.node for part in parts]
     if len(symbols) == 1:
-        return Guarded(guarding.guarded_call(symbols[0], *nodes))
+        return Guarded(guarding.guarded_call(symbols[0], *nodes), is_number=looks_inside)
     return Guarded(guarding.guarded_call(CHAIN, constant_node(tuple(symbols)), *nodes))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -175,26 +175,62 @@ class PerRank(Generic[T]):
 Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"
 
 
-def names_of(form: Any) -> frozenset[str]:
-    """Return every name that a form may read."""
+def children(form: Any) -> Iterator[Form]:
+    """Yield the forms that a form is made of, one level down; of a selector its form.
+
+    What is no form, as an expectation that nothing changes, is made of none.
+    """
     match form:
-        case Expression():
-            return form.names
         case ListForm():
-            return frozenset().union(*map(names_of, form.items))
+            yield from form.items
         case Record():
-            chosen = names_of(form.ranks.form) if form.ranks is not None else frozenset()
-            counted = frozenset().union(*(names_of(over) for _, over in form.loops))
-            own = {variable for variable, _ in form.loops}
-            inside = chosen.union(*map(names_of, form.fields.values()))
-            return (inside - own) | counted
+            if form.ranks is not None:
+                yield form.ranks.form
+            yield from (over for _, over in form.loops)
+            yield from form.fields.values()
         case PerRank():
-            parts = [names_of(selector.form) | names_of(value) for selector, value in form.branches]
-            return frozenset().union(*parts, names_of(form.otherwise))
+            for selector, value in form.branches:
+                yield selector.form
+                if value is not None:
+                    yield value
+            if form.otherwise is not None:
+                yield form.otherwise
         case Typed():
-            return names_of(form.value) | names_of(form.dtype) | names_of(form.shape)
-        case _:
-            return frozenset()
+            yield from (each for each in (form.value, form.dtype, form.shape) if each is not None)
+        case Objects():
+            yield from _leaves(form.tree)
+
+
+def _leaves(tree: Any) -> Iterator[Expression]:
+    """Yield the expressions in a tree of plain YAML."""
+    if isinstance(tree, Expression):
+        yield tree
+    elif isinstance(tree, dict):
+        for value in tree.values():
+            yield from _leaves(value)
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _leaves(value)
+
+
+def expressions_in(form: Form | None) -> Iterator[Expression]:
+    """Yield every expression that a form is made of, itself included."""
+    if isinstance(form, Expression):
+        yield form
+    elif form is not None:
+        for child in children(form):
+            yield from expressions_in(child)
+
+
+def names_of(form: Any) -> frozenset[str]:
+    """Return every name that the value of a form may depend on, on some rank."""
+    if isinstance(form, Expression):
+        return form.names
+    if isinstance(form, Record) and form.loops:
+        own = {variable for variable, _ in form.loops}
+        counted = frozenset().union(*(names_of(over) for _, over in form.loops))
+        return (names_of(replace(form, loops=())) - own) | counted
+    return frozenset().union(*map(names_of, children(form)))
 
 
 def roots_of(form: Form | None) -> frozenset[str]:
