@@ -64,6 +64,13 @@ class Diverge(Exception):  # noqa: N818 -- no error: the rows are computed apart
 # look. What is beyond is computed rank by rank.
 
 
+def _operator(symbol: str, *, swapped: bool = False) -> Callable[[Lanes, Any], Lanes]:
+    """Return the method of an operator: of `x + y`, or swapped of `y + x`."""
+    if swapped:
+        return lambda self, other: _of_numbers(symbol, other, self)
+    return lambda self, other: _of_numbers(symbol, self, other)
+
+
 class Lanes:
     """A plain number on each rank: `values` `[L]` of bool, int64 or float64."""
 
@@ -120,69 +127,16 @@ class Lanes:
         """Show the numbers."""
         return f"Lanes({self.values!r})"
 
-    def __add__(self, other: Value) -> Lanes:
-        """`x + y`."""
-        return _of_numbers("+", self, other)
-
-    def __radd__(self, other: Value) -> Lanes:
-        """`y + x`."""
-        return _of_numbers("+", other, self)
-
-    def __sub__(self, other: Value) -> Lanes:
-        """`x - y`."""
-        return _of_numbers("-", self, other)
-
-    def __rsub__(self, other: Value) -> Lanes:
-        """`y - x`."""
-        return _of_numbers("-", other, self)
-
-    def __mul__(self, other: Value) -> Lanes:
-        """`x * y`."""
-        return _of_numbers("*", self, other)
-
-    def __rmul__(self, other: Value) -> Lanes:
-        """`y * x`."""
-        return _of_numbers("*", other, self)
-
-    def __truediv__(self, other: Value) -> Lanes:
-        """`x / y`."""
-        return _of_numbers("/", self, other)
-
-    def __rtruediv__(self, other: Value) -> Lanes:
-        """`y / x`."""
-        return _of_numbers("/", other, self)
-
-    def __floordiv__(self, other: Value) -> Lanes:
-        """`x // y`."""
-        return _of_numbers("//", self, other)
-
-    def __rfloordiv__(self, other: Value) -> Lanes:
-        """`y // x`."""
-        return _of_numbers("//", other, self)
-
-    def __mod__(self, other: Value) -> Lanes:
-        """`x % y`."""
-        return _of_numbers("%", self, other)
-
-    def __rmod__(self, other: Value) -> Lanes:
-        """`y % x`."""
-        return _of_numbers("%", other, self)
-
-    def __and__(self, other: Value) -> Lanes:
-        """`x & y`."""
-        return _of_numbers("&", self, other)
-
-    def __rand__(self, other: Value) -> Lanes:
-        """`y & x`."""
-        return _of_numbers("&", other, self)
-
-    def __or__(self, other: Value) -> Lanes:
-        """`x | y`."""
-        return _of_numbers("|", self, other)
-
-    def __ror__(self, other: Value) -> Lanes:
-        """`y | x`."""
-        return _of_numbers("|", other, self)
+    __add__, __radd__ = _operator("+"), _operator("+", swapped=True)
+    __sub__, __rsub__ = _operator("-"), _operator("-", swapped=True)
+    __mul__, __rmul__ = _operator("*"), _operator("*", swapped=True)
+    __truediv__, __rtruediv__ = _operator("/"), _operator("/", swapped=True)
+    __floordiv__, __rfloordiv__ = _operator("//"), _operator("//", swapped=True)
+    __mod__, __rmod__ = _operator("%"), _operator("%", swapped=True)
+    __and__, __rand__ = _operator("&"), _operator("&", swapped=True)
+    __or__, __ror__ = _operator("|"), _operator("|", swapped=True)
+    __eq__, __ne__ = _operator("=="), _operator("!=")  # type: ignore[assignment]
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("<", "<=", ">", ">="))
 
     def __pos__(self) -> Lanes:
         """`+x`: an integer of a bool."""
@@ -193,30 +147,6 @@ class Lanes:
         if self.kind == "f":
             return Lanes(-self.values)
         return Lanes(-_integers(self.values), self._most)
-
-    def __eq__(self, other: object) -> Lanes:  # type: ignore[override]
-        """`x == y`."""
-        return _of_numbers("==", self, other)
-
-    def __ne__(self, other: object) -> Lanes:  # type: ignore[override]
-        """`x != y`."""
-        return _of_numbers("!=", self, other)
-
-    def __lt__(self, other: Value) -> Lanes:
-        """`x < y`."""
-        return _of_numbers("<", self, other)
-
-    def __le__(self, other: Value) -> Lanes:
-        """`x <= y`."""
-        return _of_numbers("<=", self, other)
-
-    def __gt__(self, other: Value) -> Lanes:
-        """`x > y`."""
-        return _of_numbers(">", self, other)
-
-    def __ge__(self, other: Value) -> Lanes:
-        """`x >= y`."""
-        return _of_numbers(">=", self, other)
 
 
 ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
@@ -1297,6 +1227,14 @@ class LaneArrays:
     def dtype(self, value: Value) -> str:
         """Return the name of the dtype of an array."""
         return self._arrays.dtype(np.empty(0, value.dtype) if isinstance(value, Stack) else value)
+
+    def store(self, part: Value, value: Value) -> None:
+        """Raise Diverge: what is held belongs to each rank, and an expression stores nothing."""
+        raise Diverge
+
+    def shares(self, part: Value, array: Value) -> bool:
+        """Raise Diverge, as :meth:`store` does."""
+        raise Diverge
 
     def reshaped(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return `value` in another shape; a single element fills the shape."""

@@ -269,3 +269,45 @@ def test_parts_of_one_tensor_race_where_they_overlap(
     plan = runner.plan(case_of(text, folder))
     assert bool(walked(plan, DEFAULT).diagnoses) == races
     assert agrees(plan) == (not races)
+
+
+DIVERGING = """\
+world_size: 16
+groups: {{mesh: {{shape: [8, 2], dims: [half, pair]}}}}
+tensors: {{x: "arange(4) + rank", y: "zeros(4)"}}
+steps:
+- {{isend: {{tensor: "x[0:2]", dst: "(rank + 1) % 16"}}, as: a}}
+- {{recv: {{tensor: "{target}", src: "(rank - 1) % 16"}}}}
+- {{wait: a}}
+- {{compute: {{x: "{value}"}}}}
+- {{ranks: "{ranks}", compute: {{y: "y + 1"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "ranks"),
+    [
+        (
+            "y[0:2] if rank % 2 == 0 else y[2:4]",
+            "x + 1",
+            "rank == 3 or rank in group_ranks(mesh.half)",
+        ),
+        ("y[2 * (rank % 2) :][0:2]", "x if rank < 3 and x[0] > 1 else -y", "5 < rank < 9"),
+        (
+            "reshape(y, [2, 2])[rank % 2, 0:2]",
+            "stack([x[i] * rank for i in range(4)])",
+            "mesh.half",
+        ),
+        (
+            "y[1:3]",
+            "x * sum(group_ranks(mesh.half)) + len(group_ranks(mesh.half))",
+            "rank in range(3, 7)",
+        ),
+        ("y[0:2]", "x + 2**60 * rank", "not (rank % 3 and rank % 5)"),
+    ],
+)
+def test_ranks_that_diverge_within_an_expression_are_taken_at_once(
+    target: str, value: str, ranks: str, folder: Path
+) -> None:
+    text = DIVERGING.format(target=target, value=value, ranks=ranks)
+    assert agrees(runner.plan(case_of(text, folder)))

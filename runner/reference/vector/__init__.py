@@ -22,8 +22,8 @@ from runner.model.plan import Plan
 from runner.model.scenario import steps_of
 from runner.model.trace import Trace
 from runner.operations.base import Collective, Local, PointToPoint, Waiting
+from runner.reference.vector.cohort import Beyond, leave
 from runner.reference.vector.engine import Sweep
-from runner.reference.vector.lanes import Beyond, leave
 from runner.reference.vector.record import Record, trace_of
 
 if TYPE_CHECKING:

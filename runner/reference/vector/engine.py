@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.functions import numpy_arrays
+from runner.expressions.lanes import Stack
 from runner.expressions.values import Form, PerRank, roots_of
 from runner.expressions.values import Record as Assignments
 from runner.limits import Limits
@@ -16,8 +17,8 @@ from runner.model.plan import Plan
 from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
 from runner.operations.compute import PARTS
 from runner.reference.state import PASSED_TOGETHER, Ledger
+from runner.reference.vector.cohort import Active, Column, Scene, View, leave
 from runner.reference.vector.evaluator import Evaluation, Instance, Unrolled
-from runner.reference.vector.lanes import Active, Column, Scene, Stack, View, leave
 from runner.reference.vector.matching import (
     Calls,
     Collectives,
@@ -376,9 +377,7 @@ class Beginning:
         work = Work(instance=instance, active=scene.active, posts=[post], names=names)
         keys = tuple(each.key for each in self._plan.names[group])
         position = self._collectives.position(group, scene.active)
-        plain = {
-            name: value for name, value in found.items() if not isinstance(value, Stack | View)
-        }
+        plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
         self._standing.start(scene, work, used, said)
         for other, rows in self._collectives.enter(group, post):

@@ -11,17 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
-from runner.expressions.evaluator import CANNOT_COMPUTE, numbers, wholes
+from runner.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
 from runner.expressions.functions import NumpyArrays
+from runner.expressions.lanes import (
+    ITEMS,
+    Diverge,
+    LaneArrays,
+    LaneEvaluator,
+    Lanes,
+    Stack,
+    Unlike,
+    Value,
+    among,
+    joined,
+    own,
+    rowwise,
+    split,
+    varies,
+)
 from runner.expressions.values import (
-    DEFAULT_DTYPE,
     Constant,
     Expression,
     Form,
     PerRank,
     Record,
     Selector,
-    Typed,
     names_of,
     roots_of,
 )
@@ -30,24 +44,7 @@ from runner.model.plan import Plan
 from runner.model.process import Process
 from runner.model.scenario import Step, steps_of
 from runner.reference.state import Ledger, size_of
-from runner.reference.vector.lanes import (
-    EXACT,
-    LARGEST,
-    Active,
-    Beyond,
-    Compiler,
-    Each,
-    Lanes,
-    Named,
-    Scene,
-    Stack,
-    Value,
-    View,
-    calls_of,
-    filled,
-    leave,
-    varies,
-)
+from runner.reference.vector.cohort import LARGEST, Active, Beyond, Named, Scene, View, leave
 from runner.reference.vector.state import Memory
 
 # -------------------------------------------------------------------------------------------------
@@ -163,127 +160,142 @@ def _named(step: Step) -> tuple[str, ...]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Forms that no closure knows: evaluated rank by rank, as the other engine would, and joined.
+# Forms -> values on all active ranks at once.
+#
+# The evaluator of expressions is run once for all of them, with what names hold bound as lanes
+# (:mod:`runner.expressions.lanes`); where ranks have to be computed apart, once for each part, at
+# last rank by rank in a process of the other engine. What depends on the rank alone is computed
+# once for all ranks and kept.
 
 
-class RankByRank:
-    """Evaluates forms in a process that becomes one rank after the other."""
+class Names:
+    """Binds the names of one plan on some ranks: in lanes, or on one rank alone."""
 
-    def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory) -> None:
-        """Hold nothing yet."""
+    def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, most: int) -> None:
+        """Bind what is the same on every rank; an expression may make `most` elements at a time."""
         self._plan = plan
         self._memory = memory
-        self.process = Process(plan, 0, arrays, initialise=False)
+        self._active = Active(np.arange(plan.world_size), plan.world_size)
+        self._held = {*plan.scenario.tensors, *plan.introduced}
+        self._always = {"rank", "world_size", *plan.scenario.constants} - plan.names.keys()
+        self._lanes = LaneEvaluator(LaneArrays(arrays, most))
+        self._process = Process(plan, 0, arrays, initialise=False)
+        #: on which host each rank is, and which process of it `[W, 2]`
+        self._places: NDArray[np.int64] | None = None
+        self._lanes.scope = {
+            **self._lanes.arrays.functions(),
+            "group_rank()": self._group_rank,
+            "group_size()": self._group_size,
+            "group_ranks()": self._group_list,
+            "node_rank()": lambda: self._placed(0),
+            "local_rank()": lambda: self._placed(1),
+            "__builtins__": {},
+            **plan.scenario.constants,
+            "world_size": plan.world_size,
+        }
 
-    def values(self, form: Form, scene: Scene, evaluate: Callable[[], Any]) -> Iterator[Any]:
-        """Yield what `evaluate` gives on each active rank. Raises Beyond where it gives nothing."""
-        process, names = self.process, names_of(form)
-        tensors = [self._memory.columns[name] for name in names & self._memory.columns.keys()]
-        missing = (names & self._names_held()) - self._memory.columns.keys()
-        groups = names & self._plan.names.keys() or calls_of(form)
-        process.scope.update(dict.fromkeys(missing))
-        read = {name: value for name, value in scene.variables.items() if name in names}
-        named = {name: value for name, value in read.items() if isinstance(value, Named)}
-        process.scope.update(read)
-        for column in tensors:
-            here = scene.active.among(column.held[scene.active.index])
-            if self._memory.view(column.name, here).guard is not None:
-                leave(f"a part of {column.name} is still being written")
-        made = 0
-        for rank in scene.active.ranks.tolist():
-            process.rank = process.scope["rank"] = rank
-            process.scope.update({name: each.of(rank) for name, each in named.items()})
-            if any(process.scope[name] is None for name in named):
-                leave("a number that some rank has not named")
-            if groups:
-                self._enter_groups(rank)
-            for column in tensors:
-                held = column.held[rank]
-                process.scope[column.name] = column.values[rank, ...] if held else None
-            try:
-                value = evaluate()
-            except (ScenarioError, *CANNOT_COMPUTE):
-                leave("a value that cannot be computed")
-            made += size_of(value)
-            if made > LARGEST:
-                leave("large tensors")
-            yield value
+    def many(self, names: frozenset[str], scene: Scene) -> LaneEvaluator:
+        """Return the evaluator of the ranks of a scene; Diverge where only some hold a name."""
+        self._active = active = scene.active
+        scope = self._lanes.scope
+        scope["rank"] = active.rank
+        for name in names - self._always:
+            if name in scene.variables:
+                found = scene.variables[name]
+                scope[name] = found.on(active) if isinstance(found, Named) else found
+            elif name in self._held:
+                scope[name] = self._view(name, active)
+            elif name in self._plan.names:
+                scope[name] = self._group_list(name)
+            else:
+                scope.pop(name, None)
+        return self._lanes
 
-    def _names_held(self) -> set[str]:
-        return {*self._plan.scenario.tensors, *self._plan.introduced}
-
-    def _enter_groups(self, rank: int) -> None:
-        process = self.process
+    def one(self, names: frozenset[str], rank: int, scene: Scene) -> Process:
+        """Return a process that has become one rank."""
+        process, plan = self._process, self._plan
+        process.rank = process.scope["rank"] = rank
         process.groups.clear()
-        for name in self._plan.names:
-            group = self._plan.group(name, rank)
+        for name in plan.names:
+            group = plan.group(name, rank)
             if group is not None:
                 process.groups[name] = group
             process.scope[name] = group.listed if group else []
+        for name in names & (scene.variables.keys() | plan.numbers):
+            process.scope.pop(name, None)
+            if name in scene.variables:
+                found = scene.variables[name]
+                process.scope[name] = value = found.of(rank) if isinstance(found, Named) else found
+                if value is None:
+                    leave("a number that some rank has not named")
+        active = Active(np.asarray([rank]), plan.world_size)
+        for name in names & self._held:
+            view = self._view(name, active)
+            if view is not None and view.guard is not None:
+                leave(f"a part of {name} is still being written")
+            process.scope[name] = None if view is None else view.row(0)
+        return process
 
+    def _view(self, name: str, active: Active) -> View | None:
+        column = self._memory.columns.get(name)
+        if column is None:
+            return None
+        held = column.held[active.index]
+        if not column.whole and not held.all():
+            if held.any():
+                raise Diverge(held)
+            return None
+        return self._memory.view(name, active)
 
-def together(found: Iterator[Any]) -> Value:
-    """Return the values of all ranks as one; raises Beyond where they differ in type or shape."""
-    values = list(found)
-    first = values[0]
-    if all(value is None for value in values):
-        return None
-    if any(value.__class__ is not first.__class__ for value in values):
-        leave("values of several types")
-    if first.__class__ in {bool, int, float}:
-        low, high = min(values), max(values)
-        if first.__class__ is int and not -EXACT <= low <= high <= EXACT:
-            leave("large integers")
-        dtype = {bool: np.bool_, int: np.int64, float: np.float64}[first.__class__]
-        return Lanes(np.asarray(values, dtype), low, high)
-    if isinstance(first, np.ndarray | np.generic):
-        kinds = {(value.shape, value.dtype) for value in values}
-        if len(kinds) > 1 or not all(_dense(value) for value in values):
-            leave("tensors of several shapes")
-        return Stack(np.stack(values))
-    if isinstance(first, list) and any(
-        each.__class__ is not int for value in values for each in value
-    ):
-        leave("a list")
-    if isinstance(first, str | list | range) and all(value == first for value in values):
-        return first
-    return leave("values of another type")
+    # ------------------------------------------------------------------ what expressions ask
 
+    def _group_rank(self, name: str) -> Lanes:
+        return Lanes(self._memory.group_ranks(name)[self._active.index], self._plan.world_size)
 
-def _dense(value: Any) -> bool:
-    return not isinstance(value, np.ndarray) or value.flags.c_contiguous or value.ndim < 2  # noqa: PLR2004
+    def _group_size(self, name: str) -> Value:
+        sizes = self._memory.group_sizes(name)[self._active.index]
+        first = int(sizes[0])
+        return first if (sizes == first).all() else Lanes(sizes, self._plan.world_size)
 
+    def _group_list(self, name: str) -> Any:
+        """Return the ranks of each rank's group of that name: a list of lanes where they differ."""
+        inside = self._memory.group_numbers(name)[self._active.index]
+        groups = self._plan.names[name]
+        first = int(inside[0])
+        if (inside == first).all():
+            return [] if first < 0 else list(groups[first].ranks)
+        sizes = {groups[number].size if number >= 0 else 0 for number in np.unique(inside)}
+        if len(sizes) > 1 or len(inside) * max(sizes) > ITEMS:
+            raise Diverge(inside)
+        members = np.asarray([group.ranks for group in groups if group.size in sizes], np.int64)
+        rows = np.cumsum([group.size in sizes for group in groups])[inside] - 1
+        return [Lanes(column, self._plan.world_size) for column in members[rows].T]
 
-# -------------------------------------------------------------------------------------------------
-# Forms -> values on all active ranks at once.
-#
-# What depends on the rank alone is computed once for all ranks and kept. What the closures of
-# :mod:`runner.reference.vector.lanes` do not know is evaluated rank by rank, as the other engine
-# would, and put together again.
+    def _placed(self, part: int) -> Lanes:
+        if self._places is None:
+            size = self._plan.world_size
+            self._places = np.asarray([self._plan.placed(rank) for rank in range(size)], np.int64)
+        return Lanes(self._places[self._active.index, part], self._plan.world_size)
 
 
 class Evaluation:
     """Evaluates the forms of one plan."""
 
     def __init__(self, plan: Plan, arrays: NumpyArrays, memory: Memory, limits: Limits) -> None:
-        """Compile nothing yet."""
+        """Know no value yet."""
         self._plan = plan
         self._arrays = arrays
-        self._memory = self.memory = memory
-        self._limits = limits
         self._functions = arrays.functions()
+        self._memory = memory
         #: elements that one expression may make at a time
-        self._most = min(limits.max_elements, LARGEST // 16)
-        self._begin = self._functions["{"]
-        self._compiler = Compiler(plan, self._functions)
-        self._closures: dict[int, tuple[Form, Any, bool]] = {}
+        most = min(limits.max_elements, LARGEST // 16)
+        self._bound = Names(plan, arrays, memory, most)
+        self._names: dict[int, tuple[Form, frozenset[str]]] = {}
         self._kept: dict[int, Value] = {}
         self._unkept: set[int] = set()
         self._masks: dict[int, NDArray[np.bool_]] = {}
         self._chosen: dict[int, Active | None] = {}
         self._world = Active(np.arange(plan.world_size), plan.world_size)
-        self._ranks = RankByRank(plan, arrays, memory)
-        self._process = self._ranks.process
         #: what `let` names, and what of it is the same whenever a rank comes there
         self.numbers = plan.numbers
         self.settled: set[str] = set()
@@ -291,21 +303,62 @@ class Evaluation:
 
     def scene(self, active: Active, variables: Mapping[str, int | Named]) -> Scene:
         """Return where forms are evaluated."""
-        return Scene(active, variables, self._memory)
+        return Scene(active, variables)
+
+    def _computed(self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]) -> Value:
+        """Return what `run` gives on the active ranks, as one value.
+
+        Raises Beyond where it gives nothing on one of them, or values of several types.
+        """
+        try:
+            return joined(self._parts(form, scene, run), scene.active.size)
+        except Unlike:
+            leave("values of several types or shapes")
+
+    def _parts(
+        self, form: Form, scene: Scene, run: Callable[[TypedEvaluator], Any]
+    ) -> list[tuple[NDArray[np.int64] | None, Value]]:
+        """Return what `run` gives on the active ranks, by the rows that have it in common."""
+        names, active, made = self._names_of(form), scene.active, 0
+
+        def many(rows: NDArray[np.int64] | None) -> Value:
+            if rows is None:
+                return run(self._bound.many(names, scene))
+            part = Active(active.ranks[rows], active.world_size)
+            return run(self._bound.many(names, Scene(part, scene.variables)))
+
+        def one(row: int) -> Value:
+            nonlocal made
+            value = run(self._bound.one(names, int(active.ranks[row]), scene))
+            made += size_of(value)
+            if made > LARGEST:
+                leave("large tensors")
+            return value
+
+        try:
+            return list(split(active.size, many, one))
+        except (ScenarioError, *CANNOT_COMPUTE):
+            leave("a value that cannot be computed")
+
+    def _names_of(self, form: Form) -> frozenset[str]:
+        if isinstance(form, Expression):
+            return form.names
+        found = self._names.get(id(form))
+        if found is None:
+            found = self._names[id(form)] = (form, names_of(form))
+        return found[1]
 
     def lists(self, form: Form, scene: Scene) -> list[list[int]]:
         """Return the list of integers that a form is on each active rank."""
-        try:
-            value = self.value(form, scene)
-        except Beyond:
-            value = None
-        if isinstance(value, list | range) and not varies(value):
-            return [wholes(value)] * scene.active.size
-        found = self._ranks.values(form, scene, lambda: self._process.evaluate(form))
-        try:
-            return [wholes(each) for each in found]
-        except CANNOT_COMPUTE:
-            leave("what is no list of integers")
+        found: list[list[int]] = [[] for _ in range(scene.active.size)]
+        for rows, value in self._parts(form, scene, lambda each: each.evaluate(form)):
+            here = range(scene.active.size) if rows is None else rows.tolist()
+            for place, row in enumerate(here):
+                try:
+                    found[row] = wholes(own(value, place))
+                except CANNOT_COMPUTE:
+                    leave("what is no list of integers")
+        return found
 
     # ------------------------------------------------------------------ what `let` names
 
@@ -313,7 +366,7 @@ class Evaluation:
         """Name, before any rank comes there, what depends on no tensor and is named once."""
         for name, form in let_forms(step).items():
             known = self._fixed | (variables.keys() - self.numbers) | self.settled
-            if not names_of(form) <= known:
+            if not self._names_of(form) <= known:
                 return
             self.settled.discard(name)
             try:
@@ -328,22 +381,11 @@ class Evaluation:
             return
         named = scene.variables[name]
         assert isinstance(named, Named)
-        try:
-            value = self.value(form, scene)
-            if isinstance(value, Stack | View):
-                value = together(map(numbers, list(value.take())))
-            elif not isinstance(value, Lanes):
-                value = numbers(value)
-        except (Beyond, *CANNOT_COMPUTE):
-            found = self._ranks.values(form, scene, lambda: self._process.evaluate(form))
-            try:
-                each = [numbers(value) for value in found]
-            except CANNOT_COMPUTE:
-                leave("what is no number")
-            value = Each(each)
-            if all(one.__class__ in {bool, int, float} for one in each):
-                value = together(iter(each))
-        named.assign(scene.active, value)
+        for rows, value in self._parts(form, scene, lambda each: _numbers(each.evaluate(form))):
+            active = scene.active
+            if rows is not None:
+                active = Active(active.ranks[rows], active.world_size)
+            named.assign(active, value)
 
     # ------------------------------------------------------------------ plain values
 
@@ -358,38 +400,20 @@ class Evaluation:
             return _narrowed(self._kept[key], scene.active)
         if key not in self._unkept and self._is_fixed(form):
             try:
-                found = self._value(form, Scene(self._world, {}, self._memory))
+                found = self._value(form, Scene(self._world, {}))
             except Beyond:
                 found = None
-            if found is not None and (isinstance(found, Lanes) or not varies(found)):
+            if found is not None and not _is_large(found):
                 self._kept[key] = found
                 return _narrowed(found, scene.active)
             self._unkept.add(key)
         return self._value(form, scene)
 
     def _value(self, form: Form, scene: Scene) -> Value:
-        if isinstance(form, Expression):
-            try:
-                return self._closure(form)(scene)
-            except (Beyond, *CANNOT_COMPUTE):
-                pass
-        elif isinstance(form, PerRank):
-            parts = list(self.branches(form, scene))
-            if len(parts) == 1 and parts[0][0].size == scene.active.size:
-                return self.value(parts[0][1], scene)
-        return together(self._ranks.values(form, scene, lambda: self._process.evaluate(form)))
-
-    def _closure(self, form: Expression) -> Callable[[Scene], Value]:
-        found = self._closures.get(id(form))
-        if found is None:
-            found = (form, self._compiler.compile(form.text), False)
-            self._closures[id(form)] = found
-        self._begin(self._most, self._limits.max_items)
-        closure: Callable[[Scene], Value] = found[1]
-        return closure
+        return self._computed(form, scene, lambda evaluator: evaluator.evaluate(form))
 
     def _is_fixed(self, form: Form) -> bool:
-        return names_of(form) <= self._fixed
+        return self._names_of(form) <= self._fixed
 
     def plain(
         self, form: Form | None, variables: Mapping[str, int | Named], world: Active
@@ -398,7 +422,7 @@ class Evaluation:
 
         Raises Beyond where it looks at a tensor.
         """
-        if form is not None and not names_of(form) <= self._fixed | variables.keys():
+        if form is not None and not self._names_of(form) <= self._fixed | variables.keys():
             leave("a loop that depends on a tensor")
         return self.value(form, self.scene(world, variables))
 
@@ -412,7 +436,7 @@ class Evaluation:
         fixed = self._is_fixed(selector.form)
         if fixed and key not in self._masks:
             try:
-                self._masks[key] = self._mask(selector, self.scene(self._world, {}))
+                self._masks[key] = self._mask(selector, Scene(self._world, {}))
             except Beyond:
                 fixed = False
         mask = self._masks[key][active.index] if fixed else self._mask(selector, scene)
@@ -425,37 +449,22 @@ class Evaluation:
         self, selector: Selector, variables: Mapping[str, int | Named], world: Active
     ) -> NDArray[np.bool_]:
         """Return the ranks `[W]` that a selector selects before any of them gets there."""
-        if not names_of(selector.form) <= self._fixed | variables.keys():
+        if not self._names_of(selector.form) <= self._fixed | variables.keys():
             leave("a loop that depends on a tensor")
         return self._mask(selector, self.scene(world, variables))
 
     def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
-        form, ranks = selector.form, scene.active.ranks
+        form, active = selector.form, scene.active
         if isinstance(form, Expression) and form.text.strip() in self._plan.names:
-            return np.asarray(self._memory.group_ranks(form.text.strip())[scene.active.index] >= 0)
-        try:
-            value = self._value(form, scene) if not isinstance(form, Constant) else form.value
-        except Beyond:
-            return np.fromiter(
-                self._ranks.values(form, scene, lambda: self._process.selects(selector)), np.bool_
-            )
-        if value.__class__ is bool:
-            return np.full(len(ranks), value)
-        if value.__class__ is int:
-            return np.asarray(ranks == value)
-        if isinstance(value, list | range) and all(each.__class__ is int for each in value):
-            return np.isin(ranks, np.asarray(list(value), np.int64))
-        if isinstance(value, Lanes) and value.kind in "bi":
-            return value.values if value.kind == "b" else np.asarray(value.values == ranks)
-        if isinstance(value, Stack | View) and value.shape == () and value.dtype == np.bool_:
-            return value.take()
-        return leave("a selector")
+            return np.asarray(self._memory.group_ranks(form.text.strip())[active.index] >= 0)
+        found = self._computed(form, scene, lambda evaluator: evaluator.selects(selector))
+        return found.values if isinstance(found, Lanes) else np.full(active.size, found)
 
     def branches(self, form: PerRank[Any], scene: Scene) -> Iterator[tuple[Active, Any]]:
         """Yield who of the active ranks takes which branch, those of none with None."""
         left = scene.active
         for selector, value in form.branches:
-            chosen = self.selected(selector, Scene(left, scene.variables, self._memory))
+            chosen = self.selected(selector, Scene(left, scene.variables))
             if chosen is None:
                 continue
             yield chosen, value
@@ -472,24 +481,20 @@ class Evaluation:
         As :meth:`runner.expressions.evaluator.Evaluator.tensor_value`; None where it is none on
         all of them.
         """
-        try:
-            return self._tensor(form, scene, dtype)
-        except (Beyond, *CANNOT_COMPUTE):
-            found = self._ranks.values(
-                form, scene, lambda: self._process.tensor_value(form, dtype=dtype)
-            )
-            return together(found)
+        return self._computed(
+            form, scene, lambda evaluator: evaluator.tensor_value(form, dtype=dtype)
+        )
 
-    def argument(self, form: Form | None, scene: Scene) -> Stack | View:
+    def argument(self, form: Form | None, scene: Scene) -> Stack:
         """Return a tensor argument; raises Beyond where it shares memory in a way unknown here."""
         if form is None:
             leave("a tensor that is left out")
         value = self.tensor(form, scene)
         if isinstance(value, np.ndarray):
             value = Stack(np.broadcast_to(value, (scene.active.size, *value.shape)))
-        if not isinstance(value, Stack | View):
+        if not isinstance(value, Stack):
             leave("a tensor with no value")
-        if isinstance(value, Stack) and roots_of(form):
+        if not isinstance(value, View) and roots_of(form):
             leave("a tensor that shares memory")
         if isinstance(value, View):
             value.guard = None  # what the call reads of it, its flights tell
@@ -528,46 +533,20 @@ class Evaluation:
         )
         return cast
 
-    def _tensor(self, form: Form, scene: Scene, dtype: str | None) -> Value:
-        if isinstance(form, Typed):
-            stated = self.value(form.dtype, scene)
-            shape = self.value(form.shape, scene)
-            if form.value is None or varies(shape) or varies(stated):
-                leave("a shape that differs")
-            made = self._tensor(form.value, scene, stated or dtype)
-            return made if shape is None else self._shaped(made, shape)
-        if isinstance(form, Expression):
-            return self._converted(self._closure(form)(scene), dtype)
-        if isinstance(form, Constant):
-            return self._converted(form.value, dtype)
-        if isinstance(form, PerRank):
-            parts = list(self.branches(form, scene))
-            if len(parts) == 1 and parts[0][1] is not None:
-                return self._tensor(parts[0][1], scene, dtype)
-        return leave("a form")
 
-    def _converted(self, value: Value, dtype: str | None) -> Value:
-        if isinstance(value, Lanes):
-            return filled(self._functions, [], value, dtype or DEFAULT_DTYPE)
-        if isinstance(value, Stack | View):
-            if dtype is None or self._arrays.dtype(np.empty(0, value.dtype)) == dtype:
-                return value
-            return Stack(self._arrays.array(value.take(), dtype))
-        if varies(value) or value is None:
-            leave("a list of tensors")
-        made = self._process.tensor_value(Constant(value=value), dtype=dtype)
-        if not isinstance(made, np.ndarray | np.generic):
-            leave("a list of tensors")
-        return np.asarray(made)
+def _numbers(value: Value) -> Value:
+    """Return a number, or a list of numbers, on each rank; TypeError for anything else."""
+    if isinstance(value, Lanes):
+        return value
+    return rowwise(numbers, value) if varies(value) else numbers(value)
 
-    def _shaped(self, value: Value, shape: Any) -> Value:
-        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-        if isinstance(value, np.ndarray):
-            return np.asarray(self._arrays.reshaped(value, sizes))
-        return leave("a shape")
+
+def _is_large(value: Value) -> bool:
+    """Whether a value has tensors, which are made again rather than kept."""
+    if isinstance(value, list):
+        return any(map(_is_large, value))
+    return isinstance(value, Stack)
 
 
 def _narrowed(value: Value, active: Active) -> Value:
-    if isinstance(value, Lanes) and not active.everyone:
-        return Lanes(value.values[active.ranks], value.low, value.high)
-    return value
+    return value if active.everyone else among(value, active.ranks)

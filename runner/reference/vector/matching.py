@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.evaluator import CANNOT_COMPUTE, READ
+from runner.expressions.lanes import Lanes, Stack, Value, copied, varies
 from runner.expressions.params import Param
 from runner.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from runner.model.plan import Plan
@@ -18,18 +19,7 @@ from runner.model.scenario import Step
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
 from runner.reference.matching import apart
 from runner.reference.tolerance import common_slack, slack_of
-from runner.reference.vector.lanes import (
-    Active,
-    Lanes,
-    Named,
-    Scene,
-    Stack,
-    Value,
-    View,
-    leave,
-    own,
-    varies,
-)
+from runner.reference.vector.cohort import Active, Named, Scene, View, argument_of, leave
 from runner.reference.vector.record import Said
 from runner.vocabulary import WORLD
 
@@ -132,7 +122,7 @@ class Messages(Post):
 
     peers: NDArray[np.int64]
     tags: Any
-    payload: Stack | View
+    payload: Stack
     sends: bool = False
     unmet: NDArray[np.bool_] = field(init=False)
     left: int = field(init=False)
@@ -278,7 +268,7 @@ class Envelopes:
                 at,
                 param.fields,
                 item.fields,
-                Scene(scene.active, variables, self._memory),
+                Scene(scene.active, variables),
             )
             for at, (item, variables) in enumerate(items)
         ]
@@ -298,7 +288,7 @@ class Envelopes:
         rank = int(scene.active.ranks[0])
         number = int(self._memory.group_numbers(group)[rank])
         arguments = {param.name: param.default for param in operation.params}
-        first = {**arguments, **{name: own(value, 0) for name, value in said.items()}}
+        first = {**arguments, **{name: argument_of(value, 0) for name, value in said.items()}}
         entry = Entry(rank=rank, group=self._plan.names[group][number], arguments=first)
         for post, message in zip(posts, operation.messages(entry), strict=True):
             post.sends = message.sends
@@ -442,7 +432,7 @@ def _turns(
     for variables, mask in turns:
         there = mask
         if record.ranks is not None and mask.any():
-            inner = Scene(active.among(mask), variables, scene.memory)
+            inner = Scene(active.among(mask), variables)
             chosen = evaluation.selected(record.ranks, inner)
             there = np.zeros(active.size, np.bool_)
             if chosen is not None:
@@ -461,14 +451,13 @@ def _values(
     if not before.any():
         return
     here = active.among(before)
-    lists = evaluation.lists(over, Scene(here, variables, evaluation.memory))
+    lists = evaluation.lists(over, Scene(here, variables))
     for at in range(max(map(len, lists), default=0)):
         has = np.asarray([len(values) > at for values in lists])
         numbers = np.asarray([values[at] for values in lists if len(values) > at], np.int64)
-        low, high = int(numbers.min()), int(numbers.max())
         named = Named(active.world_size)
         ranks = here.among(has)
-        named.assign(ranks, Lanes(numbers, low, high))
+        named.assign(ranks, Lanes(numbers))
         mask = np.zeros(active.size, np.bool_)
         mask[active.rows(ranks.ranks)] = True
         yield named, mask
@@ -661,7 +650,7 @@ def _stacks(group: Group, operation: Operation, parts: list[_Part]) -> dict[str,
         given = [part[0].arguments[name] for part in parts]
         if isinstance(value, np.ndarray):
             return None
-        if isinstance(value, Stack | View):
+        if isinstance(value, Stack):
             stack = _stack(group, parts, given)
             if stack is None:
                 return None
@@ -687,7 +676,7 @@ def _stack(group: Group, parts: list[_Part], given: list[Value]) -> NDArray[Any]
 
 
 def _stacked(value: Value) -> bool:
-    return isinstance(value, Stack | View)
+    return isinstance(value, Stack)
 
 
 def _settle_each(group: Group, parts: list[_Part]) -> None:
@@ -715,7 +704,7 @@ def _settle_each(group: Group, parts: list[_Part]) -> None:
 def _says_something(operation: Collective, posts: list[Entering]) -> bool:
     """Return whether a collective stores anything, or its members could disagree."""
     plain = type(operation).refuse is Collective.refuse and not operation.rooted
-    tensors = any(isinstance(value, Stack | View) for value in posts[0].arguments.values())
+    tensors = any(isinstance(value, Stack) for value in posts[0].arguments.values())
     return tensors or not plain or bool(operation.agree)
 
 
@@ -725,7 +714,7 @@ def storing(
     """Return the arguments that a collective stores into on one rank."""
     plain = {param.name: param.default for param in operation.params}
     for name, value in arguments.items():
-        plain[name] = None if isinstance(value, Stack | View) else own(value, row)
+        plain[name] = None if isinstance(value, Stack) else argument_of(value, row)
     entry = Entry(rank=rank, group=group, arguments=plain)
     return tuple(param.name for param in operation.params if operation.writes(param, entry))
 
@@ -733,17 +722,17 @@ def storing(
 def _entry(group: Group, rank: int, post: Entering, row: int, operation: Operation) -> Entry:
     arguments = {param.name: param.default for param in operation.params}
     for name, value in post.arguments.items():
-        if isinstance(value, Stack | View):
+        if isinstance(value, Stack):
             arguments[name] = value.take(np.asarray([row]))[0, ...]
         else:
-            arguments[name] = own(value, row)
+            arguments[name] = argument_of(value, row)
     return Entry(rank=rank, group=group, arguments=arguments)
 
 
 def _put(post: Entering, into: dict[str, Any], argument: str, rows: Any, value: Any) -> None:
     """Keep what a rank, or some, hold afterwards in an argument; of all ranks in one array."""
     given = post.arguments.get(argument)
-    if isinstance(value, Undefined) or not isinstance(given, Stack | View):
+    if isinstance(value, Undefined) or not isinstance(given, Stack):
         leave("a result that is undefined")
     found = np.asarray(value)
     if found.size != prod(given.shape):
@@ -780,7 +769,7 @@ class Calls:
         elif step.operation is not None:
             active = self._inside(group_of(step), scene.active)
         if active is not None and step.operation is not None:
-            inner = Scene(active, scene.variables, self._memory)
+            inner = Scene(active, scene.variables)
             parts = parted(step, step.operation, self._evaluation, inner)
             if parts is not None:
                 ranks = [part.ranks for part, _ in parts]
@@ -801,7 +790,7 @@ class Calls:
 
     def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
         """Return the ranks that started some of the work that is waited for."""
-        names = self._evaluation.value(named, Scene(active, scene.variables, self._memory))
+        names = self._evaluation.value(named, Scene(active, scene.variables))
         if not isinstance(names, str | list):
             leave("handles that differ")
         listed = [names] if isinstance(names, str) else names
@@ -883,10 +872,7 @@ class Calls:
             key = value.key
             if key.before or self._is_name(key.text, scene):
                 continue
-            made = self._evaluation.value(key, scene)
-            if isinstance(made, View):
-                made = Stack(made.take().copy())
-            found[key.text] = made
+            found[key.text] = copied(self._evaluation.value(key, scene))
         return found
 
     def _is_name(self, text: str, scene: Scene) -> bool:

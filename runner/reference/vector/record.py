@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.expressions.lanes import own
+from runner.expressions.values import PerRank, names_of
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step
 from runner.model.trace import Event, RankTrace, Recorded, Trace, Value
 from runner.operations.base import Entry, Group
 from runner.reference.state import Ledger, size_of
-from runner.reference.vector.lanes import (
+from runner.reference.vector.cohort import (
     LARGEST,
     Active,
     Column,
-    Lanes,
     Named,
     Scene,
-    Stack,
+    argument_of,
+    arguments_of,
     leave,
-    looked_at,
-    own,
-    some,
 )
 from runner.vocabulary import WORLD
 
@@ -85,7 +84,7 @@ class Said:
 
     def among(self, rows: NDArray[np.int64]) -> Said:
         """Return the same of some of the ranks."""
-        arguments = some(self.arguments, rows)
+        arguments = arguments_of(self.arguments, rows)
         return Said(arguments, self.group, tuple(link.among(rows) for link in self.links))
 
 
@@ -116,7 +115,7 @@ class Batch:
             return "expect"
         row = int(self.active.rows(np.asarray([rank]))[0])
         arguments = {param.name: None for param in step.operation.params}
-        arguments |= {name: own(value, row) for name, value in self.said.arguments.items()}
+        arguments |= {name: argument_of(value, row) for name, value in self.said.arguments.items()}
         entry = Entry(rank=rank, group=self._group(plan, numbers, rank), arguments=arguments)
         return step.operation.label(entry)
 
@@ -389,10 +388,25 @@ def _held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
     return {name: values[row, ...] for name, (values, held) in (found or {}).items() if held[row]}
 
 
+def looked_at(expect: Expectation) -> frozenset[str]:
+    """Return every name that an expectation may read."""
+    bounds: list[Any] = [expect.elapsed]
+    if isinstance(expect.elapsed, PerRank):
+        bounds = [each for _, each in expect.elapsed.branches] + [expect.elapsed.otherwise]
+        found = [names_of(selector.form) for selector, _ in expect.elapsed.branches]
+    else:
+        found = []
+    for bound in bounds:
+        if bound is not None:
+            found += [names_of(bound.min_s), names_of(bound.max_s)]
+    for value in expect.values:
+        found += [value.key.names, value.key.before, names_of(value.wanted)]
+    return frozenset().union(*found)
+
+
 def _of_row(value: Any, row: int) -> Value:
-    if isinstance(value, Stack):
-        return value.values[row, ...].copy()
-    return value.values[row].item() if isinstance(value, Lanes) else value
+    found: Value = own(value, row)
+    return found.copy() if isinstance(found, np.ndarray) else found
 
 
 def _apply(

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.errors import Mark
+from runner.expressions.lanes import Stack, Value
 from runner.model.plan import Plan
 from runner.reference.state import Ledger
-from runner.reference.vector.lanes import LARGEST, Active, Column, Stack, Value, View, leave
+from runner.reference.vector.cohort import LARGEST, Active, Column, View, leave
 from runner.reference.vector.matching import Entering, Post, Work
 from runner.reference.vector.record import Change
 
@@ -45,14 +46,14 @@ class Memory:
 
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
         """Let a name hold a copy of a tensor; returns its elements, which nobody changes."""
-        if isinstance(value, Stack | View):
+        if isinstance(value, Stack):
             values = value.take()
         elif isinstance(value, np.ndarray):
             values = np.broadcast_to(value, (active.size, *value.shape))
         else:
             leave("a list of tensors")
         column = self._column(name, active, values, mark)
-        fresh = isinstance(value, Stack) and values.base is None and values.flags.c_contiguous
+        fresh = value.__class__ is Stack and values.base is None and values.flags.c_contiguous
         if fresh and active.everyone:
             column.values, column.shared = values, True
         else:
