@@ -174,13 +174,11 @@ def keys(name: str) -> str:
 
 
 def _described(schema: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a part that has keys: the first of the forms of a value that does."""
     part: dict[str, Any] = schema["$defs"][name]
-    if "properties" in part:
-        return part
-    merged: dict[str, Any] = {}
-    for choice in part["anyOf"]:
-        merged |= choice.get("properties", {})
-    return {"properties": merged}
+    while "properties" not in part:
+        part = part["then"] if "properties" in part["then"] else part["else"]
+    return part
 
 
 def _about(schema: dict[str, Any], value: dict[str, Any]) -> str:
@@ -188,7 +186,7 @@ def _about(schema: dict[str, Any], value: dict[str, Any]) -> str:
     if "description" in value:
         return str(value["description"])
     choices = [schema["$defs"][str(value["$ref"]).rpartition("/")[2]]] if "$ref" in value else []
-    choices += value.get("anyOf", [])
+    choices += [value[form] for form in ("then", "else") if form in value]
     return next((about for each in choices if (about := _about(schema, each))), "")
 
 

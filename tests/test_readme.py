@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -56,8 +58,6 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     (change,) = (each.body for each in BLOCKS if each.note == "line")
     line = "".join(f"{each[1:]}\n" for each in change.splitlines() if each.startswith("+"))
     package = shutil.copytree(PACKAGE, tmp_path / "runner", ignore=shutil.ignore_patterns("*.pyc"))
-    if (PACKAGE.parent / "schemas").is_dir():
-        shutil.copytree(PACKAGE.parent / "schemas", tmp_path / "schemas")
     (package / "operations" / f"{name}.py").write_text(block.body, encoding="utf-8")
     (operation,) = re.findall(r"^class (\w+)", block.body, re.MULTILINE)
     table = package / "operations" / "__init__.py"
@@ -67,6 +67,11 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     assert first in text
     text = text.replace(first, f"{imported}{first}", 1)
     table.write_text(text.replace("    Fault(),\n", f"    Fault(),\n{line}"), encoding="utf-8")
+    shutil.rmtree(package / "schemas", ignore_errors=True)  # where an installed package has them
+    (tmp_path / "schemas").mkdir()
+    command = [sys.executable, "-m", "runner.language.schema"]
+    law = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "schemas" / "scenario.schema.json").write_text(law, encoding="utf-8")
     (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
     (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
     done = scenario("run", "--backend", "gloo", "example.yaml", folder=tmp_path, path=tmp_path)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from runner.expressions.values import Undefined
-from runner.language.expectations import FINAL_KEYS, is_section
-from runner.language.values import LONG_FORM, TOLERANCES
+from runner.language.expectations import is_section
+from runner.language.keys import FINAL_EXPECT, LONG_FORM, STEP_EXPECT, TOLERANCES
 from runner.model.plan import Plan
 from runner.model.scenario import Scenario, Step, steps_of
 from runner.model.trace import Trace, Value
@@ -142,7 +142,7 @@ def values_of(place: Place) -> list[tuple[Span, Span]]:
     expect = place.expect
     if expect is None or expect.kind != "mapping":
         return []
-    known = FINAL_KEYS if place.step is None else ("elapsed", "raises")
+    known = FINAL_EXPECT if place.step is None else STEP_EXPECT
     return [
         (key, value)
         for key, value in expect.entries
@@ -163,7 +163,7 @@ def holes(place: Place, objects: frozenset[str]) -> Iterator[Hole]:
         yield from _holes(value, of_object=key.text in objects)
     for section in sections_of(place):
         for key, value in section.entries:
-            if key.text not in FINAL_KEYS and is_open(value):
+            if key.text not in FINAL_EXPECT and is_open(value):
                 message = f"`{key.text}` stands in the section of a backend: what one backend does "
                 message += "otherwise than the semantics is for you to state"
                 refuse("backend_section", message, key.line)

@@ -15,27 +15,25 @@ from runner.expressions.signatures import FUNCTION_NAMES
 from runner.expressions.values import Constant, Expression, Form, ListForm, PerRank, Record
 from runner.language import values
 from runner.language.context import Context, likely
+from runner.language.keys import BESIDE_MESSAGE, ELSE, PEERS, PREMUL_SUM
 from runner.language.names import INDEXED, police_new_name
 from runner.language.values import FAILED, constant_value, expression, object_argument
 from runner.operations.base import Operation, PremulSum
-from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, plain
 from runner.vocabulary import REDUCE_OPS
 
 # -------------------------------------------------------------------------------------------------
 # Arguments that are numbers, names, words or flags, by the kind that declares them.
 
-#: the reduce op that has a factor
-PREMUL_SUM = "premul_sum"
 
-
-def integer_argument(node: Node, context: Context, param: Param) -> Form:
+def integer_argument(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     """Return a rank, a tag or the like."""
-    return values.integer(node, context, what=f"`{param.name}`")
+    return values.integer(node, context)
 
 
-def integers_argument(node: Node, context: Context, param: Param) -> Form:
+def integers_argument(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     """Return sizes or ranks."""
-    return values.integers(node, context, what=f"`{param.name}`")
+    return values.integers(node, context)
 
 
 def seconds_argument(node: Node, context: Context, param: Param) -> Form:
@@ -45,40 +43,34 @@ def seconds_argument(node: Node, context: Context, param: Param) -> Form:
 
 def flag(node: Node, context: Context, param: Param) -> Form:
     """Return true, false, or what is one of them on each rank."""
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "flag")
     match node:
-        case Scalar(value=bool()):
-            return Constant(value=node.value, mark=node.mark)
-        case Scalar(value=str()):
-            if node.text in {"no", "off", "yes", "on", "No", "Off", "Yes", "On"}:
-                context.faults.add(
-                    "wrong_type",
-                    f"`{node.text}` is a text in YAML 1.2, not a boolean",
-                    node.mark,
-                    "write true or false",
-                )
-                return FAILED
-            return expression(node, context)
         case Mapping():
             return values.per_rank(node, context, lambda item, there: flag(item, there, param))
+        case Scalar(text="no" | "off" | "yes" | "on" | "No" | "Off" | "Yes" | "On"):
+            context.faults.add(
+                "wrong_type",
+                f"`{node.text}` is a text in YAML 1.2, not a boolean",
+                node.mark,
+                "write true or false",
+            )
+            return FAILED
+        case Scalar(value=str()):
+            return expression(node, context)
         case _:
-            return values.wrong_type(node, context, f"`{param.name}`", "true or false")
+            return Constant(value=plain(node), mark=node.mark)
 
 
 def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     """Return a group's name; None is the world."""
+    node, context = values.given(node, context, "group")
     known = context.names.groups | {"world"}
-    if isinstance(node, Sequence):
-        message = "a step names its group, and does not list its ranks"
-        hint = "make the group under `groups:`, or in a `new_group` step"
-        context.faults.add("wrong_type", message, node.mark, hint)
-        return FAILED
     return values.fixed_form(node, context, known, code="unknown_group", what="group")
 
 
 def reduce_op(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a reduce op, or `{premul_sum: factor}`."""
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "reduce_op")
     if isinstance(node, Scalar) and node.value == PREMUL_SUM:
         message = f"`{PREMUL_SUM}` is stated without its factor"
         context.faults.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
@@ -89,19 +81,13 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
             if isinstance(factor, int | float):
                 return Constant(value=PremulSum(factor=float(factor)), mark=node.mark)
             return FAILED
-        stranger = node.words()[0] if len(node.entries) == 1 else ""
-        if stranger not in context.readable and likely(stranger, (PREMUL_SUM,)):
-            message = f"unknown reduce op `{stranger}`"
-            hint = f"did you mean `{PREMUL_SUM}`?"
-            context.faults.add("unknown_op", message, node.entries[0][0].mark, hint)
-            return FAILED
         return values.per_rank(node, context, lambda item, there: reduce_op(item, there, param))
     return values.fixed_form(node, context, REDUCE_OPS, code="unknown_op", what="reduce op")
 
 
 def handles(node: Node, context: Context, param: Param) -> Form:
-    """Return the name of a work handle, or a list of names; by rank, nobody else waits."""
-    node, context = context.resolve(node)
+    """Return the name of a work handle, or a list of names; by rank, no other rank waits."""
+    node, context = values.given(node, context, "handles")
     if isinstance(node, Mapping):
         found = values.per_rank(node, context, lambda item, there: handles(item, there, param))
         nothing = Constant(value=[], mark=node.mark)
@@ -116,7 +102,7 @@ def handles(node: Node, context: Context, param: Param) -> Form:
 
 def _handle(node: Node, context: Context) -> Form | None:
     """Return the name of a handle; with an index, a list of the name and the index."""
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "handle")
     handles = context.names.handles
     text = node.value if isinstance(node, Scalar) else None
     indexed = INDEXED.fullmatch(text) if isinstance(text, str) else None
@@ -148,9 +134,9 @@ def _handle(node: Node, context: Context) -> Form | None:
 
 def new_name(node: Node, context: Context, param: Param) -> Form:
     """Return a name that the operation makes."""
-    node, context = context.resolve(node)
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        return values.wrong_type(node, context, f"`{param.name}`", "a name")
+    node, context = values.given(node, context, "new_name")
+    if not isinstance(node, Scalar) or node.value is None:
+        return FAILED
     police_new_name(node, context, what=f"`{param.name}`")
     return Constant(value=context.final(node.value), mark=node.mark)
 
@@ -159,28 +145,19 @@ def word(node: Node, context: Context, param: Param) -> Form:
     """Return one of the words that the parameter declares, or `{word: text}`."""
     node, context = context.resolve(node)
     what = f"`{param.name}`"
-    if isinstance(node, Scalar) and node.value is None:
-        return values.wrong_type(node, context, what, f"one of {', '.join(param.words)}")
     if not isinstance(node, Mapping):
         return values.fixed_form(node, context, param.words, code="unknown_word", what=what)
     if set(node.words()).isdisjoint(param.words):
         return values.per_rank(node, context, lambda item, there: word(item, there, param))
     said, given = node.entries[0]
-    if len(node.entries) > 1 or key_text(said) not in param.worded:
-        takes = " or ".join(f"`{{{name}: text}}`" for name in param.worded)
-        plain = ", ".join(name for name in param.words if name not in param.worded)
-        return values.wrong_type(node, context, what, f"{takes}, or one word: {plain}")
-    if isinstance(given, Scalar) and given.value is None:
-        return values.wrong_type(given, context, f"the text of `{key_text(said)}`", "some text")
     return Record(fields={key_text(said): text(given, context, param)}, mark=node.mark)
 
 
-def text(node: Node, context: Context, param: Param) -> Form:
+def text(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
     """Return free text."""
-    node, context = context.resolve(node)
-    if isinstance(node, Scalar):
-        return Constant(value=None if node.value is None else node.text, mark=node.mark)
-    return values.wrong_type(node, context, f"`{param.name}`", "text")
+    node, _ = values.given(node, context, "text")
+    assert isinstance(node, Scalar)
+    return Constant(value=None if node.value is None else node.text, mark=node.mark)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -205,14 +182,14 @@ def _tensor(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
 
 
 def _tensors(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "tensors")
     if isinstance(node, Sequence):
         return _list_of(node, context, lambda item, there: _tensor(item, there, param))
     return _named_or_per_rank(node, context, param, _tensors)
 
 
 def _tensor_lists(node: Node, context: Context, param: Param) -> Form:
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "tensor_lists")
     if isinstance(node, Sequence):
         return _list_of(node, context, lambda item, there: _tensors(item, there, param))
     return _named_or_per_rank(node, context, param, _tensor_lists)
@@ -232,10 +209,8 @@ def _named_or_per_rank(node: Node, context: Context, param: Param, again: Reader
             return values.per_rank(node, context, lambda item, there: again(item, there, param))
         case Scalar(value=str()):
             return expression(node, context)
-        case Scalar(value=None):
-            return Constant(value=None, mark=node.mark)
         case _:
-            return values.wrong_type(node, context, f"`{param.name}`", "a list")
+            return Constant(value=None, mark=node.mark)
 
 
 def _police_output(form: Form, node: Node, context: Context, param: Param) -> None:
@@ -273,39 +248,30 @@ def _keeps(form: Form) -> bool:
 # ---------------------------------------------------------------------- lists of operations
 
 
-_PEERS = {"isend": "dst", "irecv": "src"}
-
-
 def _p2p_ops(node: Node, context: Context, param: Param) -> Form:
     node, context = context.resolve(node)
-    match node:
-        case Sequence():
-            items = tuple(_p2p_op(item, context, param) for item in node.items)
-            return ListForm(items=items, mark=node.mark)
-        case Mapping():
-            return values.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
-        case _:
-            return values.wrong_type(node, context, f"`{param.name}`", "a list of isend and irecv")
+    if isinstance(node, Mapping):
+        return values.per_rank(node, context, lambda item, there: _p2p_ops(item, there, param))
+    assert isinstance(node, Sequence)
+    items = tuple(_p2p_op(item, context, param) for item in node.items)
+    return ListForm(items=items, mark=node.mark)
 
 
 def _p2p_op(node: Node, context: Context, param: Param) -> Form:
     """Return one message; `{isend: {tensor: x, dst: 1}}` is short for its P2POp."""
-    if not isinstance(node, Mapping):
-        return values.wrong_type(node, context, "an item", "`{op: isend, tensor: x, peer: 1}`")
+    assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     variables, selected = node.get("for"), node.get("ranks")
-    others = [each for each in node.entries if key_text(each[0]) not in _BESIDE]
+    others = [each for each in node.entries if key_text(each[0]) not in BESIDE_MESSAGE]
     node = Mapping(mark=node.mark, entries=others)
     context, loops = _item_loops(variables, context)
     ranks = None if selected is None else values.selector(selected, context)
     inner, role = node, None
-    if len(node.entries) == 1 and node.words()[0] in _PEERS:
+    if len(node.entries) == 1 and node.words()[0] in PEERS:
         key, value = node.entries[0]
-        role = _PEERS[key_text(key)]
+        role = PEERS[key_text(key)]
         fields["op"] = Constant(value=key_text(key), mark=key.mark)
-        if not isinstance(value, Mapping):
-            return values.wrong_type(value, context, f"`{key_text(key)}`", "a mapping of arguments")
-        inner = value
+        inner = value if isinstance(value, Mapping) else Mapping(value.mark, [])
     fields |= named_arguments(
         inner,
         context,
@@ -316,22 +282,11 @@ def _p2p_op(node: Node, context: Context, param: Param) -> Form:
     return Record(fields=fields, ranks=ranks, loops=loops, mark=node.mark)
 
 
-#: what may stand beside the arguments of a message
-_BESIDE = ("for", "ranks")
-
-
 def _item_loops(
     node: Node | None, context: Context
 ) -> tuple[Context, tuple[tuple[str, Form], ...]]:
     """Return the variables of an item's `for`, outermost first, and where they are known."""
     found: list[tuple[str, Form]] = []
-    if node is not None and (not isinstance(node, Mapping) or not node.entries):
-        context.faults.add(
-            "bad_loop",
-            f"`for` is {kind_of(node)}, not a variable with its values",
-            node.mark,
-            'write `for: {k: "range(3)"}`',
-        )
     for key, over in node.entries if isinstance(node, Mapping) else ():
         written = key_text(key)
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
@@ -340,7 +295,7 @@ def _item_loops(
             message = f"an outer `for` already uses `{written}`"
             context.faults.add("duplicate_name", message, key.mark)
         final = context.variable(written)
-        found.append((final, values.integers(over, context, what="what `for` runs over")))
+        found.append((final, values.integers(over, context)))
         context = context.within(written, final, set())
     return context, tuple(found)
 
@@ -360,13 +315,10 @@ def named_arguments(
     spelt = {name: param for param in params for name in (param.name, *param.aliases)}
     spelt |= {word: spelt[name] for word, name in (renamed or {}).items()}
     found: dict[str, Form] = {}
-    meant: set[str | None] = set()
     for key, value in node.entries:
         name = key_text(key)
         param = spelt.get(name)
         if param is None:
-            close = likely(name, spelt, "argument")
-            meant.add(spelt[close].name if close else None)
             context.faults.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of {of}",
@@ -381,20 +333,11 @@ def named_arguments(
             context.faults.add("duplicate_argument", message, key.mark)
         else:
             found[param.name] = argument(value, context, param)
-    for param in params:
-        if param.required and param.name not in found and param.name not in meant:
-            context.faults.add(
-                "missing_argument",
-                f"{of} has no `{param.name}`",
-                node.mark,
-                f"{param.name}: {param.description}",
-            )
     return found
 
 
 def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
-    if not isinstance(node, Mapping):
-        return values.wrong_type(node, context, "`compute`", "a mapping from names to values")
+    assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
@@ -460,18 +403,13 @@ def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
 
 def _numbers(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
     """Return what `let` names: each is known to the next."""
-    if not isinstance(node, Mapping):
-        return values.wrong_type(node, context, "`let`", "a mapping from names to numbers")
+    assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
-    if not node.entries:
-        context.faults.add(
-            "missing_value", "this `let` names nothing", node.mark, 'write `let: {v: "rank + 1"}`'
-        )
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
             context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
             continue
-        form = values.numbers(item, context, what=f"what `let` names `{key.text}`")
+        form = values.numbers(item, context)
         if not _police_number(key, context):
             fields[context.let(key.value)] = form
     return Record(fields=fields, mark=node.mark)
@@ -538,30 +476,19 @@ def _mesh(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -
 
 def _placements(node: Node, context: Context, param: Param) -> Form:
     """Return placements: a list of them, or an expression that yields one."""
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "placements")
     match node:
         case Sequence():
-            return ListForm(
-                items=tuple(_placement(item, context) for item in node.items), mark=node.mark
+            items = tuple(
+                expression(item, context) for item in node.items if isinstance(item, Scalar)
             )
+            return ListForm(items=items, mark=node.mark)
         case Mapping():
             return values.per_rank(
                 node, context, lambda item, there: _placements(item, there, param)
             )
-        case Scalar(value=str()):
+        case Scalar():
             return expression(node, context)
-        case _:
-            return values.wrong_type(node, context, "`placements`", PLACEMENTS)
-
-
-#: how placements are written
-PLACEMENTS = "a list such as `[Shard(0), Replicate()]`"
-
-
-def _placement(node: Node, context: Context) -> Form:
-    if isinstance(node, Scalar) and isinstance(node.value, str):
-        return expression(node, context)
-    return values.wrong_type(node, context, "a placement", "`Shard(0)`, `Replicate()` or another")
 
 
 READERS: dict[str, Reader] = {
@@ -602,32 +529,11 @@ def arguments_of(operation: Operation, key: Node, value: Node, context: Context)
     whole = _whole(operation, value, context)
     if whole is not None:
         return {whole.name: argument(value, context, replace(whole, name=name))}
-    if isinstance(value, Scalar) and value.value is None:
-        value = Mapping(key.mark, [])
     if not isinstance(value, Mapping):
-        context.faults.add(
-            "wrong_type",
-            f"the arguments of {name} are {kind_of(value)}, not a mapping",
-            value.mark,
-            f"write `{usage(operation, name, value)}`; `scenario ops {name}` shows an example",
-        )
         return {}
     if value.entries:
         value = Mapping(key.mark, value.entries)
     return named_arguments(value, context, operation.params, of=name)
-
-
-def usage(operation: Operation, name: str, given: Node | None = None) -> str:
-    """Return how an action is written; `given` may be the value of its first argument."""
-    if operation.bare is not None:
-        return f"{name}: ..."
-    needed = [param for param in operation.params if param.required]
-    is_text = isinstance(given, Scalar) and isinstance(given.value, str)
-    shown = given.text if isinstance(given, Scalar) and is_text else "..."
-    if not needed:
-        return f"{name}: {{group: {shown}}}" if is_text else f"{name}: {{}}"
-    rest = ", ..." if len(needed) > 1 else ""
-    return f"{name}: {{{needed[0].name}: {shown}{rest}}}"
 
 
 def _whole(operation: Operation, value: Node, context: Context) -> Param | None:
@@ -656,6 +562,6 @@ def _names_it(param: Param, value: Node, context: Context) -> bool:
 def _has_ranks(node: Mapping) -> bool:
     """Whether some key of a mapping can be no argument's name: a rank, a list of ranks, `else`."""
     return any(
-        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == values.ELSE
+        not isinstance(key, Scalar) or not isinstance(key.value, str) or key.value == ELSE
         for key, _ in node.entries
     )

@@ -19,7 +19,7 @@ from runner.files import read_file
 from runner.language import values
 from runner.language.context import Context, Faults, Inlined, Later, Names, hinted, unmade
 from runner.language.expectations import final_expectation
-from runner.language.keys import is_library, police_scenario, the_mapping
+from runner.language.keys import VERSION
 from runner.language.names import (
     HANDLES,
     NUMBER,
@@ -31,7 +31,8 @@ from runner.language.names import (
 )
 from runner.language.steps import step_list
 from runner.language.use import Library, all_definitions, declared_inputs, police_library
-from runner.language.values import FAILED, constant_value, expression, object_value
+from runner.language.validation import is_library, top_findings, validated
+from runner.language.values import constant_value, expression, object_value
 from runner.limits import DEFAULT, Limits, OverdueError, accounted, beyond
 from runner.model.scenario import GroupSpec, Scenario
 from runner.model.traits import KNOWN_BACKENDS
@@ -46,30 +47,17 @@ from runner.source.tree import (
     parse,
     plain,
     read_tree,
-    source_text,
 )
 
 # -------------------------------------------------------------------------------------------------
 # The five forms of an entry of `groups:`.
 
-#: which keys decide the form, and which may stand beside them
-FORMS = {
-    "ranks": ("ranks", "timeout", "backend", "sort_ranks"),
-    "partition": ("partition", "timeout", "backend"),
-    "size": ("size", "timeout", "backend"),
-    "shape": ("shape", "dims", "timeout", "backend"),
-}
-_KEYS = tuple(dict.fromkeys(key for keys in FORMS.values() for key in keys))
-
 #: letters of a word, and how alike it is to a known backend, where it is a near miss of that
 MOST_WORD, NEAR = 20, 0.85
 
 
-def group_specs(node: Node, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
+def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tuple[GroupSpec, ...]:
     """Return the entries of `groups:` in order; what is made is taken out of `unmade`."""
-    if not isinstance(node, Mapping):
-        values.wrong_type(node, context, "`groups`", "a mapping from names to groups")
-        return ()
     found = []
     parts: dict[str, list[str]] = {}
     for each in unmade:
@@ -88,98 +76,57 @@ def _group(key: Node, node: Node, context: Context) -> GroupSpec:
         context.faults.add("bad_name", f"{kind_of(key)} is no name for a group", key.mark)
     if isinstance(node, Mapping):
         return _long(name, key, node, context)
-    ranks = values.integers(node, context, what=f"the group `{name}`")
-    if isinstance(node, Scalar) and node.value is None:
-        context.faults.add("missing_key", f"the group `{name}` has no ranks", key.mark)
+    ranks = values.integers(node, context)
     return GroupSpec(name=name, ranks=ranks, mark=key.mark)
 
 
 def _long(name: str, key: Node, node: Mapping, context: Context) -> GroupSpec:
-    given = [word for word in node.words() if word in FORMS]
-    if len(given) != 1:
-        context.faults.add(
-            "bad_group",
-            f"the group `{name}` states {' and '.join(given) if given else 'no ranks'}",
-            key.mark,
-            "state exactly one of ranks, partition, size, or shape with dims",
-        )
-    allowed = FORMS[given[0]] if len(given) == 1 else _KEYS
     fields: dict[str, Any] = {}
     for word, value in node.entries:
-        if key_text(word) in allowed:
-            fields |= _field(key_text(word), value, context)
-            continue
-        message = f"unknown key `{key_text(word)}` of the group `{name}`"
-        if key_text(word) in _KEYS:
-            message = f"`{key_text(word)}` does not go with `{given[0]}` in the group `{name}`"
-        context.faults.unknown(
-            "unknown_key", message, key_text(word), allowed, word.mark, listed="its keys are"
-        )
-    if "shape" in fields and not fields.get("dims"):
-        context.faults.add(
-            "missing_key",
-            f"the mesh `{name}` has no `dims`",
-            key.mark,
-            "name each dimension: {shape: [2, 4], dims: [dp, tp]}",
-        )
+        fields |= _field(key_text(word), value, context)
     return GroupSpec(name=name, **fields, mark=key.mark)
 
 
 def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
     match word:
         case "ranks" | "shape":
-            return {word: values.integers(node, context, what=f"`{word}`")}
+            return {word: values.integers(node, context)}
         case "partition":
             return {word: _partition(node, context)}
         case "size":
-            return {word: values.integer(node, context, what="`size`")}
+            return {word: values.integer(node, context)}
         case "dims":
             return {word: _dims(node, context)}
         case "timeout":
             return {"timeout_s": values.fixed_seconds(node, context, what="`timeout`")}
         case "sort_ranks":
-            return {word: _flag(node, context)}
+            return {word: plain(node)}
         case _:
             return {word: backend_name(node, context)}
 
 
 def _partition(node: Node, context: Context) -> Form:
     if isinstance(node, Sequence):
-        return values.listing(
-            node, context, lambda item, there: values.integers(item, there, what="a part")
-        )
-    if isinstance(node, Scalar) and isinstance(node.value, str):
-        return values.integers(node, context)
-    return values.wrong_type(node, context, "`partition`", "a list of lists of ranks")
+        return values.listing(node, context, values.integers)
+    return values.integers(node, context)
 
 
 def _dims(node: Node, context: Context) -> tuple[str, ...]:
-    items = node.items if isinstance(node, Sequence) else [node]
     names: list[str] = []
-    for item in items:
-        if not isinstance(item, Scalar) or not isinstance(item.value, str):
-            values.wrong_type(item, context, "a dimension", "a name")
-        elif (refused := refusal_of(item.value)) and refused[0] == "bad_name":
+    for item in node.items if isinstance(node, Sequence) else [node]:
+        name = str(plain(item))
+        if (refused := refusal_of(name)) and refused[0] == "bad_name":
             context.faults.add("bad_name", refused[1], item.mark)
-        elif item.value in names:
-            context.faults.add("duplicate_name", f"`{item.value}` stands twice", item.mark)
+        elif name in names:
+            context.faults.add("duplicate_name", f"`{name}` stands twice", item.mark)
         else:
-            names.append(item.value)
+            names.append(name)
     return tuple(names)
 
 
-def _flag(node: Node, context: Context) -> bool:
-    if isinstance(node, Scalar) and isinstance(node.value, bool):
-        return node.value
-    failed = values.wrong_type(node, context, "`sort_ranks`", "true or false")
-    return failed is not FAILED
-
-
-def backend_name(node: Node, context: Context) -> str | None:
+def backend_name(node: Node, context: Context) -> str:
     """Return the name of a backend: any word, or the word that a parameter of that name holds."""
-    if not isinstance(node, Scalar) or not isinstance(node.value, str) or not node.value:
-        values.wrong_type(node, context, "a backend", "a name such as gloo")
-        return None
+    assert isinstance(node, Scalar)
     constant = context.names.constants.get(node.value)
     name = constant if isinstance(constant, str) else node.value
     _police_backend(name, node, context)
@@ -265,12 +212,10 @@ def text_of(tree: Mapping, key: str, context: Context) -> str:
     node = tree.get(key)
     if node is None:
         return ""
-    if isinstance(node, Scalar):
-        if key == "name":
-            police_length(node.text, node.mark, context.faults, what="the `name`")
-        return node.text.strip()
-    values.wrong_type(node, context, f"`{key}`", "text")
-    return ""
+    assert isinstance(node, Scalar)
+    if key == "name":
+        police_length(node.text, node.mark, context.faults, what="the `name`")
+    return node.text.strip()
 
 
 def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
@@ -279,15 +224,8 @@ def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
         return ()
     items = node.items if isinstance(node, Sequence) else [node]
     for item in items:
-        if not isinstance(item, Scalar) or item.value is None:
-            context.faults.add(
-                "wrong_type",
-                f"a tag is {kind_of(item)}, not a word",
-                item.mark,
-                "write `[groups, tutorial]`",
-            )
-        else:
-            police_length(item.text, item.mark, context.faults, what="a tag")
+        assert isinstance(item, Scalar)
+        police_length(item.text, item.mark, context.faults, what="a tag")
     return tuple(item.text for item in items if isinstance(item, Scalar))
 
 
@@ -296,27 +234,20 @@ def backends_of(node: Node | None, context: Context) -> tuple[str, ...] | None:
     if node is None:
         return None
     items = node.items if isinstance(node, Sequence) else [node]
-    if not items:
-        context.faults.add(
-            "bad_value",
-            "`backends` is empty, so the scenario is never run",
-            node.mark,
-            "leave it out for every backend",
-        )
-    return tuple(name for item in items if (name := backend_name(item, context)))
+    return tuple(backend_name(item, context) for item in items)
 
 
 def torch_of(node: Node | None, context: Context) -> VersionRange | None:
     """Return the versions of torch for which a scenario is meant, or None for every one."""
     if node is None:
         return None
-    text = node.text if isinstance(node, Scalar) and node.value is not None else ""
+    assert isinstance(node, Scalar)
     try:
-        return VersionRange.read(text)
+        return VersionRange.read(node.text)
     except ValueError:
         context.faults.add(
             "bad_version",
-            f"{f'`{text}`' if text else kind_of(node)} names no versions of torch",
+            f"`{node.text}` names no versions of torch",
             node.mark,
             'versions are written as in `torch: ">=2.7"` or `torch: ">=2.7, <2.14"`',
         )
@@ -372,9 +303,6 @@ def _several(ranks: list[int], world_size: int) -> str:
 
 
 def _selected(node: Node, world_size: int, context: Context) -> frozenset[int]:
-    if isinstance(node, Scalar) and (node.value is None or isinstance(node.value, float)):
-        values.wrong_type(node, context, "`truncated`", "a list of ranks, or `all`")
-        return frozenset()
     values.selector(node, context)  # notes what is no selector, and ranks outside of the world
     known = len(context.faults.in_order())
     items = node.items if isinstance(node, Sequence) else [node]
@@ -422,7 +350,7 @@ def cases(
     `found` is what the whole file defines.
     """
     replaced = {name: _set_value(name, text, context) for name, text in sets.items()}
-    parameters = _section(tree, "parameters", context)
+    parameters = _section(tree, "parameters")
     matrix = _matrix(tree, context, replaced)
     _police_sets(replaced, {**parameters, **matrix}, context)
     count = prod(len(values) for values in matrix.values())
@@ -468,9 +396,7 @@ def constant(name: str, node: Node, context: Context) -> Any:
     """Return the value of a parameter: data, a word, or an expression over those before it."""
     if isinstance(node, Sequence):
         return [constant(name, item, context) for item in node.items]
-    if isinstance(node, Mapping):
-        values.wrong_type(node, context, f"the parameter `{name}`", "a number, a list or a word")
-        return None
+    assert isinstance(node, Scalar)
     if not isinstance(node.value, str):
         return node.value
     known = context.names.constants
@@ -513,12 +439,9 @@ def _shown(value: Any) -> str:
     return short(str(value).replace(" ", "")).replace(" ", "")
 
 
-def _section(tree: Mapping, name: str, context: Context) -> dict[str, Node]:
+def _section(tree: Mapping, name: str) -> dict[str, Node]:
     node = tree.get(name)
-    if node is None or (isinstance(node, Scalar) and node.value is None):
-        return {}
     if not isinstance(node, Mapping):
-        values.wrong_type(node, context, f"`{name}`", "a mapping from names to values")
         return {}
     return {key_text(key): value for key, value in node.entries}
 
@@ -527,20 +450,11 @@ def _matrix(
     tree: Mapping, context: Context, replaced: Mapping_[str, Node]
 ) -> dict[str, list[Node]]:
     found: dict[str, list[Node]] = {}
-    for name, node in _section(tree, "matrix", context).items():
+    for name, node in _section(tree, "matrix").items():
         if name in replaced:
             found[name] = [replaced[name]]
-        elif not isinstance(node, Sequence):
-            wanted = f"a list of values: `{name}: [{source_text(node)}]`"
-            values.wrong_type(node, context, f"the matrix key `{name}`", wanted)
-        elif not node.items:
-            context.faults.add(
-                "bad_value",
-                f"the matrix key `{name}` has no values, so there is no case",
-                node.mark,
-                "list at least one value",
-            )
         else:
+            assert isinstance(node, Sequence)
             _police_repeats(name, node, context)
             found[name] = list(node.items)
     return found
@@ -610,13 +524,16 @@ def scenarios(
     """
     faults = Faults()
     context = _context(faults, limits, Names(), path)
-    tree = the_mapping(tree, context)
-    if is_library(tree):
-        _check_library(tree, context)
+    _police_version(tree, faults)
+    written, tree = tree, validated(tree, faults)
+    if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
         faults.raise_any()
         return ()
-    police_scenario(tree, context)
-    found = all_definitions(tree, context)
+    found = all_definitions(written, context)
+    if is_library(tree):
+        _check_library(tree, context, found)
+        faults.raise_any()
+        return ()
     police_definitions(found, faults)
     made = [
         _scenario(tree, context, found, constants, suffix)
@@ -626,16 +543,29 @@ def scenarios(
     return tuple(replace(each, warnings=faults.warnings) for each in made)
 
 
-def police_top(tree: Node, path: Path, limits: Limits) -> None:
+def police_top(tree: Node) -> None:
     """Raise ScenarioError where the top level of a file is no scenario's, nor a library's.
 
     What is wrong further inside is not looked at.
     """
     faults = Faults()
-    context = _context(faults, limits, Names(), path)
-    tree = the_mapping(tree, context)
-    (police_library if is_library(tree) else police_scenario)(tree, context)
+    _police_version(tree, faults)
+    top_findings(tree, faults)
     faults.raise_any()
+
+
+def _police_version(tree: Node, faults: Faults) -> None:
+    """Raise ScenarioError where a file is in a version of which this schema is not the law."""
+    node = tree.get("version") if isinstance(tree, Mapping) else None
+    given = plain(node) if node is not None else None
+    if node is not None and isinstance(given, int) and given > VERSION:
+        faults.add(
+            "newer_version",
+            f"the file is in version {given} of the language; this program knows {VERSION}",
+            node.mark,
+            "install a newer scenario-runner",
+        )
+        faults.raise_any()
 
 
 def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Context:
@@ -717,10 +647,9 @@ def _scenario(
     )
 
 
-def _check_library(tree: Mapping, context: Context) -> None:
+def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> None:
     """Check a file that others use, its inputs standing for anything."""
     police_library(tree, context)
-    found = all_definitions(tree, context)
     inputs = frozenset(declared_inputs(tree, context))
     own = named(found, "computed name", *HANDLES, "new group")
     names = Names(
@@ -750,10 +679,7 @@ def _values(
 ) -> dict[str, Form]:
     """Return a mapping from names to values; empty where there is none."""
     node = tree.get(key)
-    if node is None or _is_empty(node):
-        return {}
     if not isinstance(node, Mapping):
-        values.wrong_type(node, context, f"`{key}`", "a mapping from names to values")
         return {}
     made: dict[str, Form] = {}
     later = unmade(key, found)
@@ -768,11 +694,7 @@ def _values(
 
 
 def _groups(node: Node | None, context: Context, later: dict[str, Later]) -> tuple[GroupSpec, ...]:
-    return () if node is None or _is_empty(node) else group_specs(node, context, later)
-
-
-def _is_empty(node: Node) -> bool:
-    return isinstance(node, Scalar) and node.value is None
+    return group_specs(node, context, later) if isinstance(node, Mapping) else ()
 
 
 # -------------------------------------------------------------------------------------------------

@@ -12,6 +12,13 @@ from runner.errors import nearest
 from runner.expressions.values import Constant, Expression, Form, PerRank
 from runner.language import values
 from runner.language.context import Context
+from runner.language.keys import (
+    ELSE,
+    FINAL_EXPECT,
+    NO_ERROR,
+    STEP_EXPECT,
+    UNCHANGED,
+)
 from runner.language.values import expected_object, expression, unknown_name
 from runner.model.scenario import (
     ElapsedBounds,
@@ -31,62 +38,31 @@ from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
 # -------------------------------------------------------------------------------------------------
 # What `raises:` says: kinds of error, none, or a kind with a part of its message.
 
-_NONE = "none"
-
 
 def raised(node: Node, context: Context) -> RaiseSpec | PerRank[RaiseSpec]:
     """Return what `raises:` states, the same for all or by rank."""
-    node, context = context.resolve(node)
-    kinds = {*RAISE_KINDS, _NONE}
+    node, context = values.given(node, context, "raises")
+    kinds = {*RAISE_KINDS, NO_ERROR}
     if isinstance(node, Mapping) and not (node.entries and set(node.words()) <= kinds):
         return values.per_rank(node, context, _raise_spec)
     return _raise_spec(node, context)
 
 
-def _is_spec(node: Mapping) -> bool:
-    return len(node.entries) == 1 and node.words()[0] in (*RAISE_KINDS, _NONE)
-
-
 def _raise_spec(node: Node, context: Context) -> RaiseSpec:
     """Return `timeout`, `[timeout, peer_lost]`, `{timeout: "substring"}` or `none`."""
-    node, context = context.resolve(node)
+    node, context = values.given(node, context, "raises")
     match node:
-        case Mapping() if _is_spec(node):
-            key, said = node.entries[0]
-            if not isinstance(said, Scalar) or said.value is None:
-                values.wrong_type(said, context, "what the message contains", "text")
-                return RaiseSpec(kinds=(key_text(key),), mark=node.mark)
+        case Mapping(entries=[(key, Scalar() as said)]):
             return RaiseSpec(kinds=(key_text(key),), contains=said.text, mark=node.mark)
-        case Mapping() if node.entries and set(node.words()) <= {*RAISE_KINDS, _NONE}:
-            context.faults.add(
-                "bad_value",
-                "several kinds of error, each with words of its own",
-                node.entries[1][0].mark,
-                "write one kind with its words, a list of kinds, or a mapping from ranks",
-            )
-            return RaiseSpec(kinds=(), mark=node.mark)
         case Mapping():
-            key = node.entries[0][0] if node.entries else node
-            word = key_text(key)
-            context.faults.unknown(
-                "unknown_kind",
-                f"`{word}` is no kind of error",
-                word,
-                RAISE_KINDS,
-                key.mark,
-                listed="kinds are",
-            )
             return RaiseSpec(kinds=(), mark=node.mark)
         case Sequence():
             kinds = [_kind(item, context, RAISE_KINDS) for item in node.items]
-            if not kinds:
-                context.faults.add(
-                    "bad_value", "an empty list of kinds", node.mark, "write `none` instead"
-                )
             return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
         case _:
-            kind = _kind(node, context, (*RAISE_KINDS, _NONE))
-            return RaiseSpec(kinds=(kind,) if kind and kind != _NONE else (), mark=node.mark)
+            kind = _kind(node, context, (*RAISE_KINDS, NO_ERROR))
+            kinds = [] if kind == NO_ERROR else [kind]
+            return RaiseSpec(kinds=tuple(kind for kind in kinds if kind), mark=node.mark)
 
 
 def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
@@ -96,14 +72,8 @@ def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
 # -------------------------------------------------------------------------------------------------
 # What `expect` beside a step says: values, elapsed time, what is raised.
 
-#: keys of an expectation that are no names
-STEP_KEYS = ("elapsed", "raises")
 #: keys that only the expectation at the top level has
-TOP_KEYS = ("outcome", "blocked", "diagnosis", "dies", "within")
-#: keys of the top-level expectation that are no names
-FINAL_KEYS = (*TOP_KEYS, *STEP_KEYS)
-_UNCHANGED = "unchanged"
-_BOUNDS = ("min", "max")
+_TOP_KEYS = FINAL_EXPECT.keys() - STEP_EXPECT.keys()
 
 
 #: `gloo torch>=2.14`: a backend, a word that may be a misspelt `torch`, and what follows it
@@ -129,9 +99,7 @@ def version_key(text: str) -> tuple[str, str, str] | None:
 
 def expectation(node: Node, context: Context) -> Expectation:
     """Return the `expect` beside a step."""
-    if not isinstance(node, Mapping):
-        values.wrong_type(node, context, "`expect`", "a mapping from names to values")
-        return Expectation(mark=node.mark)
+    assert isinstance(node, Mapping)
     return from_entries(node.entries, context.inside_expectation(), node)
 
 
@@ -168,7 +136,7 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
             "ranks stand below a name: `x: {0: [1, 2], else: unchanged}`",
         )
         return []
-    if key.value in {*TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
+    if key.value in {*_TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
         _refuse_top_key(key, context, at_end=at_end)
         return []
     if version_key(key.text) is not None and "torch" not in context.readable:
@@ -181,7 +149,7 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
             )
         return []
     if _is_stranger(key, context):
-        _note_stranger(key, context, FINAL_KEYS if at_end else STEP_KEYS)
+        _note_stranger(key, context, tuple(FINAL_EXPECT if at_end else STEP_EXPECT))
         return []
     compiled = expression(key, context)
     wanted = _wanted(node, context, of_object=_is_object(compiled, context))
@@ -229,27 +197,23 @@ def _is_object(key: Expression | Constant, context: Context) -> bool:
 
 def _wanted(node: Node, context: Context, *, of_object: bool) -> Any:
     """Return a Form, Unchanged, or a PerRank of these."""
-    node, context = context.resolve(node)
-    if isinstance(node, Scalar) and node.value == _UNCHANGED:
+    node, context = values.given(node, context, "expected")
+    if isinstance(node, Scalar) and node.value == UNCHANGED:
         return Unchanged()
     if isinstance(node, Mapping) and not (of_object and not _has_selectors(node)):
-        if values.is_long_form(node):
-            return values.long_form(node, context, tolerances=True)
+        if values.is_long_form(node) and not of_object:
+            return values.long_form(node, context)
         return values.per_rank(
             node, context, lambda item, there: _wanted(item, there, of_object=of_object)
         )
     if of_object:
         return expected_object(node, context)
-    if isinstance(node, Scalar) and node.value is None:
-        context.faults.add(
-            "missing_value", "no value is stated here", node.mark, "leave the name out, or state it"
-        )
     return values.value(node, context)
 
 
 def _has_selectors(node: Mapping) -> bool:
     keys = node.words()
-    return values.ELSE in keys or all(
+    return ELSE in keys or all(
         isinstance(key, Sequence) or (isinstance(key, Scalar) and isinstance(key.value, int))
         for key, _ in node.entries
     )
@@ -265,24 +229,11 @@ def _elapsed(node: Node, context: Context) -> ElapsedBounds | PerRank[ElapsedBou
 
 
 def _bounds(node: Node, context: Context) -> ElapsedBounds:
-    if not isinstance(node, Mapping):
-        values.wrong_type(node, context, "`elapsed`", "`{min: 0.3s, max: 2s}`")
-        return ElapsedBounds(mark=node.mark)
-    found: dict[str, Form] = {}
-    for key, value in node.entries:
-        if isinstance(value, Scalar) and value.value is None:
-            context.faults.add("missing_value", "no duration is stated here", value.mark)
-        elif key_text(key) in _BOUNDS:
-            found[f"{key_text(key)}_s"] = values.seconds(value, context, what=f"`{key_text(key)}`")
-        else:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` of `elapsed`",
-                key_text(key),
-                _BOUNDS,
-                key.mark,
-                listed="its keys are",
-            )
+    assert isinstance(node, Mapping)
+    found: dict[str, Form] = {
+        f"{key_text(key)}_s": values.seconds(value, context, what=f"`{key_text(key)}`")
+        for key, value in node.entries
+    }
     low, high = found.get("min_s"), found.get("max_s")
     bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:  # noqa: PLR2004 -- both
@@ -296,11 +247,11 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
 
 def is_section(key: Span, value: Span) -> bool:
     """Whether an entry of the top-level `expect` says what differs on a backend or a version."""
-    if value.kind != "mapping" or key.text in FINAL_KEYS:
+    if value.kind != "mapping" or key.text in FINAL_EXPECT:
         return False
     if version_key(key.text) is not None:
         return True
-    return key.text in KNOWN_BACKENDS or any(word.text in FINAL_KEYS for word, _ in value.entries)
+    return key.text in KNOWN_BACKENDS or any(word.text in FINAL_EXPECT for word, _ in value.entries)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -320,9 +271,7 @@ def final_expectation(
     """Return the top-level `expect`, every backend's section merged over the general one."""
     if node is None:
         return FinalExpectation()
-    if not isinstance(node, Mapping):
-        values.wrong_type(node, context, "`expect`", "a mapping")
-        return FinalExpectation(mark=node.mark)
+    assert isinstance(node, Mapping)
     found: dict[str, tuple[Section, Mapping]] = {}
     for key, value in node.entries:
         section = _section(key, value, context, backends)
@@ -409,11 +358,11 @@ def _of_version(
 
 def _is_backend(key: Node, value: Node, context: Context, backends: Collection[str]) -> bool:
     name = key_text(key)
-    if not isinstance(value, Mapping) or name in FINAL_KEYS or name in context.readable:
+    if not isinstance(value, Mapping) or name in FINAL_EXPECT or name in context.readable:
         return False
     if name in backends or name in KNOWN_BACKENDS:
         return True
-    if not name.isidentifier() or not any(word in FINAL_KEYS for word in value.words()):
+    if not name.isidentifier() or not any(word in FINAL_EXPECT for word in value.words()):
         return False
     close = nearest(name, (*backends, *KNOWN_BACKENDS))
     if close is not None:
@@ -485,18 +434,12 @@ def _several(node: Node, context: Context, known: Collection[str], what: str) ->
 
 
 def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
-    if not isinstance(node, Mapping):
-        example = "{0: send to 1}" if name == "blocked" else "{1: SIGABRT}"
-        values.wrong_type(node, context, f"`{name}`", f"a mapping from ranks, such as {example}")
-        return None
+    assert isinstance(node, Mapping)
     return values.per_rank(node, context, _death if name == "dies" else _label)
 
 
-def _label(node: Node, context: Context) -> str:
-    if isinstance(node, Scalar) and node.value is not None and node.text.strip():
-        return node.text
-    values.wrong_type(node, context, "where a rank is blocked", "a step's name, as in `send to 1`")
-    return ""
+def _label(node: Node, context: Context) -> str:  # noqa: ARG001 -- one signature
+    return key_text(node)
 
 
 def _death(node: Node, context: Context) -> str:

@@ -13,7 +13,7 @@ import yaml
 
 from runner.errors import ScenarioError, Source
 from runner.language.document import police_top
-from runner.language.keys import TOP_KEYS
+from runner.language.keys import ACTION, BODY, STEP_ORDER, TOP
 from runner.limits import Limits
 from runner.source.tree import Mapping, Node, Scalar, Sequence, decoded, key_text, parse
 
@@ -333,15 +333,11 @@ def _column(column: int, levels: list[tuple[int, int]], limit: int | None) -> in
 # and with the comments right above it. Where it is not certain what a comment belongs to, and
 # where anchors make the order matter, the keys stay as they are.
 
-#: `inputs` stands in a file that others use where another has `world_size`
-TOP_ORDER = (*TOP_KEYS[:4], "inputs", *TOP_KEYS[4:])
-
-#: the action stands between `ranks` and `as`
-BEFORE_ACTION = ("name", "for", "ranks")
-AFTER_ACTION = ("steps", "as", "at", "expect")
-
 #: comments that are about the file, not about the key below
 _HEADERS = ("# yaml-language-server:", "#!")
+
+
+_TOP_ORDER = tuple(TOP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +375,7 @@ def ordered(text: str, tree: Node) -> str:
 
 def is_step_list(key: str) -> bool:
     """Whether the value of a key is a list of steps."""
-    return key == "steps"
+    return key == BODY
 
 
 def _steps(mapping: Mapping, end: int, whole: _Text) -> None:
@@ -413,14 +409,11 @@ def _dash(item: Node, lines: list[str]) -> int:
 
 
 def _top_rank(key: str) -> int:
-    return TOP_ORDER.index(key) if key in TOP_ORDER else len(TOP_ORDER)
+    return _TOP_ORDER.index(key) if key in _TOP_ORDER else len(_TOP_ORDER)
 
 
 def _step_rank(key: str) -> int:
-    if key in BEFORE_ACTION:
-        return BEFORE_ACTION.index(key)
-    place = len(BEFORE_ACTION) + 1
-    return place + AFTER_ACTION.index(key) if key in AFTER_ACTION else place - 1
+    return STEP_ORDER.index(key if key in STEP_ORDER else ACTION)
 
 
 def _sort(
@@ -520,7 +513,7 @@ def formatted(path: Path | str, content: bytes, limits: Limits) -> bytes:
     """
     source = decoded(str(path), content, limits)
     tree = parse(source, limits=limits)
-    police_top(tree, Path(path), limits)
+    police_top(tree)
     ends = "\r\n" if source.text.partition("\n")[0].endswith("\r") else "\n"
     text = source.text.replace("\r\n", "\n")
     if "\r" in text or any(each in text for each in _RARE_BREAKS):

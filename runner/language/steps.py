@@ -7,10 +7,10 @@ from typing import Any
 
 from runner.expressions.values import Constant, Expression, Form, PerRank
 from runner.language import values
-from runner.language.arguments import arguments_of, stored_parts, usage
-from runner.language.context import Context, likely
+from runner.language.arguments import arguments_of, stored_parts
+from runner.language.context import Context
 from runner.language.expectations import expectation
-from runner.language.keys import BESIDE, BODY, action_of, police_handle
+from runner.language.keys import BESIDE, BODY, INSERT, REPEAT
 from runner.language.names import INDEXED, police_length
 from runner.language.use import inline, police_number
 from runner.language.values import constant_value, expression
@@ -22,31 +22,22 @@ from runner.operations.compute import PARTS
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 
 
-def step_list(node: Node | None, context: Context, *, what: str = "`steps`") -> tuple[Step, ...]:
+def step_list(node: Node | None, context: Context) -> tuple[Step, ...]:
     """Return the steps of a list, `use` inlined."""
     if not isinstance(node, Sequence):
-        if node is not None:
-            values.wrong_type(node, context, what, "a list of steps")
         return ()
     return tuple(step for item in node.items for step in _steps(item, context))
 
 
 def _steps(node: Node, context: Context) -> list[Step]:
     """Return what one item of the list becomes: a step; for `use` and `for` it may be several."""
-    if not isinstance(node, Mapping):
-        hint = "write `- barrier: {}`, an operation and its arguments"
-        if isinstance(node, Scalar) and node.text in BY_NAME:
-            hint = f"write `{usage(BY_NAME[node.text], node.text)}`"
-        context.faults.add(
-            "wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint
-        )
-        return []
-    action = action_of(node, context)
+    assert isinstance(node, Mapping)
+    action = next((entry for entry in node.entries if key_text(entry[0]) in _ACTIONS), None)
     beside = {word: value for word in BESIDE if (value := node.get(word)) is not None}
     if action is None:
         return _bare_expectation(node, beside, context)
     key, value = action
-    police_handle(key, value, beside, context)
+    _police_handle(key, value, beside, context)
     match key_text(key):
         case "for":
             return _loop(node, value, beside, context)
@@ -56,6 +47,9 @@ def _steps(node: Node, context: Context) -> list[Step]:
             return [_operation(node, BY_NAME[name], key, value, beside, context)]
 
 
+_ACTIONS = BY_NAME.keys() | {REPEAT, INSERT}
+
+
 # ---------------------------------------------------------------------- what a step says
 
 
@@ -63,9 +57,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
     node = beside.get("name")
     if node is None:
         return None
-    if not isinstance(node, Scalar) or node.value is None or not node.text.strip():
-        values.wrong_type(node, context, "the name of a step", "text")
-        return None
+    assert isinstance(node, Scalar)
     name = node.text.strip()
     police_length(name, node.mark, context.faults, what="the name of a step")
     if context.inlined is not None:
@@ -112,11 +104,8 @@ def recorded_at(node: Node, context: Context) -> str | PerRank[str] | None:
 
 
 def _recorded_place(node: Node, context: Context) -> str:
-    if isinstance(node, Scalar) and isinstance(node.value, str) and node.text.strip():
-        police_length(node.text, node.mark, context.faults, what="the place of `at`")
-        return node.text.strip()
-    values.wrong_type(node, context, "`at`", "the place of a recorded program, as `train.py:19`")
-    return ""
+    police_length(key_text(node), node.mark, context.faults, what="the place of `at`")
+    return key_text(node).strip()
 
 
 def _all_of(at: str | PerRank[str]) -> str | None:
@@ -129,15 +118,34 @@ def _all_of(at: str | PerRank[str]) -> str | None:
 
 def _handle(node: Node, context: Context) -> tuple[str | None, Form | None]:
     """Return the name of a handle, and what it is indexed by: `up[t]` is one for each `t`."""
-    node, context = context.resolve(node)
-    if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        values.wrong_type(node, context, "`as`", "the name of a work handle")
+    node, context = values.given(node, context, "handle")
+    if not isinstance(node, Scalar) or node.value is None:
         return None, None
     indexed = INDEXED.fullmatch(node.value)
     if indexed is None:
         return context.final(node.value), None
     index = Scalar(mark=node.mark, value=indexed["index"], text=indexed["index"])
     return context.final(indexed["name"]), expression(index, context)
+
+
+def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Context) -> None:
+    """Note `as` beside an action that starts no asynchronous work."""
+    name = beside.get("as")
+    if name is None:
+        return
+    operation = BY_NAME.get(key_text(key))
+    if operation is not None and operation.asynchronous:
+        return
+    can = operation is not None and any(each.name == "async_op" for each in operation.params)
+    given = value.get("async_op") if isinstance(value, Mapping) else None
+    if can and given is not None and not (isinstance(given, Scalar) and given.value is False):
+        return
+    context.faults.add(
+        "handle_without_work",
+        f"`as` names work that goes on, but `{key_text(key)}` is complete when it returns",
+        name.mark,
+        "add `async_op: true` to its arguments" if can else "leave `as` out",
+    )
 
 
 # ---------------------------------------------------------------------- kinds of steps
@@ -174,18 +182,7 @@ def _loop(node: Mapping, value: Node, beside: dict[str, Node], context: Context)
     after = beside.pop("expect", None)
     fields = _fields(node, beside, context)
     body = node.get(BODY)
-    misspelt = body is None and any(likely(word, (BODY,)) for word in node.words())
-    if not misspelt and (body is None or (isinstance(body, Sequence) and not body.items)):
-        context.faults.add(
-            "missing_key", "this `for` has no `steps`", node.mark, "add `steps: [...]` beside it"
-        )
     if not isinstance(value, Mapping) or not value.entries:
-        context.faults.add(
-            "bad_loop",
-            f"`for` is {kind_of(value)}, not a variable with its values",
-            value.mark,
-            'write `for: {i: "range(3)"}`',
-        )
         step_list(body, context)
         return []
     found = _nested(value.entries, body, fields, context)
@@ -222,9 +219,7 @@ def _nested(
 
 def _values(node: Node, context: Context) -> Form:
     """Return what a loop runs over: a list of integers, or an expression; bounded if constant."""
-    form = values.integers(node, context, what="what `for` runs over")
-    if isinstance(node, Scalar) and node.value is None:
-        context.faults.add("missing_value", "this `for` has nothing to run over", node.mark)
+    form = values.integers(node, context)
     known = context.names.constants.keys() | context.world.keys()
     count = 0
     if isinstance(form, Constant) and isinstance(form.value, list):

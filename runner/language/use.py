@@ -10,7 +10,6 @@ from pathlib import Path, PurePosixPath
 
 from runner.errors import ScenarioError, nearest
 from runner.files import SUFFIXES, project_root, read_file
-from runner.language import values
 from runner.language.context import Binding, Context, Inlined, Names
 from runner.language.names import (
     HANDLES,
@@ -22,14 +21,12 @@ from runner.language.names import (
     police_definitions,
     police_name,
 )
+from runner.language.validation import validated
 from runner.limits import account, beyond
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, read_tree
 
 # -------------------------------------------------------------------------------------------------
 # The inputs of a file that others use: declared there, given by `with:`.
-
-#: keys that a used file may have
-LIBRARY_KEYS = ("version", "name", "description", "tags", "inputs", "steps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +38,7 @@ class Input:
 
 
 def police_library(tree: Mapping, context: Context) -> None:
-    """Note what is wrong with the top level of a used file, and with its names."""
-    for key, _ in tree.entries:
-        if key_text(key) not in LIBRARY_KEYS:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` of a file with `inputs:`",
-                key_text(key),
-                LIBRARY_KEYS,
-                key.mark,
-                listed="its keys are",
-            )
-    if tree.get("steps") is None:
-        context.faults.add("missing_key", "the file has no `steps`", tree.mark)
+    """Note what is wrong with the names of a used file."""
     inputs = declared_inputs(tree, context)
     police_definitions(
         [each for each in definitions(tree) if each.name not in inputs], context.faults
@@ -70,8 +55,6 @@ def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
         case Mapping():
             named_inputs = list(node.entries)
         case _:
-            if node is not None:
-                values.wrong_type(node, context, "`inputs`", "a list of names, or a mapping")
             return {}
     for name, about in named_inputs:
         if not isinstance(name, Scalar) or not isinstance(name.value, str):
@@ -80,24 +63,12 @@ def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
         police_name(context.faults, name.text, name.mark, what="this input", fixed=True)
         if name.text in found:
             context.faults.add("duplicate_name", f"`{name.text}` stands twice", name.mark)
-        found[name.text] = Input(name.text, _default(about, context))
+        found[name.text] = Input(name.text, _default(about))
     return found
 
 
-def _default(about: Node | None, context: Context) -> Node | None:
-    if not isinstance(about, Mapping):
-        return None
-    for key, _ in about.entries:
-        if key_text(key) not in {"description", "default"}:
-            context.faults.unknown(
-                "unknown_key",
-                f"unknown key `{key_text(key)}` of an input",
-                key_text(key),
-                ("description", "default"),
-                key.mark,
-                listed="its keys are",
-            )
-    return about.get("default")
+def _default(about: Node | None) -> Node | None:
+    return about.get("default") if isinstance(about, Mapping) else None
 
 
 def bindings_of(
@@ -248,6 +219,8 @@ def _shown(path: Path) -> Path:
 
 def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
     if isinstance(tree, Mapping) and tree.get("inputs") is not None:
+        tree = validated(tree, context.faults)
+        assert isinstance(tree, Mapping)
         police_library(tree, context)
         return tree
     context.faults.add(
@@ -327,7 +300,7 @@ def inline(
 ) -> tuple[Node | None, Context] | None:
     """Return the steps of a used file and the context to read them in; None where it fails."""
     police_number(next(context.uses), key, context)
-    asked = _asked(node, key, context)
+    asked = _asked(node)
     if asked is None:
         return None
     named_file, given = asked
@@ -403,32 +376,12 @@ def replace_names(
 # ---------------------------------------------------------------------- what is asked for
 
 
-def _asked(node: Node, key: Node, context: Context) -> tuple[Scalar, Mapping | None] | None:
+def _asked(node: Node) -> tuple[Scalar, Mapping | None] | None:
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return node, None
     if not isinstance(node, Mapping):
-        values.wrong_type(node, context, "`use`", "`{file: other.yaml, with: {x: x}}`")
         return None
-    strangers = [word for word, _ in node.entries if key_text(word) not in {"file", "with"}]
-    for word in strangers:
-        context.faults.unknown(
-            "unknown_key",
-            f"unknown key `{key_text(word)}` of `use`",
-            key_text(word),
-            ("file", "with"),
-            word.mark,
-            listed="its keys are",
-        )
     file, given = node.get("file"), node.get("with")
-    if not isinstance(file, Scalar) or not isinstance(file.value, str):
-        if file is not None or not strangers:
-            context.faults.add(
-                "missing_key", "this `use` names no `file`", key.mark, "write `{file: part.yaml}`"
-            )
+    if not isinstance(file, Scalar):
         return None
-    if isinstance(given, Scalar) and given.value is None:
-        given = None
-    if given is not None and not isinstance(given, Mapping):
-        values.wrong_type(given, context, "`with`", "a mapping from inputs to values")
-        return None
-    return file, given
+    return file, given if isinstance(given, Mapping) else None

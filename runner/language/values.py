@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
-from runner.errors import Mark, ScenarioError, nearest
+from runner.errors import Mark, ScenarioError
 from runner.expressions.compile import compile_expression
 from runner.expressions.evaluator import CANNOT_COMPUTE, LONGEST_S
 from runner.expressions.params import Param
@@ -23,13 +23,14 @@ from runner.expressions.values import (
     Typed,
 )
 from runner.language.context import ALWAYS, NAMES, Context, likely, note_unmade, spelt_out
+from runner.language.keys import COMPUTED, ELSE, LONG_FORM, TOLERANCES
+from runner.language.validation import fits
 from runner.source.tree import (
     Mapping,
     Node,
     Scalar,
     Sequence,
     key_text,
-    kind_of,
     plain,
     source_text,
 )
@@ -319,13 +320,8 @@ def constant_value(
 
     `what` names the thing in messages: `world_size`. `extra` are further names it may read.
     """
-    if not isinstance(node, Scalar) or node.value is None:
-        context.faults.add(
-            "wrong_type", f"{what} is {kind_of(node)}, not a number or an expression", node.mark
-        )
-        return None
-    if not isinstance(node.value, str):
-        return node.value
+    if not isinstance(node, Scalar) or not isinstance(node.value, str):
+        return plain(node)
     node, context = _resolved(node, context)
     compiled = _compiled(node, context)
     if not isinstance(compiled, Expression):
@@ -375,30 +371,42 @@ def context_functions() -> dict[str, Any]:
 T = TypeVar("T")
 
 
-ELSE = "else"
+def given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
+    """Return what stands here, or what `with:` gave for an input whose name stands here.
+
+    What was given is held against the schema only now: `part` is the one of this place.
+    """
+    found, there = context.resolve(node)
+    if found is node or fits(found, part, context.faults, f"what is given for `{_text(node)}`"):
+        return found, there
+    return Scalar(found.mark, None, ""), there
+
+
+def _text(node: Node) -> str:
+    return node.text if isinstance(node, Scalar) else source_text(node)
 
 
 def selector(node: Node, context: Context) -> Selector:
     """Return which ranks a node selects: an integer, a list of integers or an expression."""
     text = source_text(node)
-    node, context = context.resolve(node)
+    node, context = given(node, context, "selector")
     match node:
-        case Scalar(value=bool() | int()):
-            form: Form = Constant(value=node.value, mark=node.mark)
-            _police_rank(node, context)
         case Scalar(value="else"):
             message = "`else` is the rest of a mapping by rank, and no selector"
             hint = "write a condition such as `rank > 0`; left out, `ranks` is everyone"
             context.faults.add("bad_selector", message, node.mark, hint)
-            form = FAILED
+            form: Form = FAILED
         case Scalar(value=str()):
             form = expression(node, context)
         case Sequence():
-            form = integers(node, context, what="a selector")
+            form = integers(node, context)
             for item in node.items:
                 _police_rank(item, context)
-        case _:
-            wrong_type(node, context, "a selector", "a rank, a list of ranks or an expression")
+        case Scalar(value=bool() | int()):
+            form = Constant(value=node.value, mark=node.mark)
+            _police_rank(node, context)
+        case _:  # a key, of which the schema knows only the text
+            fits(node, "selector", context.faults, "a selector")
             form = FAILED
     return Selector(form=form, text=text, mark=node.mark)
 
@@ -437,48 +445,33 @@ def per_rank(node: Mapping, context: Context, build: Callable[[Node, Context], T
             otherwise = build(value, context)
         else:
             branches.append((selector(key, context), build(value, context)))
-    if not node.entries:
-        context.faults.add(
-            "empty_mapping",
-            "a mapping from ranks to values is empty",
-            node.mark,
-            "write `{0: ..., else: ...}`",
-        )
     return PerRank(branches=tuple(branches), otherwise=otherwise, mark=node.mark)
 
 
-def integer(node: Node, context: Context, *, what: str = "this") -> Form:
+def integer(node: Node, context: Context) -> Form:
     """Return an integer, an expression, or a mapping from ranks to these."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "integer")
     match node:
-        case Scalar(value=bool() | float()) | Sequence():
-            return wrong_type(node, context, what, "an integer or an expression")
-        case Scalar(value=str()):
-            return expression(node, context)
-        case Scalar():
-            return Constant(value=node.value, mark=node.mark)
         case Mapping():
-            return per_rank(node, context, lambda item, there: integer(item, there, what=what))
+            return per_rank(node, context, integer)
+        case Scalar(value=str()):
+            return expression(node, context)
+        case _:
+            return Constant(value=plain(node), mark=node.mark)
 
 
-def numbers(node: Node, context: Context, *, what: str = "this") -> Form:
+def numbers(node: Node, context: Context) -> Form:
     """Return a number, a list of numbers, an expression, or a mapping from ranks to these."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "number_value")
     match node:
         case Scalar(value=str()):
             return expression(node, context)
-        case Scalar(value=None):
-            return wrong_type(node, context, what, "a number, a list of numbers or an expression")
-        case Scalar():
-            return Constant(value=node.value, mark=node.mark)
         case Sequence():
-            for item in node.items:
-                if not isinstance(item, Scalar):
-                    wrong_type(item, context, f"an item of {what}", "a number or an expression")
-                    return FAILED
             return listing(node, context, expression_or_number)
         case Mapping():
-            return per_rank(node, context, lambda item, there: numbers(item, there, what=what))
+            return per_rank(node, context, numbers)
+        case _:
+            return Constant(value=plain(node), mark=node.mark)
 
 
 def expression_or_number(node: Node, context: Context) -> Form:
@@ -487,25 +480,18 @@ def expression_or_number(node: Node, context: Context) -> Form:
     return expression(node, context)
 
 
-def integers(node: Node, context: Context, *, what: str = "this") -> Form:
+def integers(node: Node, context: Context) -> Form:
     """Return a list of integers, an expression that yields one, or a mapping from ranks to it."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "integers")
     match node:
         case Sequence():
-            for item in node.items:
-                if isinstance(item, Scalar) and isinstance(item.value, bool | float):
-                    wrong_type(item, context, f"an item of {what}", "an integer or an expression")
-            return listing(
-                node, context, lambda item, there: integer(item, there, what=f"an item of {what}")
-            )
+            return listing(node, context, integer)
+        case Mapping():
+            return per_rank(node, context, integers)
         case Scalar(value=str()):
             return expression(node, context)
-        case Scalar(value=None):
-            return Constant(value=None, mark=node.mark)
         case Scalar():
-            return wrong_type(node, context, what, "a list of integers or an expression")
-        case Mapping():
-            return per_rank(node, context, lambda item, there: integers(item, there, what=what))
+            return Constant(value=None, mark=node.mark)
 
 
 def listing(node: Sequence, context: Context, build: Callable[[Node, Context], Form]) -> Form:
@@ -526,14 +512,6 @@ def _constant(form: Form) -> Any:
     return form.value if isinstance(form, Constant) else None
 
 
-def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant:
-    """Note that a node is of the wrong sort."""
-    context.faults.add(
-        "wrong_type", f"{what} cannot be {kind_of(node)}", node.mark, f"write {wanted}"
-    )
-    return FAILED
-
-
 # -------------------------------------------------------------------------------------------------
 # Fixed names: dtypes, reduce ops, groups, kinds, and parameters that hold one.
 
@@ -542,11 +520,8 @@ def fixed(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> str | None:
     """Return a fixed name, or the one that a parameter of that name holds; None where it fails."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "handle")
     if not isinstance(node, Scalar) or not isinstance(node.value, str):
-        context.faults.add(
-            "wrong_type", f"{what} is {kind_of(node)}, not a name", node.mark, _listed(known)
-        )
         return None
     name = context.final(node.value)
     if name in known or context.is_opaque(name):
@@ -592,7 +567,7 @@ def fixed_form(
     node: Node, context: Context, known: Collection[str], *, code: str, what: str
 ) -> Form:
     """Return a fixed name, or a mapping from ranks to such names."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "group")
     if isinstance(node, Scalar) and node.value is None:
         return Constant(value=None, mark=node.mark)
     if isinstance(node, Mapping):
@@ -621,35 +596,30 @@ def duration_s(text: str) -> float | None:
 
 def seconds(node: Node, context: Context, *, what: str = "this") -> Form:
     """Return a duration, a number or an expression in seconds, or a mapping from ranks to these."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "seconds")
     match node:
-        case Scalar(value=bool()) | Sequence():
-            return wrong_type(node, context, what, "a duration such as 1.5s or 200ms")
+        case Mapping():
+            return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
         case Scalar(value=str()):
-            given = _stated_seconds(node, context)
-            if given is not None:
-                _police(given, node, context, what)
-                return Constant(value=given, mark=node.mark)
+            stated = _stated_seconds(node, context)
+            if stated is not None:
+                _police(stated, node, context, what)
+                return Constant(value=stated, mark=node.mark)
             if _is_no_duration(node, context):
                 return FAILED
             return expression(node, context)
         case Scalar(value=int() | float()):
             _police(node.value, node, context, what)
             return Constant(value=float(node.value), mark=node.mark)
-        case Scalar():
+        case _:
             return Constant(value=None, mark=node.mark)
-        case Mapping():
-            return per_rank(node, context, lambda item, there: seconds(item, there, what=what))
 
 
-def _police(given: float, node: Node, context: Context, what: str) -> None:
-    """Note a duration that no clock can wait for, or no one should."""
-    if given < 0:
-        hint = "a duration is never negative: 10s, 0.5s, 200ms"
-        context.faults.add("bad_duration", f"{what} is negative", node.mark, hint)
-    elif not given <= LONGEST_S:
+def _police(stated: float, node: Node, context: Context, what: str) -> None:
+    """Note a duration that no clock can wait for, or that is too long."""
+    if not stated <= LONGEST_S:
         hint = "one sleep, or timeout, is at most an hour: 3600s, 1h"
-        message = f"{what} is longer than an hour" if given > 0 else f"{what} is no duration"
+        message = f"{what} is longer than an hour" if stated > 0 else f"{what} is no duration"
         context.faults.add("bad_duration", message, node.mark, hint)
 
 
@@ -661,17 +631,17 @@ def _stated_seconds(node: Scalar, context: Context) -> float | None:
 
 def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     """Return a duration that is the same on every rank, in seconds; None where it fails."""
-    node, context = context.resolve(node)
-    given: Any = None
+    node, context = given(node, context, "duration")
+    stated: Any = None
     if isinstance(node, Scalar) and isinstance(node.value, str):
-        given = _stated_seconds(node, context)
-        if given is None and _is_no_duration(node, context):
+        stated = _stated_seconds(node, context)
+        if stated is None and _is_no_duration(node, context):
             return None
-    if given is None:
-        given = constant_value(node, context, what=what)
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= LONGEST_S:
-        return float(given)
-    if given is not None:
+    if stated is None:
+        stated = constant_value(node, context, what=what)
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 < stated <= LONGEST_S:
+        return float(stated)
+    if stated is not None:
         context.faults.add(
             "bad_duration",
             f"{what} must be a duration greater than zero, and at most an hour",
@@ -695,14 +665,10 @@ def _is_no_duration(node: Scalar, context: Context) -> bool:
 # -------------------------------------------------------------------------------------------------
 # What a tensor holds: data, an expression, the long form with a dtype, one value a rank.
 
-#: a mapping with one of these keys is the long form of a value, any other is per rank
-LONG_FORM = ("value", "dtype", "shape")
-TOLERANCES = ("rtol", "atol")
-
 
 def value(node: Node, context: Context) -> Form:
     """Return a tensor's value: data, an expression, a per-rank mapping or the long form."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "value")
     match node:
         case Scalar(value=str()):
             return expression(node, context)
@@ -723,10 +689,9 @@ def is_long_form(node: Node) -> bool:
     )
 
 
-def long_form(node: Mapping, context: Context, *, tolerances: bool = False) -> Typed:
+def long_form(node: Mapping, context: Context) -> Typed:
     """Return `{value: ..., dtype: ..., shape: ...}`, in expectations with `rtol` and `atol`."""
-    known = (*LONG_FORM, *TOLERANCES) if tolerances else LONG_FORM
-    fields: dict[str, Any] = {}
+    fields: dict[str, Any] = {"value": None}
     for key, item in node.entries:
         match key_text(key):
             case "value":
@@ -735,26 +700,9 @@ def long_form(node: Mapping, context: Context, *, tolerances: bool = False) -> T
                 fields["dtype"] = dtype(item, context)
             case "shape":
                 fields["shape"] = sizes(item, context)
-            case "rtol" | "atol" as name if tolerances:
-                fields[name] = _tolerance(item, context, name)
             case name:
-                context.faults.unknown(
-                    "unknown_key",
-                    f"unknown key `{name}` of a value's long form",
-                    name,
-                    known,
-                    key.mark,
-                    listed="its keys are",
-                )
-    misspelt = any(nearest(word, ("value",)) for word in node.words() if word not in known)
-    if not tolerances and "value" not in fields and not misspelt:
-        context.faults.add(
-            "missing_key",
-            "this long form has no `value`",
-            node.mark,
-            "write `{value: ..., dtype: ...}`",
-        )
-    return Typed(**{"value": None, **fields}, mark=node.mark)
+                fields[name] = _tolerance(item, context, name)
+    return Typed(**fields, mark=node.mark)
 
 
 def dtype(node: Node, context: Context) -> Form:
@@ -763,10 +711,10 @@ def dtype(node: Node, context: Context) -> Form:
 
 
 def _tolerance(node: Node, context: Context, name: str) -> float:
-    given = constant_value(node, context, what=name)
-    if isinstance(given, int | float) and not isinstance(given, bool) and given >= 0:
-        return float(given)
-    if given is not None:
+    stated = constant_value(node, context, what=name)
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and stated >= 0:
+        return float(stated)
+    if stated is not None:
         context.faults.add(
             "bad_value",
             f"{name} must be a number, zero or more",
@@ -806,16 +754,14 @@ def _shape(data: Any) -> tuple[int, ...] | None:
 
 def sizes(node: Node, context: Context) -> Form:
     """Return a shape: an integer, a list of integers or an expression."""
-    node, context = context.resolve(node)
+    node, context = given(node, context, "shape")
     if isinstance(node, Scalar) and isinstance(node.value, int):
-        return integer(node, context, what="a shape")
-    return integers(node, context, what="a shape")
+        return integer(node, context)
+    return integers(node, context)
 
 
 # -------------------------------------------------------------------------------------------------
 # Plain YAML values for the object collectives: a string is a string, `{expr: ...}` computed.
-
-_COMPUTED = "expr"
 
 
 def object_value(node: Node, context: Context) -> Form:
@@ -876,7 +822,7 @@ def _plain(node: Node, context: Context) -> Form:
 
 
 def _is_computed(node: Node) -> bool:
-    return isinstance(node, Mapping) and node.words() == [_COMPUTED]
+    return isinstance(node, Mapping) and node.words() == [COMPUTED]
 
 
 def _is_per_rank(node: Node) -> bool:
@@ -900,11 +846,10 @@ def _tree(node: Node, context: Context) -> Any:
             return [_tree(item, context) for item in node.items]
         case Mapping() if _is_computed(node):
             item = node.entries[0][1]
-            if isinstance(item, Scalar) and isinstance(item.value, str):
-                computed = expression(item, context)
-                return computed.value if isinstance(computed, Constant) else computed
-            wrong_type(item, context, f"`{_COMPUTED}`", "an expression")
-            return None
+            if not isinstance(item, Scalar):
+                return None
+            computed = expression(item, context)
+            return computed.value if isinstance(computed, Constant) else computed
         case Mapping():
             return {_key(key): _tree(value, context) for key, value in node.entries}
 

@@ -7,13 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
+from jsonschema.validators import extend
+from mutants import FILES as SMALL
+from mutants import Plain, mutants
 
+from runner.errors import ScenarioError
 from runner.expressions.params import KINDS
+from runner.language.document import load_content
 from runner.language.schema import scenario_schema, scenario_schema_text
+from runner.language.validation import Law, findings, law
 from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
-from runner.source.tree import plain, read_tree
+from runner.source.tree import Node, plain, read_tree
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("scenarios/**/*.yaml"))
@@ -45,7 +52,6 @@ FORM = (
     "step_is_a_word",
     "step_arguments_are_a_word",
     "step_for_without_steps",
-    "step_for_two_variables",
     "step_message_misspelt",
     "expect_elapsed_misspelt",
     "expect_blocked_is_a_list",
@@ -111,3 +117,81 @@ def test_every_example_of_an_operation_validates() -> None:
         tree = read_tree(operation.name, operation.example.encode(), limits=DEFAULT)
         errors = [error.message for error in validator().iter_errors(as_json(plain(tree)))]
         assert not errors, operation.name
+
+
+# ---------------------------------------------------------------------- the law, and its judge
+
+
+def judge() -> Draft202012Validator:
+    """Return jsonschema's own judge of a file; a number with a point is no integer, as in YAML."""
+    checker = Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
+    )
+    made: Any = extend(Draft202012Validator, type_checker=checker)  # type: ignore[no-untyped-call]
+    found: Draft202012Validator = made(scenario_schema())
+    return found
+
+
+@pytest.mark.parametrize(
+    "path", [*FILES, *sorted(WRONG.glob("*.yaml"))], ids=lambda path: path.stem
+)
+def test_the_compiled_law_and_jsonschema_agree_on_a_file(path: Path) -> None:
+    try:
+        tree = read_tree(str(path), path.read_bytes(), limits=DEFAULT)
+    except ScenarioError:
+        return  # it is no YAML
+    assert law().fits(tree) == judge().is_valid(as_json(plain(tree)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_compiled_law_and_jsonschema_agree_on_mutants(name: str) -> None:
+    """Of every mutant that does not fit jsonschema finds something, and of no other."""
+    fitting = 0
+    every = list(mutants(yaml.safe_load(SMALL[name])))[::7]
+    for mutant in every:
+        content: bytes = yaml.dump(mutant, Dumper=Plain, sort_keys=False, encoding="utf-8")
+        try:
+            tree: Node = read_tree("it.yaml", content, limits=DEFAULT)
+        except ScenarioError:
+            continue
+        fits = law().fits(tree)
+        fitting += fits
+        assert fits == judge().is_valid(as_json(plain(tree))), content
+        assert fits == (not list(findings(tree))), content
+    assert 0 < fitting < len(every)
+
+
+def test_a_keyword_that_is_not_compiled_is_refused() -> None:
+    with pytest.raises(KeyError, match="contains"):
+        Law({"contains": {}, "$defs": {}})
+
+
+def test_a_large_value_with_one_mistake_is_looked_at_where_the_mistake_is(tmp_path: Path) -> None:
+    """Jsonschema passes over what is known to fit, so that a large file costs no more."""
+    numbers = ", ".join(["1"] * 50_000)
+    text = (
+        f"world_size: 2\ntensors: {{x: [{numbers}], y: {{vlaue: [1], dtype: int8}}}}\nsteps: []\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        load_content(tmp_path / "it.yaml", text.encode())
+    assert [problem.code for problem in caught.value.problems] == ["unknown_key", "empty_steps"]
+
+
+def test_what_is_given_for_an_input_is_held_against_the_place_where_its_name_stands(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "part.yaml").write_text(
+        "inputs: [x, root]\nsteps:\n  - broadcast: {tensor: x, src: root}\n", encoding="utf-8"
+    )
+    text = (
+        "world_size: 2\ntensors: {x: [1]}\n"
+        "steps:\n  - use: {file: part.yaml, with: {x: x, root: [0]}}\n"
+    )
+    with pytest.raises(ScenarioError) as caught:
+        load_content(tmp_path / "it.yaml", text.encode())
+    (problem,) = caught.value.problems
+    assert problem.code == "wrong_type"
+    assert problem.message == "what is given for `root` cannot be a list"
+    assert problem.hint == "write an integer or an expression"
+    assert problem.mark is not None
+    assert problem.mark.line == 4
