@@ -13,15 +13,18 @@ Importing this package imports neither NumPy nor torch; the functions do when th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runner.model.plan import Plan, plan
-from runner.model.scenario import Scenario
-
+# Every command imports this package first, also one that only prints its help: what a function
+# needs is imported when it is called.
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from runner.execution.backends import LaunchOptions
+    from runner.limits import Limits
+    from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
     from runner.model.trace import Trace
     from runner.verdict.finding import Verdict
 
@@ -37,6 +40,13 @@ def load(path: str | Path, *, sets: Mapping[str, str] | None = None) -> tuple[Sc
     from runner import language
 
     return language.load(path, sets=sets)
+
+
+def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
+    """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
+    from runner.model import plan as stage
+
+    return stage.plan(scenario, limits=limits)
 
 
 def simulate(plan: Plan) -> Trace:

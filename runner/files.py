@@ -235,11 +235,12 @@ def discover(
 
 def project_root(path: Path) -> Path:
     """Return the nearest folder above with a pyproject.toml or .git, else the file's own."""
-    folder = Path(os.path.realpath(path.parent))
-    for candidate in (folder, *folder.parents):
-        if any((candidate / sign).exists() for sign in _ROOT_SIGNS):
-            return candidate
-    return folder
+    own = folder = os.path.realpath(path.parent)
+    while not any(os.path.exists(f"{folder}/{sign}") for sign in _ROOT_SIGNS):  # noqa: PTH110
+        folder, below = os.path.split(folder)
+        if not below:
+            return Path(own)
+    return Path(folder)
 
 
 def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) -> bytes:
@@ -249,12 +250,13 @@ def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) ->
     project is read, whatever changes meanwhile. `root` is the project's folder, that of the file
     itself if left out; `--follow-links` lets a link lead elsewhere. Raises ScenarioError.
     """
+    real = os.path.realpath(path)
     if os.path.lexists(path) and (fault := _fault(path, limits, root)) is not None:
         raise ScenarioError([fault])
     try:
         # what stands there by now is opened without waiting for it, and looked at once it is open
         opened = os.open(
-            os.path.realpath(path),
+            real,
             os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW,
         )
     except FileNotFoundError:
@@ -265,8 +267,7 @@ def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) ->
         kind = stat.S_IFMT(os.fstat(opened).st_mode)
         if kind != stat.S_IFREG:
             raise ScenarioError([_no_regular_file(path, kind)])
-        within = project_root(path) if root is None else root
-        if not limits.follow_links and not _place(opened, path).is_relative_to(within):
+        if not limits.follow_links and not _is_inside(_place(opened, path), path, root):
             raise ScenarioError([_outside(path)])
         with os.fdopen(opened, "rb", closefd=False) as file:
             return file.read(limits.max_file_bytes + 1)
@@ -280,18 +281,27 @@ def _because(error: OSError | ValueError) -> str:
     return f"the file cannot be read: {getattr(error, 'strerror', None) or error}"
 
 
-def _place(opened: int, path: Path) -> Path:
+def _place(opened: int, path: Path) -> str:
     """Return where an open file lies; by its name again where the system does not tell."""
     try:
-        return Path(f"/proc/self/fd/{opened}").readlink()
+        return os.readlink(f"/proc/self/fd/{opened}")  # noqa: PTH115 -- once a file: no Path
     except OSError:
-        return Path(os.path.realpath(path))
+        return os.path.realpath(path)
+
+
+def _is_inside(place: str, path: Path, root: Path | None) -> bool:
+    """Return whether a real path lies in the project of the file that is named `path`."""
+    if root is not None:
+        return Path(place).is_relative_to(root)
+    folder = os.path.dirname(place)  # noqa: PTH120 -- the same
+    # a file in the folder where it is named is inside of that folder's project, whichever that is
+    return folder == os.path.realpath(path.parent) or Path(place).is_relative_to(project_root(path))
 
 
 def _fault(path: Path, limits: Limits, root: Path | None = None) -> Problem | None:
     """Return why a file may not be read, without opening it; None for one that may."""
     try:
-        kind = stat.S_IFMT(path.lstat().st_mode)
+        kind = stat.S_IFMT(os.lstat(path).st_mode)
         if kind == stat.S_IFREG:
             return None
         kind = stat.S_IFMT(path.stat().st_mode)
@@ -299,8 +309,7 @@ def _fault(path: Path, limits: Limits, root: Path | None = None) -> Problem | No
         return _unreadable(path, f"it leads nowhere: {getattr(error, 'strerror', None) or error}")
     if kind != stat.S_IFREG:
         return _no_regular_file(path, kind)
-    real = Path(os.path.realpath(path))
-    if limits.follow_links or real.is_relative_to(root or project_root(path)):
+    if limits.follow_links or _is_inside(os.path.realpath(path), path, root):
         return None
     return _outside(path)
 

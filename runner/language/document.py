@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Mapping_
@@ -569,7 +570,7 @@ def _police_version(tree: Node, faults: Faults) -> None:
 
 
 def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Context:
-    resolved = path.resolve()
+    resolved = Path(os.path.realpath(path))
     return Context(
         faults=faults,
         limits=limits,

@@ -101,6 +101,8 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
     operation = call.operation
     assert operation is not None
     raced = isinstance(operation, PointToPoint) and _with_itself(simulation, state, call)
+    if not state.flying and not state.process.undefined:
+        return raced
     for memory, names, reads, writes in _uses(call):
         # what a local step reads, its expressions have noted
         if reads and not isinstance(operation, Local):

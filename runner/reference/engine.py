@@ -530,16 +530,19 @@ def complete(simulation: Simulation, state: RankState) -> bool:
         fail(state, call, late.failure, start_s)
         return state.state == "ready"
     slack: dict[str, Any] = {}
-    written = {name for work in works for name in work.call.written}
-    for work in works:
-        slack.update(_apply(simulation, state, work))
+    stored = [(work, work.call.written) for work in works]
+    written = {name for _, names in stored for name in names}
+    for work, names in stored:
+        slack.update(_apply(simulation, state, work, names))
     buffers.spoil_raced(state)
     record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
     return True
 
 
-def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, Any]:
-    """Store what the work brought; returns the slack by tensor name."""
+def _apply(
+    simulation: Simulation, state: RankState, work: Work, names: tuple[str, ...]
+) -> dict[str, Any]:
+    """Store what the work brought into the names that it may write; returns the slack by name."""
     slack: dict[str, Any] = {}
     buffers.give_back(state, work)
     for post in work.posts:
@@ -547,12 +550,12 @@ def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, An
             target = (
                 post.message.buffer if argument is None else work.call.entry.arguments.get(argument)
             )
-            _note_filled(simulation, state, work, post, argument)
+            _note_filled(simulation, state, names, post, argument)
             if target is not None:
                 brought = _off(simulation, value, bound, post)
                 if isinstance(brought, Undefined) and work.call.whole is not None:
                     state.process.spoilt = brought
-                store(state.process, work.call.written, target, brought)
+                store(state.process, names, target, brought)
             for name in work.call.roots.get(argument or "", ()):
                 if bound is not None and state.process.scope.get(name) is target:
                     slack[name] = bound
@@ -561,12 +564,17 @@ def _apply(simulation: Simulation, state: RankState, work: Work) -> dict[str, An
 
 
 def _note_filled(
-    simulation: Simulation, state: RankState, work: Work, post: Post, argument: str | None
+    simulation: Simulation,
+    state: RankState,
+    names: tuple[str, ...],
+    post: Post,
+    argument: str | None,
 ) -> None:
     """Note which names a receive fills, whole or in part, and that anyone may have sent it."""
-    names, scope = work.call.written, state.process.scope
+    scope = state.process.scope
     if argument is not None or not isinstance(post, Posted):
-        simulation.brought.difference_update((state.rank, name) for name in names)
+        if simulation.brought:
+            simulation.brought.difference_update((state.rank, name) for name in names)
         return
     buffer, anyone = post.message.buffer, post.message.peer is None
     for name in names:
