@@ -2,13 +2,12 @@
 
 Ctrl-C while Python imports the command has nothing to save and nothing to say: it ends at once with
 exit code 130. Whatever the modules in between make of an exception that is raised inside of them,
-none is.
+none is. What is imported here is in the interpreter already, so that the guard stands at once; a
+Ctrl-C before that meets Python while it starts, and shows its traceback.
 """
 
-from __future__ import annotations
-
+import _signal as signal
 import os
-import signal
 
 INTERRUPTED = 130
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from typing import NoReturn
 
 import click
 
@@ -121,7 +122,7 @@ def main() -> None:
     os.environ.setdefault(*ONE_THREAD)
     _open_streams()
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _leave)
     try:
         code = _called()
     except KeyboardInterrupt:
@@ -130,6 +131,16 @@ def main() -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
     sys.exit(_flushed(code))
+
+
+def _leave(*_: object) -> NoReturn:
+    """End at once: nothing is there to be saved until a command takes interrupts itself.
+
+    Nothing is raised: a C module that imports another one prints what is raised in it.
+    """
+    with suppress(OSError):
+        os.write(2, b"interrupted\n")
+    os._exit(INTERRUPTED)
 
 
 def _called() -> int:

@@ -424,8 +424,24 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
+def let_signals_end_workers() -> None:
+    """Let a signal end each process that is forked from now on, from its first moment.
+
+    In this process torchrun's agent takes signals by raising, also while a worker is being forked;
+    of what is raised in a worker, torch writes a file that stays. An interrupt is this side's.
+    """
+
+    def forked() -> None:
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    os.register_at_fork(after_in_child=forked)
+
+
 def main() -> None:
     """Serve until the near side is gone."""
+    let_signals_end_workers()
     control, lifeline, beats = (int(argument) for argument in sys.argv[1:])
     logging.disable(logging.CRITICAL)
     host = Host(socket.socket(fileno=control), lifeline)

@@ -93,9 +93,9 @@ def _hear(number: int, frame: FrameType | None) -> None:
 
 
 def interrupt_on_termination() -> None:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, unless they are ignored."""
+    """Raise a KeyboardInterrupt at Ctrl-C, SIGTERM and SIGHUP, unless they are ignored."""
     if threading.current_thread() is not threading.main_thread():
         return
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)

@@ -348,10 +348,6 @@ def serve_launch(
     Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
     `closed` are descriptors of the host that a worker must not keep open.
     """
-    # torchrun's agent has handlers that raise, of which torch would write a file about the worker
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     die_with_parent()
     # what the host held is not the worker's to collect: it has threads that no fork inherits
     gc.freeze()

@@ -249,7 +249,8 @@ def test_a_killing_leaves_nothing_behind_and_loses_no_result(
 ) -> None:
     folder, future = striking[number]
     left = future.result()
-    assert "Traceback" not in left.said, left.said
+    # a Ctrl-C that meets Python before it has begun with the command is answered by Python
+    assert "Traceback" not in left.said or "/runner/" not in left.said, left.said
     assert not left.processes, left.said
     assert not left.ports
     assert left.memory == ()

@@ -208,9 +208,48 @@ scenario_runner.main()
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize(
     "module",
-    ["runner", "runner.model.plan", "runner.cli", "click", "runner.cli.run", "yaml", "numpy"],
+    [
+        *("runner", "runner.model.plan", "runner.cli", "click", "runner.cli.run", "yaml", "numpy"),
+        # imported from a C module, which prints whatever is raised in it
+        *("numpy._core.multiarray", "numpy.matrixlib", "ml_dtypes._finfo"),
+    ],
 )
-def test_ctrl_c_while_something_is_imported_is_no_traceback(module: str, times: int) -> None:
+@pytest.mark.parametrize("words", ["check", "run --dry-run"])
+def test_ctrl_c_while_something_is_imported_is_no_traceback(
+    module: str, times: int, words: str
+) -> None:
     code = ON_IMPORT.format(module=module, times=times)
-    command = [sys.executable, "-c", code, "check", "good0.yaml", *REPORTS]
-    assert ended(subprocess.Popen(command, stderr=subprocess.PIPE))[0] == 130
+    command = [sys.executable, "-c", code, *words.split(), "good0.yaml", *REPORTS]
+    code, said = ended(subprocess.Popen(command, stderr=subprocess.PIPE))
+    assert code == 130
+    assert "Traceback" not in said
+
+
+def test_the_entry_imports_nothing_that_ctrl_c_could_hit_before_its_guard() -> None:
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import scenario_runner\n"
+        "print(*sorted(set(sys.modules) - before))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert done.stdout.split() == [b"scenario_runner"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_ends_a_worker_from_its_first_moment(number: signal.Signals) -> None:
+    """Torchrun's agent handles signals by raising, of which torch would write a file that stays."""
+    program = (
+        "import os, signal, sys\n"
+        "from runner.execution.fork_server import let_signals_end_workers\n"
+        "def raises(*_): raise RuntimeError\n"
+        f"signal.signal({int(number)}, raises)\n"
+        "let_signals_end_workers()\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        f"    os.kill(os.getpid(), {int(number)})\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), end='')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    assert int(done.stdout) == -number
