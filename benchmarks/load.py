@@ -3,13 +3,17 @@
     python -m benchmarks.load --rounds 20 --loops 4 scenarios
 
 Each round is one `scenario run`, beside processes that do nothing but turn. Nothing but PASSED and
-UNSUPPORTED is right; whatever else comes is printed with its reason, and the exit code is 1. Twenty
-rounds of the corpus take the better part of an hour on two cores.
+UNSUPPORTED is right; whatever else comes is printed with its reason, and the exit code is 1. The
+load of the machine is said beside each round, with that of everything else on it. Twenty rounds of
+the corpus take the better part of an hour on two cores; a machine that is loaded already wants
+`--loops 0`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -68,6 +72,7 @@ def main(*, rounds: int, loops: int, isolate: bool, paths: tuple[str, ...]) -> N
     """Run scenarios (the corpus, if none are named) over and over beside busy loops."""
     verdicts: Counter[str] = Counter()
     took_s: list[float] = []
+    loads: list[float] = []
     wrong = 0
     with busy(loops):
         for number in range(1, rounds + 1):
@@ -80,9 +85,14 @@ def main(*, rounds: int, loops: int, isolate: bool, paths: tuple[str, ...]) -> N
                     why = result.get("reason") or result.get("problems")
                     print(f"round {number}: {result['verdict']} {name}: {why}", flush=True)
             took_s.append(time.perf_counter() - began)
+            loads.append(os.getloadavg()[0])
+            print(f"round {number}: {took_s[-1]:.0f} s, load {loads[-1]:.1f}", flush=True)
     rows = [Row(what=verdict, value=str(count)) for verdict, count in sorted(verdicts.items())]
     rows.append(Row(what="neither passed nor unsupported", value=str(wrong), bound="0"))
     rows.append(Row(what="the slowest round", value=f"{max(took_s, default=0.0):.0f} s"))
+    if loads:
+        loaded = f"{min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}"
+        rows.append(Row(what="the load of the machine (its last minute, by round)", value=loaded))
     show(rows)
     sys.exit(1 if wrong else 0)
 
