@@ -6,7 +6,7 @@ none is. What is imported here is in the interpreter already, so that the guard 
 Ctrl-C before that meets Python while it starts, and shows its traceback.
 """
 
-import _signal as signal
+import _signal as signal  # type: ignore[import-not-found]
 import os
 
 INTERRUPTED = 130

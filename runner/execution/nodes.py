@@ -58,7 +58,11 @@ AGENT_S = 8.0
 _PEER = struct.Struct("3i")
 #: stands for the command line where a rank's number is asked for
 FRONT = -1
-BEAT, GOODBYE, LOST = b".", b",", b"!"
+BEAT, GOODBYE, LOST, TOLD = b".", b",", b"!", b"t"
+#: said of a process that was sent SIGTERM, as agents do to all when one has ended
+TOLD_TO_END = "its process was told to end (SIGTERM)"
+#: seconds without a beat after which a node may be lost
+QUIET_S = 3 * BEAT_S
 
 
 # -------------------------------------------------------------------------------------------------
@@ -311,7 +315,19 @@ class Nodes:
                         found[rank] = (
                             f"its process on host {beat.host} shows no sign of life for {quiet_s} s"
                         )
-        return found
+        # what a process was told is no cause where another is known
+        causes = {rank: how for rank, how in found.items() if not how.startswith(TOLD_TO_END)}
+        return causes or found
+
+    def several(self) -> bool:
+        """Whether there is another node than the one that reads."""
+        with self._lock:
+            return len(self._heard) > 1
+
+    def quiet(self) -> bool:
+        """Whether a node has been silent for so long that it may be lost."""
+        with self._lock:
+            return any(heard.quiet_s >= QUIET_S for heard in self._heard.values())
 
     def first_lost(self) -> str | None:
         """Return what is wrong with the command line, whose node alone is heard, if anything."""
@@ -458,6 +474,9 @@ class Leader:
         self._over.set()
         self._wake.set()
 
+    def tell_told(self) -> None:
+        """Say nothing: this process is the one that would be told."""
+
     def tell_lost(self) -> None:
         """Let the other processes of this node end: the run is lost."""
         self.part()
@@ -510,12 +529,14 @@ class Leader:
             said = b""
         member.quiet_s = 0.0
         member.leaves = member.leaves or GOODBYE in said
+        member.told = member.told or TOLD in said
         if not said:
             self._ears.unregister(member.line)
             member.line.close()
             member.gone = True
             if not member.leaves and member.rank not in self._lost:
-                self._note_lost(member.rank, "its process ended")
+                how = TOLD_TO_END if member.told else "its process ended"
+                self._note_lost(member.rank, how)
 
     def _look(self, passed_s: float) -> None:
         """Count for how long each process of this node has been silent."""
@@ -589,6 +610,7 @@ class _Member:
     pid: int
     quiet_s: float = 0.0
     leaves: bool = False
+    told: bool = False
     gone: bool = False
 
 
@@ -628,6 +650,11 @@ class Follower:
         self._over.set()
         with suppress(OSError):
             self._line.send(GOODBYE)
+
+    def tell_told(self) -> None:
+        """Say that this process was told to end, so that its end is not taken for a cause."""
+        with suppress(OSError):
+            self._line.send(TOLD)
 
     def _beat(self) -> None:
         said = b""

@@ -66,7 +66,9 @@ class Course:
     told: dict[int, Told] = field(default_factory=dict)
     stuck: dict[int, Position] = field(default_factory=dict)
     unable: dict[int, Unable] = field(default_factory=dict)
+    #: ranks whose processes were told to end, and when the first of them was
     leaving: set[int] = field(default_factory=set)
+    left_s: float = 0.0
     free: set[int] = field(default_factory=set)
     died: dict[int, str] = field(default_factory=dict)
     #: ranks whose processes do not run any more, and what is wrong with each
@@ -121,6 +123,7 @@ def _take(course: Course, message: Message) -> None:
         case Free():
             course.free.add(message.rank)
         case Leaving():
+            course.left_s = course.left_s if course.leaving else time.monotonic()
             course.leaving.add(message.rank)
         case _:
             pass  # that it came is all
@@ -441,6 +444,8 @@ LOOK_S = 0.02
 LOSS_SETTLE_S = 0.03
 #: seconds for which ranks must stand where nothing was predicted before survivors are given up
 QUIET_S = 1.5
+#: seconds that ranks which were told to end get to show why
+LEAVE_S = 3.0
 #: seconds that the others get after a rank was unable to make its world
 UNABLE_S = 1.0
 #: seconds that a rank gets to give its account once its call is broken; it may be a large one
@@ -487,15 +492,17 @@ class Supervisor:
         store: Store,
         deaths: Callable[[], Mapping[int, str]],
         lost: Callable[[Watch], Mapping[int, str]] = lambda _: {},
+        suspects: Callable[[], bool] = bool,
     ) -> None:
         """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
 
         `lost` gives those whose processes do not run, or are out of reach, each with
-        what is wrong.
+        what is wrong; `suspects` says whether another loss may soon show.
         """
         self._store = store
         self._deaths = deaths
         self._lost = lost
+        self._suspects = suspects
         self._turns: dict[int, int] = {}
         self._pids: dict[int, int] = {}
         self._unsettled: tuple[Course, Inbox, Order] | None = None
@@ -617,7 +624,21 @@ class Supervisor:
             course.unbegun = True
             for rank, how in course.died.items():
                 found[rank] = f"its process ended ({how}) before the scenario began"
+        found = found or self._told_to_end(course)
         course.lost.update({rank: how for rank, how in found.items() if rank not in course.told})
+
+    def _told_to_end(self, course: Course) -> dict[int, str]:
+        """Return the ranks that were told to end, where nothing that happened accounts for it.
+
+        torchrun's agent tells the others to end when a process has, which a scenario may want: then
+        they go on until all is told.
+        """
+        if not course.leaving or time.monotonic() - course.left_s < LEAVE_S:
+            return {}
+        ended = any(told.trace.ending == "died" for told in course.told.values())
+        if ended or course.died or self._suspects():
+            return {}
+        return dict.fromkeys(course.leaving, nodes.TOLD_TO_END)
 
     def _over(self, course: Course, watch: Watch, inbox: Inbox) -> bool:
         """Return whether nothing more is to be learnt."""
@@ -812,7 +833,7 @@ class Conductor:
             self._lost = self._why_ended()
             raise LaunchError(self._lost) from error
         if findings.lost:
-            self._lost = self._why_ended()
+            self._lost = _ended_with(findings.lost)
         elif not usable:
             self._lost = (
                 f"this launch ended with {plan.scenario.case}, which ended a process or left one "
@@ -829,5 +850,9 @@ class Conductor:
         lost = self._ranks_lost()
         if not lost:
             return "the store of this launch is gone: the process that held it ended"
-        rank = min(lost)
-        return f"this launch lost rank {rank}: {lost[rank]}"
+        return _ended_with(lost)
+
+
+def _ended_with(lost: Mapping[int, str]) -> str:
+    rank = min(lost)
+    return f"this launch lost rank {rank}: {lost[rank]}"

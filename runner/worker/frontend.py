@@ -12,9 +12,9 @@ from types import ModuleType
 
 from runner.execution.backends import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
-from runner.execution.nodes import Leader, end_agent
+from runner.execution.nodes import SILENCE_S, TOLD_TO_END, Leader, end_agent
 from runner.execution.protocol import Store, Watch
-from runner.execution.supervisor import Conductor, Supervisor
+from runner.execution.supervisor import LEAVE_S, Conductor, Supervisor
 
 INCONCLUSIVE = 3
 #: seconds that the other ranks get to end before the store ends with rank 0
@@ -39,6 +39,8 @@ class Front:
         self._leader = leader
         self._code = INCONCLUSIVE
         self._failure = ""
+        #: when ranks were first known to have been told to end
+        self._told_s: float | None = None
 
     def start(self) -> None:
         """Run the command line in a thread; the main thread takes signals."""
@@ -56,16 +58,27 @@ class Front:
         if self._failure:
             how = f"the store of this launch is out of reach: {self._failure}"
             return dict.fromkeys(range(self._size), how)
-        if watch is None:
-            return self._leader.nodes.lost()
-        found = self._leader.nodes.lost(watch.silent_s - SILENT_S)
-        return {rank: how for rank, how in found.items() if rank < watch.world_size}
+        more_s = 0.0 if watch is None else watch.silent_s - SILENT_S
+        found = self._leader.nodes.lost(more_s)
+        if watch is not None:
+            found = {rank: how for rank, how in found.items() if rank < watch.world_size}
+        told = found and all(how.startswith(TOLD_TO_END) for how in found.values())
+        return {} if told and self.suspects() else found
+
+    def suspects(self) -> bool:
+        """Whether another node may be about to be lost: agents end ranks because of such a loss."""
+        nodes = self._leader.nodes
+        if not nodes.several():
+            return False
+        self._told_s = self._told_s or time.monotonic()
+        told_s = time.monotonic() - self._told_s
+        return told_s < LEAVE_S or (nodes.quiet() and told_s < SILENCE_S + LEAVE_S)
 
     def _run(self) -> None:
         """Do what the command line says, and end the process with its exit code."""
         from runner.cli.run import spmd as command
 
-        supervisor = Supervisor(self._store, dict, self.lost)
+        supervisor = Supervisor(self._store, dict, self.lost, self.suspects)
 
         def conduct(options: LaunchOptions) -> Conductor:
             return Conductor(self._torch, supervisor, self._size, options, lost=self.lost)
@@ -87,8 +100,10 @@ class Front:
         with suppress(RuntimeError):  # the store is gone, and with it every other node
             supervisor.dismiss(self._size, self._code)
             deadline_s = time.monotonic() + (LOST_BYE_S if lost else BYE_S)
-            there = self._size - len(lost)
-            while self._store.add(BYE, 0) < there and time.monotonic() < deadline_s:
+            while time.monotonic() < deadline_s:
+                lost = lost or self.lost()  # ranks that were told to end are gone by now
+                if self._store.add(BYE, 0) >= self._size - len(lost):
+                    break
                 time.sleep(0.01)
         if lost:
             self._leader.tell_lost()  # they may be in a call that never returns

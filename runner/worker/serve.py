@@ -83,11 +83,12 @@ class Worker:
         *,
         lifeline: int | None = None,
         alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
+        told: Callable[[], None] = lambda: None,
     ) -> None:
         """Connect to the store: once for the main thread, once for those beside it.
 
         The process ends when `lifeline` closes; `alone` is called where the store is gone, and with
-        it all that wants to know.
+        it all that wants to know; `told` where this process is told to end.
         """
         self.rank = rank
         self._connect = connect
@@ -97,7 +98,7 @@ class Worker:
         self._turn = 0
         self._plugins: set[str] = set()
         self._reaper = Reaper()
-        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone)
+        self._watcher = Watcher(self._beside, rank, lifeline=lifeline, alone=alone, told=told)
         self._running: Running | None = None
         self._world: World | None = None
         #: the work that names of the scenario keep
@@ -383,8 +384,8 @@ def main(rank: int, size: int) -> None:
     prefix = f"runner/{launch}"
     if rank == 0:
         own = os.getpid()
-        if os.fork():
-            Command(size, prefix).run()
+        if member := os.fork():
+            Command(size, prefix, member).run()
         die_with_parent()
         if os.getppid() != own:
             os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
@@ -398,8 +399,12 @@ class Command:
     else does, takes no report with it.
     """
 
-    def __init__(self, size: int, prefix: str) -> None:
-        """Connect to the store of the launch, which is opened here where no agent has."""
+    def __init__(self, size: int, prefix: str, member: int) -> None:
+        """Connect to the store of the launch, which is opened here where no agent has.
+
+        `member` is the process of rank 0.
+        """
+        self._member = member
         self._server = _own_store()
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
         self._lines = (Line(dist, prefix), Line(dist, prefix))
@@ -417,7 +422,9 @@ class Command:
             signal.pause()
 
     def _told_to_end(self, *_: object) -> None:
-        """Leave the command line the time to report: it hears of what has been lost as well."""
+        """Let rank 0 end, of which the command line hears, and leave it the time to report."""
+        with suppress(ProcessLookupError):
+            os.kill(self._member, signal.SIGTERM)
         timer = threading.Timer(LAST_S, os._exit, (INCONCLUSIVE,))
         timer.daemon = True
         timer.start()
@@ -443,7 +450,7 @@ class Member:
         leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
         kind = Leader if leads else Follower
         self._node = kind(connect().store, rank, name_of_node(), lost=self._lose)
-        self._worker = Worker(rank, connect, alone=self._alone)
+        self._worker = Worker(rank, connect, alone=self._alone, told=self._node.tell_told)
 
     def run(self) -> NoReturn:
         """Serve until the run is over; every node ends with the code that the command line has."""

@@ -343,12 +343,15 @@ class Watcher:
         *,
         lifeline: int | None,
         alone: Callable[[str], None],
+        told: Callable[[], None],
     ) -> None:
         """Watch nothing yet. `store` is this thread's own connection.
 
-        `alone` is called where the store is gone, with what its connection says.
+        `alone` is called where the store is gone, with what its connection says; `told` where this
+        process is told to end.
         """
         self._alone = alone
+        self._told = told
         self._store = store
         self._rank = rank
         self._lifeline = lifeline
@@ -397,6 +400,7 @@ class Watcher:
     def _told_to_end(self, running: Running | None) -> None:
         if self._told_to_end_s is None:
             self._told_to_end_s = time.monotonic()
+            self._told()
             if running is not None:
                 running.outbox.post(Leaving(rank=self._rank))
 

@@ -25,6 +25,11 @@ def of_run(mark: str) -> list[int]:
     return sorted(found)
 
 
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started, and that are still there."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from processes import children, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -41,6 +43,18 @@ steps:
     ranks: 1
 expect: {outcome: crash, dies: {0: SIGKILL}, raises: {1: peer_lost}}
 """
+#: rank 0 sleeps, and rank 1 waits for it
+LONG = """\
+world_size: 2
+timeout: 600s
+tensors: {x: [1]}
+steps:
+  - barrier: {}
+  - {sleep: 300s, ranks: 0}
+  - all_reduce: {tensor: x}
+"""
+#: seconds that a launch may take to begin, and to end, with every core busy
+START_S = 200.0
 WIDE = SUM.replace("world_size: 2", "world_size: 3").replace("x: [2]", "x: [3]")
 
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -84,6 +98,42 @@ def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> 
     assert verdicts == {"a_sum": "PASSED", "b_ends": "PASSED", "c_sum": "INCONCLUSIVE"}
     assert "this launch ended with b_ends" in far["c_sum"]["reason"]
     assert code == 1  # torchrun makes that of each code
+
+
+@pytest.mark.parametrize("victim", ["agent", "command line", "rank 0", "rank 1"])
+def test_a_launch_that_is_told_to_end_reports_what_it_has(tmp_path: Path, victim: str) -> None:
+    for name, text in {"a_sum": SUM, "b_long": LONG, "c_sum": SUM}.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    report, output = tmp_path / "result.json", tmp_path / "output"
+    with output.open("wb") as file:
+        agent = subprocess.Popen(
+            [sys.executable, *WORKER, str(tmp_path), "--json", str(report)],
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        assert until(lambda: b"a_sum" in output.read_bytes(), START_S), output.read_text()
+        pids = {"agent": agent.pid, **ranks_of(agent.pid)}
+        os.kill(pids[victim], signal.SIGTERM)
+        assert agent.wait(START_S) != 0
+    finally:
+        agent.kill()
+        agent.wait()
+    told = json.loads(report.read_text(encoding="utf-8"))["results"]
+    verdicts = {result["case"]: result["verdict"] for result in told}
+    assert verdicts == {"a_sum": "PASSED", "b_long": "INCONCLUSIVE", "c_sum": "INCONCLUSIVE"}
+    for result in told[1:]:
+        assert "its process was told to end (SIGTERM)" in result["reason"]
+
+
+def ranks_of(agent: int) -> dict[str, int]:
+    """Return the processes of a launch: the command line has the worker of rank 0 as its child."""
+    found: dict[str, int] = {}
+    for child in children(agent):
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found["command line" if b"RANK=0" in variables else "rank 1"] = child
+    found["rank 0"] = children(found["command line"])[0]
+    return found
 
 
 def test_a_scenario_too_wide_for_the_launch_is_unsupported(tmp_path: Path) -> None:

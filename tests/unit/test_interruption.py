@@ -218,8 +218,8 @@ scenario_runner.main()
 def test_ctrl_c_while_something_is_imported_is_no_traceback(
     module: str, times: int, words: str
 ) -> None:
-    code = ON_IMPORT.format(module=module, times=times)
-    command = [sys.executable, "-c", code, *words.split(), "good0.yaml", *REPORTS]
+    program = ON_IMPORT.format(module=module, times=times)
+    command = [sys.executable, "-c", program, *words.split(), "good0.yaml", *REPORTS]
     code, said = ended(subprocess.Popen(command, stderr=subprocess.PIPE))
     assert code == 130
     assert "Traceback" not in said
