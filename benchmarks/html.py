@@ -23,6 +23,7 @@ import numpy as np
 
 import runner
 from benchmarks.measure import SCENARIO, Row, seconds, show
+from runner.model.plan import plan
 from runner.pipeline.results import Outcome, Result
 from runner.report.html import HtmlReport
 from runner.verdict import judge
@@ -102,7 +103,7 @@ def wide(folder: Path) -> Path:
     result = Result(
         file=str(source),
         case="wide",
-        verdict=judge(scenario, predicted, observed),
+        verdict=judge(plan(scenario), predicted, observed),
         duration_s=1.0,
         scenario=scenario,
     )

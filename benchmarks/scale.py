@@ -89,7 +89,7 @@ def measured(path: Path, ranks: int) -> Measured:
         wall, cpu = time.perf_counter(), time.process_time()
         (scenario,) = load(path, sets={"n": str(ranks)}, limits=LIMITS)
         trace = simulate(plan(scenario, limits=LIMITS), limits=LIMITS)
-        verdict = judge(scenario, trace, limits=LIMITS)
+        verdict = judge(plan(scenario), trace, limits=LIMITS)
         taken.append((time.perf_counter() - wall, time.process_time() - cpu))
         assert verdict.status == "PASSED", verdict
         steps = sum(len(rank.events) for rank in trace.ranks)

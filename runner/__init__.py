@@ -6,7 +6,7 @@ The pipeline, one stage a function, for a notebook, a test or another tool::
         prepared = runner.plan(scenario)
         predicted = runner.simulate(prepared)
         observed = runner.launch(prepared, predicted)
-        print(runner.judge(scenario, predicted, observed).status)
+        print(runner.judge(prepared, predicted, observed).status)
 
 Importing this package imports neither NumPy nor torch; the functions do when they are called.
 """
@@ -70,9 +70,16 @@ def launch(
 
 
 def judge(
-    scenario: Scenario, predicted: Trace, observed: Trace | None = None, backend: str | None = None
+    case: Plan | Scenario,
+    predicted: Trace,
+    observed: Trace | None = None,
+    backend: str | None = None,
 ) -> Verdict:
-    """Compare the three witnesses: what the author states, what is predicted, what was observed."""
+    """Compare the three witnesses: what the author states, what is predicted, what was observed.
+
+    Of a scenario the plan is made anew.
+    """
     from runner import verdict
 
-    return verdict.judge(scenario, predicted, observed, backend)
+    resolved = plan(case) if isinstance(case, Scenario) else case
+    return verdict.judge(resolved, predicted, observed, backend)

@@ -19,6 +19,7 @@ import yaml
 
 import runner
 from runner.language.expectations import version_key
+from runner.model.plan import plan
 from runner.model.traits import KNOWN_BACKENDS
 from runner.pipeline.attempts import analyse
 from runner.verdict import judge
@@ -186,7 +187,7 @@ def test_run_catches_without_the_reference(
             resolved = runner.plan(scenario)
             predicted = runner.simulate(resolved)
             observed = launcher.run(resolved, predicted)
-            verdict = judge(scenario, predicted, observed, "gloo", reference=False)
+            verdict = judge(plan(scenario), predicted, observed, "gloo", reference=False)
             if verdict.status == "FAILED":
                 assert places(verdict.findings) & set(mutant.lines)
                 return

@@ -287,7 +287,7 @@ def analysed(path: Path, text: str, limits: Limits) -> list[Analysed]:
 def police(cases: Sequence[Analysed], limits: Limits) -> None:
     """Raise RefusedError where something else than a value is wrong with a program."""
     for case in cases:
-        verdict = judge(case.scenario, case.predicted, limits=limits)
+        verdict = judge(case.plan, case.predicted, limits=limits)
         for finding in verdict.findings:
             if finding.code not in VALUES:
                 raise RefusedError(_refusal(case, finding))

@@ -42,7 +42,7 @@ def analyse(
             resolved = plan(scenario, limits=limits, node_size=node_size)
             predicted = simulate(resolved, limits=limits)
             verdict = judge(
-                scenario, predicted, None, backend if meant else None, torch=torch, limits=limits
+                resolved, predicted, None, backend if meant else None, torch=torch, limits=limits
             )
         if torch is not None:
             verdict = _meant_for(scenario, torch, verdict)
@@ -150,7 +150,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
         verdict = replace(analysis.verdict, status="INCONCLUSIVE", reason=str(error))
     else:
         try:
-            verdict = judge(analysis.scenario, analysis.predicted, observed, backend)
+            verdict = judge(analysis.plan, analysis.predicted, observed, backend)
         except Exception as error:  # noqa: BLE001 -- as in the analysis
             verdict = our_fault("verdict", error)
     verdict = verdict.strict() if analysis.strict else verdict

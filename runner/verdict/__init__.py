@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from runner.errors import Problem, ScenarioError
 from runner.limits import Limits
+from runner.model.plan import Plan
 from runner.model.scenario import Scenario
 from runner.model.trace import Orders, Recorded, Trace
 from runner.verdict.conduct import (
@@ -60,7 +61,7 @@ NO_VALUE = "it asserts its outcome alone: no value is stated or written"
 
 
 def judge(
-    scenario: Scenario,
+    plan: Plan,
     predicted: Trace,
     observed: Trace | None = None,
     backend: str | None = None,
@@ -79,9 +80,7 @@ def judge(
     the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
     expectation cannot be computed.
     """
-    from runner.model.plan import plan
-
-    resolved = plan(scenario, limits=limits)
+    scenario = plan.scenario
     name = backend or (observed.backend if observed is not None else None)
     version = torch or (None if observed is None else observed.environment.get("torch"))
     taken, all_seen = _taken(predicted, observed) if reference else (None, False)
@@ -89,7 +88,7 @@ def judge(
         parts = [
             _judge_on(
                 start(
-                    resolved,
+                    plan,
                     predicted.on(section),
                     observed,
                     final,

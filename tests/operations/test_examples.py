@@ -34,7 +34,7 @@ def example(operation: Operation, folder: Path) -> Scenario:
 @every_operation
 def test_an_example_passes_in_the_analysis(operation: Operation, tmp_path: Path) -> None:
     scenario = example(operation, tmp_path)
-    verdict = judge(scenario, simulate(plan(scenario)), None, None)
+    verdict = judge(plan(scenario), simulate(plan(scenario)), None, None)
     assert verdict.status == "PASSED", verdict.problems
 
 
@@ -46,7 +46,7 @@ def test_the_examples_pass_on_gloo(tmp_path: Path, launcher: Launcher) -> None:
         planned = plan(scenario)
         predicted = simulate(planned)
         observed = launcher.run(planned, predicted)
-        verdict = judge(scenario, predicted, observed, observed.backend)
+        verdict = judge(plan(scenario), predicted, observed, observed.backend)
         seen[operation.name] = (verdict.status, verdict.problems)
     assert {name: seen[name] for name in seen if seen[name][0] != "PASSED"} == {}
 
@@ -71,7 +71,7 @@ def test_what_gloo_cannot_do_is_unsupported_not_failed(tmp_path: Path, launcher:
         (scenario,) = load(path)
         predicted = simulate(plan(scenario))
         observed = launcher.run(plan(scenario), predicted)
-        verdict = judge(scenario, predicted, observed, observed.backend)
+        verdict = judge(plan(scenario), predicted, observed, observed.backend)
         seen[name] = verdict.status
         assert verdict.reason, name
     assert seen == dict.fromkeys(UNABLE, "UNSUPPORTED")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import runner
+from runner.model.plan import plan
 from runner.model.trace import Event, Failure
 from runner.verdict import Verdict, judge
 
@@ -29,7 +30,8 @@ def loaded(text: str, folder: Path) -> tuple[Scenario, Trace]:
 
 def checked(text: str, folder: Path) -> Verdict:
     """Return the static verdict."""
-    return judge(*loaded(text, folder))
+    scenario, predicted = loaded(text, folder)
+    return judge(plan(scenario), predicted)
 
 
 def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: Any) -> Verdict:
@@ -38,7 +40,7 @@ def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: 
     observed = replace(predicted, backend="gloo", diagnoses=(), waits=(), open=())
     for change in changes:
         observed = change(observed)
-    return judge(scenario, predicted, observed, "gloo", **options)
+    return judge(plan(scenario), predicted, observed, "gloo", **options)
 
 
 def on_rank(rank: int, change: Callable[[RankTrace], RankTrace]) -> Callable[[Trace], Trace]:

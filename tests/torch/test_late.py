@@ -67,8 +67,8 @@ def test_check_and_run_agree_on_who_comes_late(
 ) -> None:
     steps = "".join(f"  {line}\n" for line in CALLS[call].splitlines())
     case = analysed(f"{BEGIN}{before}{LATE}{steps}expect: {{outcome: error}}\n")
-    static = judge(case.plan.scenario, case.predicted)
+    static = judge(case.plan, case.predicted)
     assert (static.status, case.predicted.outcome) == ("PASSED", "error"), static.findings
     observed = case.run_on(launcher)
-    verdict = judge(case.plan.scenario, case.predicted, observed)
+    verdict = judge(case.plan, case.predicted, observed)
     assert (verdict.status, observed.outcome) == ("PASSED", "error"), verdict.findings

@@ -9,6 +9,7 @@ import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
 
 from runner.errors import ScenarioError
+from runner.model.plan import plan
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -261,8 +262,8 @@ def test_a_wrong_program_that_a_backend_lets_pass_is_silently_wrong(tmp_path: Pa
     text = SUM.replace("{tensor: x}", "{tensor: x, op: {0: sum, 1: max}}")
     scenario, predicted = loaded(text + "expect: {diagnosis: op_mismatch}\n", tmp_path)
     observed = replace(predicted, backend="gloo", outcome="completes", diagnoses=())
-    assert judge(scenario, predicted, observed, "gloo").silently_wrong
-    assert not judge(scenario, predicted).silently_wrong
+    assert judge(plan(scenario), predicted, observed, "gloo").silently_wrong
+    assert not judge(plan(scenario), predicted).silently_wrong
 
 
 def test_a_run_may_differ_by_what_the_order_of_a_sum_may_change(tmp_path: Path) -> None:

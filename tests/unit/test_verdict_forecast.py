@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from judging import at_step, loaded
+from judging import at_step, checked, loaded
 
 from runner.cli import cli
+from runner.model.plan import plan
 from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def ran_as(
     observed = replace(trace, backend=backend, diagnoses=(), waits=(), open=(), because=())
     for change in changes:
         observed = change(observed)
-    return judge(scenario, predicted, observed)
+    return judge(plan(scenario), predicted, observed)
 
 
 def forecast(text: str, folder: Path) -> Trace:
@@ -128,7 +129,7 @@ def test_an_author_may_state_what_a_backend_makes_of_a_right_program(tmp_path: P
     text = RING + "expect: {nccl: {outcome: deadlock, blocked: {else: isend}}}\n"
     assert ran_as(forecast(text, tmp_path), text, tmp_path).status == "PASSED"
     assert ran_as(everywhere(text, tmp_path), text, tmp_path, backend="gloo").status == "PASSED"
-    assert judge(*loaded(text, tmp_path)).status == "PASSED"
+    assert checked(text, tmp_path).status == "PASSED"
 
 
 def test_a_halt_that_was_predicted_and_did_not_come_is_no_fault(tmp_path: Path) -> None:
@@ -139,23 +140,23 @@ def test_a_halt_that_was_predicted_and_did_not_come_is_no_fault(tmp_path: Path) 
 
 def test_the_analysis_alone_tells_that_a_backend_will_stand(tmp_path: Path) -> None:
     scenario, predicted = loaded(RING, tmp_path)
-    verdict = judge(scenario, predicted, backend="nccl")
+    verdict = judge(plan(scenario), predicted, backend="nccl")
     assert verdict.status == "FAILED"
     assert verdict.findings[0].prose.startswith("the program's outcome on nccl is deadlock")
-    assert judge(scenario, predicted, backend="gloo").status == "PASSED"
-    assert judge(scenario, predicted).status == "PASSED"
+    assert judge(plan(scenario), predicted, backend="gloo").status == "PASSED"
+    assert judge(plan(scenario), predicted).status == "PASSED"
 
 
 def test_a_section_that_contradicts_the_forecast_is_found_without_a_run(tmp_path: Path) -> None:
     text = RING + "expect: {nccl: {outcome: completes}}\n"
-    verdict = judge(*loaded(text, tmp_path))
+    verdict = checked(text, tmp_path)
     assert verdict.status == "FAILED"
     assert "on nccl is deadlock" in verdict.findings[0].prose
 
 
 def test_a_section_may_state_that_tags_are_ignored(tmp_path: Path) -> None:
     text = TAGS + "  nccl: {outcome: completes, y: {1: [0, 0], else: unchanged}}\n"
-    assert judge(*loaded(text, tmp_path)).status == "PASSED"
+    assert checked(text, tmp_path).status == "PASSED"
     assert ran_as(forecast(text, tmp_path), text, tmp_path).status == "PASSED"
     assert ran_as(forecast(TAGS, tmp_path), TAGS, tmp_path).status == "PASSED"
 
@@ -231,7 +232,7 @@ def test_what_lies_behind_a_hazard_may_raise_or_end_a_rank(
 ) -> None:
     text = HAZARD.split("  - recv", maxsplit=1)[0] + f"  - {then}\nexpect: {{outcome: deadlock}}\n"
     scenario, predicted = loaded(text, tmp_path)
-    verdict = judge(scenario, predicted, backend="nccl")
+    verdict = judge(plan(scenario), predicted, backend="nccl")
     assert any(told in note for note in verdict.notes)
 
 

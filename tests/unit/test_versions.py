@@ -14,6 +14,7 @@ from runner.errors import ScenarioError, UnsupportedError
 from runner.execution.backends import resolve
 from runner.language import load
 from runner.limits import DEFAULT
+from runner.model.plan import plan
 from runner.model.scenario import Section, versions_between
 from runner.model.versions import VersionRange, release_of
 from runner.pipeline.attempts import analyse
@@ -135,7 +136,7 @@ def test_a_run_is_held_against_the_torch_that_ran(tmp_path: Path) -> None:
     assert analysis.predicted is not None
     for version, status in (("2.13.0+cpu", "PASSED"), ("2.14.1", "FAILED")):
         run = replace(analysis.predicted, backend="gloo", environment={"torch": version})
-        assert judge(analysis.scenario, analysis.predicted, run).status == status
+        assert judge(plan(analysis.scenario), analysis.predicted, run).status == status
 
 
 def test_a_scenario_is_unsupported_where_it_is_not_meant_for_that_torch(tmp_path: Path) -> None:
