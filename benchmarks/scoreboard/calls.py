@@ -146,7 +146,7 @@ def _fewer_rounds(number: int, place: Place, kind: Kind) -> Iterator[Program]:
         sketch = Sketch(place)
         ranks = list(place.ranks)
         for round_ in range(3):
-            last = place.others(odd) if wrong and round_ == 2 else ranks  # noqa: PLR2004 -- the last
+            last = place.others(odd) if wrong and round_ == 2 else ranks
             call(sketch, kind, f"round {round_}", number=round_, ranks=last, spec=Spec(rows=2))
         return sketch
 

@@ -123,7 +123,7 @@ def _answer(sketch: Sketch, one: int, two: int, pair: tuple[str, str], at: int, 
         "isend" if sends else "irecv",
         rank=two,
         peer=one,
-        tensor=f"far[0:{rows}]" if rows < 4 else "far",  # noqa: PLR2004 -- all of it
+        tensor=f"far[0:{rows}]" if rows < 4 else "far",
         sends=sends,
         tag=at + 1,
     )

@@ -168,7 +168,7 @@ class Sketch:
         """Put something right before the fault, so that it is not always the first step."""
         if variant % 3 == 1:
             self.step("before", barrier={})
-        if variant % 3 == 2:  # noqa: PLR2004 -- the third of three
+        if variant % 3 == 2:
             self.tensor("warm", "full(2, rank)")
             self.step("before", all_reduce={"tensor": "warm"})
 

@@ -71,9 +71,9 @@ ASK_S = 60.0
 def count(torch: ModuleType) -> int:
     """Return how many GPUs torch sees, as CUDA_VISIBLE_DEVICES lets it."""
     cuda: Any = torch.cuda
-    if not cuda._is_compiled():  # noqa: SLF001 -- no public name
+    if not cuda._is_compiled():
         return 0
-    by_the_driver: int = cuda._device_count_nvml()  # noqa: SLF001 -- the same
+    by_the_driver: int = cuda._device_count_nvml()
     if by_the_driver >= 0:
         return by_the_driver
     return asked() if may_be_here() else 0
@@ -173,7 +173,7 @@ def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | N
         return (
             f"NCCL {_dotted(version)} takes one rank a GPU; {_dotted(SHARES)} and newer take more"
         )
-    channels = str(4 if crowd <= 2 else 2 if crowd <= 4 else 1)  # noqa: PLR2004 -- said above
+    channels = str(4 if crowd <= 2 else 2 if crowd <= 4 else 1)
     bound = "NCCL_MAX_CTAS" if version >= BOUNDS_CTAS else "NCCL_MAX_NCHANNELS"
     common = {"NCCL_NVLS_ENABLE": "0", bound: channels}
     if version >= SHARES:
@@ -244,7 +244,7 @@ def decoded(code: int) -> Version | None:
     """Return the version that NCCL's `NCCL_VERSION_CODE` says: 22907 is 2.29.7, 2804 is 2.8.4."""
     if code <= 0:
         return None
-    base = 1000 if code < 10_000 else 10_000  # noqa: PLR2004 -- the coding changed with 2.9
+    base = 1000 if code < 10_000 else 10_000
     return code // base, code % base // 100, code % 100
 
 

@@ -133,7 +133,7 @@ def _flight(entry: Mapping[str, Any]) -> Flight:
 
 def read(torch: ModuleType) -> bytes | None:
     """Return the dump of this process as this torch gives it; None where it has no recorder."""
-    module: Any = torch._C._distributed_c10d  # noqa: SLF001 -- no public name
+    module: Any = torch._C._distributed_c10d
     name = next((name for name in DUMPS if hasattr(module, name)), None)
     if name is None:
         return None

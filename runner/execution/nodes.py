@@ -232,7 +232,7 @@ def _port(launcher: LauncherVariables, environment: Mapping[str, str]) -> str:
 class BeatStore(Store, Protocol):
     """A store that also gives many keys in one call, as torch's do."""
 
-    def multi_get(self, keys: list[str], /) -> list[bytes]: ...  # noqa: D102 -- torch's own
+    def multi_get(self, keys: list[str], /) -> list[bytes]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -346,7 +346,7 @@ def _ranks(ranks: Iterable[int]) -> str:
     ordered = sorted(ranks)
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
-    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:  # noqa: PLR2004 -- a pair
+    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
         return f"ranks {ordered[0]} to {ordered[-1]}"
     return f"ranks {', '.join(map(str, ordered))}"
 

@@ -38,12 +38,11 @@ PLAIN = (
 # The unpickler written in C makes room for a memo of 2**32 places, or for bytes of any length, when
 # it is told to; the one written in Python, which behaves alike otherwise, keeps its memo in a
 # dictionary and reads no more than there is.
-class PlainUnpickler(pickle._Unpickler):  # noqa: SLF001 -- see above
+class PlainUnpickler(pickle._Unpickler):
     """Reads plain values; raises UnpicklingError for anything else, before it is done."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
-        code[0]: pickle._Unpickler.dispatch[code[0]]  # noqa: SLF001
-        for code in PLAIN
+        code[0]: pickle._Unpickler.dispatch[code[0]] for code in PLAIN
     }
 
     def load(self) -> Any:
@@ -76,10 +75,7 @@ class ExactUnpickler(PlainUnpickler):
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **PlainUnpickler.dispatch,
-        **{
-            code[0]: pickle._Unpickler.dispatch[code[0]]  # noqa: SLF001 -- see above
-            for code in (pickle.REDUCE, pickle.NEWOBJ)
-        },
+        **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in (pickle.REDUCE, pickle.NEWOBJ)},
     }
 
     def find_class(self, module: str, name: str) -> Any:

@@ -135,7 +135,7 @@ def _of_one_kind(first: str, second: str) -> str:
     if low.startswith("u") == high.startswith("u") or (bits(low) < bits(high) and low[0] == "u"):
         return high
     wider = 2 * bits(high)
-    if wider > 64:  # noqa: PLR2004 -- the widest integer
+    if wider > 64:
         message = f"{first} and {second} have no common dtype; use astype on one of them"
         raise TypeError(message)
     return f"int{wider}"

@@ -308,7 +308,7 @@ class Parts:
         self._budget.tensor(prod(index.shape) * rows if name != "bool" else prod(value.shape))
         return value[self._operators.prepared(index, "bool" if name == "bool" else "int64")]
 
-    def each(self, iterable: Value, weight: int, unpacks: bool) -> Value:  # noqa: FBT001 -- called by compiled code
+    def each(self, iterable: Value, weight: int, unpacks: bool) -> Value:
         """Return what a comprehension goes over, charged; a tensor by its first dimension."""
         if self._library.is_array(iterable):
             if not iterable.shape:
@@ -911,7 +911,7 @@ class Shaping:
         """Return a view with the last two dimensions exchanged."""
         array = self._operators.tensor(x)
         depth = len(array.shape)
-        if depth < 2:  # noqa: PLR2004 -- a matrix
+        if depth < 2:
             message = f"matrix_transpose takes a matrix, not a tensor of {depth} dimensions"
             raise ValueError(message)
         order = (*range(depth - 2), depth - 1, depth - 2)

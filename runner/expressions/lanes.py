@@ -47,7 +47,7 @@ ITEMS = 2**20
 _BITS = 63
 
 
-class Diverge(Exception):  # noqa: N818 -- no error: the rows are computed apart
+class Diverge(Exception):
     """Rows cannot go on together. `labels` `[L]`: the same for rows that can; None: none can."""
 
     def __init__(self, labels: NDArray[Any] | None = None) -> None:
@@ -505,7 +505,7 @@ def _numbers_together(values: Sequence[Any], kind: type) -> Value:
 
 def _is_dense(value: Any) -> bool:
     """Whether a copy of a tensor has its elements in the order of its dimensions."""
-    if not isinstance(value, np.ndarray) or value.ndim < 2 or value.flags.c_contiguous:  # noqa: PLR2004
+    if not isinstance(value, np.ndarray) or value.ndim < 2 or value.flags.c_contiguous:
         return True
     strides = [step for step, size in zip(value.strides, value.shape, strict=True) if size > 1]
     return strides == sorted(strides, reverse=True) and min(strides, default=1) > 0
@@ -529,7 +529,7 @@ def _numbered(keys: Iterable[Any]) -> NDArray[np.int64]:
     return np.asarray([known.setdefault(key, len(known)) for key in keys], np.int64)
 
 
-class Unlike(Exception):  # noqa: N818 -- no error: the rows have no value in common
+class Unlike(Exception):
     """The values of some rows are of another type or shape than those of others."""
 
 
@@ -810,7 +810,7 @@ def _contained(functions: Functions, key: str, item: Value, within: Value) -> Va
     else:
         if any(each.__class__ not in {int, bool} or abs(each) > EXACT for each in within):
             return NotImplemented
-        functions[EACH](within, 1, False)  # noqa: FBT003 -- charges what is looked through
+        functions[EACH](within, 1, False)
         found = np.isin(item.values, np.asarray(list(within), np.int64))
     return Lanes(found if key == "in" else ~found, 1)
 
@@ -872,7 +872,7 @@ def _extreme(functions: Functions, key: str, first: Value, *more: Value) -> Valu
         return made
     if not items or not all(_is_integer(each) for each in items):
         return NotImplemented
-    functions[EACH](range(len(items)), 1, False)  # noqa: FBT003 -- charges them
+    functions[EACH](range(len(items)), 1, False)
     parts = [each.values if isinstance(each, Lanes) else each for each in items]
     return Lanes(np.asarray(reduce(_EXTREMES[key], parts)))
 
@@ -905,7 +905,7 @@ def _combined(functions: Functions, key: str, items: Value) -> Value:
         return Stack(np.asarray(functions[key](wide)))
     if key == "mean()" or not all(isinstance(each, Lanes) or _is_plain(each) for each in items):
         return NotImplemented
-    functions[EACH](range(len(items)), 1, False)  # noqa: FBT003 -- charges them
+    functions[EACH](range(len(items)), 1, False)
     symbol, empty = ("+", 0) if key == "sum()" else ("*", 1)
     return reduce(ARITHMETIC[symbol], items, empty)
 
@@ -947,7 +947,7 @@ def _filled(
         if exact:
             bounds = np.iinfo(sample.dtype)
             exact = bool((numbers >= bounds.min).all() and (numbers <= bounds.max).all())
-        if not exact and not (kind == "f" and sample.dtype.itemsize > 2):  # noqa: PLR2004 -- a narrow float
+        if not exact and not (kind == "f" and sample.dtype.itemsize > 2):
             return NotImplemented
         with np.errstate(all="ignore"):
             numbers = numbers.astype(sample.dtype)
@@ -1005,21 +1005,21 @@ def _measured(functions: Functions, key: str, value: Value) -> Value:
 # ---------------------------------------------------------------------- parts
 
 
-def _each(functions: Functions, key: str, iterable: Value, weight: int, unpacks: bool) -> Value:  # noqa: FBT001 -- called by compiled code
+def _each(functions: Functions, key: str, iterable: Value, weight: int, unpacks: bool) -> Value:
     """What a comprehension goes over: the items of a list, a tensor's parts."""
     if isinstance(iterable, Stack):
         if not iterable.shape:
             return NotImplemented
         count = iterable.shape[0]
-        functions[key](range(count), weight, False)  # noqa: FBT003 -- charges them
+        functions[key](range(count), weight, False)
         items = [iterable.indexed((at,)) for at in range(count)]
     elif isinstance(iterable, list):
-        functions[key](iterable, weight, False)  # noqa: FBT003 -- the same
+        functions[key](iterable, weight, False)
         items = iterable
     else:
         return NotImplemented
     again = _lifted(functions, key)
-    return [again(item, 1, False) for item in items] if unpacks else items  # noqa: FBT003
+    return [again(item, 1, False) for item in items] if unpacks else items
 
 
 def _slice(_functions: Functions, _key: str, start: Value, stop: Value, step: Value) -> slice:

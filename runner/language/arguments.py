@@ -26,12 +26,12 @@ from runner.vocabulary import REDUCE_OPS
 # Arguments that are numbers, names, words or flags, by the kind that declares them.
 
 
-def integer_argument(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+def integer_argument(node: Node, context: Context, param: Param) -> Form:
     """Return a rank, a tag or the like."""
     return values.integer(node, context)
 
 
-def integers_argument(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+def integers_argument(node: Node, context: Context, param: Param) -> Form:
     """Return sizes or ranks."""
     return values.integers(node, context)
 
@@ -61,7 +61,7 @@ def flag(node: Node, context: Context, param: Param) -> Form:
             return Constant(value=plain(node), mark=node.mark)
 
 
-def group(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+def group(node: Node, context: Context, param: Param) -> Form:
     """Return a group's name; None is the world."""
     node, context = values.given(node, context, "group")
     known = context.names.groups | {"world"}
@@ -153,7 +153,7 @@ def word(node: Node, context: Context, param: Param) -> Form:
     return Record(fields={key_text(said): text(given, context, param)}, mark=node.mark)
 
 
-def text(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+def text(node: Node, context: Context, param: Param) -> Form:
     """Return free text."""
     node, _ = values.given(node, context, "text")
     assert isinstance(node, Scalar)
@@ -177,7 +177,7 @@ def argument(node: Node, context: Context, param: Param) -> Form:
 # ---------------------------------------------------------------------- tensors
 
 
-def _tensor(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+def _tensor(node: Node, context: Context, param: Param) -> Form:
     return values.value(node, context)
 
 
@@ -336,7 +336,7 @@ def named_arguments(
     return found
 
 
-def _assignments(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001
+def _assignments(node: Node, context: Context, param: Param) -> Form:
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
     for key, item in node.entries:
@@ -401,7 +401,7 @@ def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
     return False
 
 
-def _numbers(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+def _numbers(node: Node, context: Context, param: Param) -> Form:
     """Return what `let` names: each is known to the next."""
     assert isinstance(node, Mapping)
     fields: dict[str, Form] = {}
@@ -467,7 +467,7 @@ def _held(node: Node, context: Context, param: Param) -> Form:
     return values.fixed_form(node, context, known, code="unknown_name", what=param.name)
 
 
-def _mesh(node: Node, context: Context, param: Param) -> Form:  # noqa: ARG001 -- one signature
+def _mesh(node: Node, context: Context, param: Param) -> Form:
     """Return the name of a device mesh, or of one dimension of it."""
     dims = {name for name in context.names.groups if "." in name}
     known = dims | {name.partition(".")[0] for name in dims}

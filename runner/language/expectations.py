@@ -88,7 +88,7 @@ def version_key(text: str) -> tuple[str, str, str] | None:
     found = _VERSIONS.fullmatch(text.strip())
     if found is None:
         bare = text.split()
-        if bare and bare[-1] == "torch" and len(bare) <= 2:  # noqa: PLR2004 -- a backend, and the word
+        if bare and bare[-1] == "torch" and len(bare) <= 2:
             return " ".join(bare[:-1]), "torch", ""
         return None
     backend, word, versions = found["backend"] or "", found["word"], found["range"]
@@ -236,7 +236,7 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     }
     low, high = found.get("min_s"), found.get("max_s")
     bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
-    if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:  # noqa: PLR2004 -- both
+    if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:
         context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
     return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
 
@@ -438,7 +438,7 @@ def _texts(node: Node, context: Context, name: str) -> PerRank[str] | None:
     return values.per_rank(node, context, _death if name == "dies" else _label)
 
 
-def _label(node: Node, context: Context) -> str:  # noqa: ARG001 -- one signature
+def _label(node: Node, context: Context) -> str:
     return key_text(node)
 
 

@@ -525,7 +525,7 @@ def formatted(path: Path | str, content: bytes, limits: Limits) -> bytes:
     return content
 
 
-def _indented(text: str, path: str, limits: Limits) -> str:  # noqa: ARG001 -- one way of laying out
+def _indented(text: str, path: str, limits: Limits) -> str:
     return indented(text)
 
 

@@ -56,11 +56,11 @@ _CLASSES: dict[str, tuple[type, ...]] = {
 _NUMBERS = (int, float)
 
 
-def _fits_always(node: Node) -> bool:  # noqa: ARG001 -- a test like any other
+def _fits_always(node: Node) -> bool:
     return True
 
 
-def _fits_never(node: Node) -> bool:  # noqa: ARG001 -- a test like any other
+def _fits_never(node: Node) -> bool:
     return False
 
 
@@ -111,7 +111,7 @@ def _all_of(tests: list[Test]) -> Test:
             return lambda node: all(test(node) for test in tests)
 
 
-def _type(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
+def _type(law: Law, schema: Schema) -> Test:
     named = schema["type"]
     names = [named] if isinstance(named, str) else named
     classes = frozenset(each for name in names for each in _CLASSES[name])
@@ -122,7 +122,7 @@ def _type(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
     return fits
 
 
-def _enum(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
+def _enum(law: Law, schema: Schema) -> Test:
     words = schema["enum"] if "enum" in schema else [schema["const"]]
     known = frozenset((word.__class__, word) for word in words)
 
@@ -132,7 +132,7 @@ def _enum(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
     return fits
 
 
-def _least(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
+def _least(law: Law, schema: Schema) -> Test:
     least = schema["minimum"]
 
     def fits(node: Node) -> bool:
@@ -143,7 +143,7 @@ def _least(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
     return fits
 
 
-def _text(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
+def _text(law: Law, schema: Schema) -> Test:
     least, pattern = schema.get("minLength", 0), re.compile(schema.get("pattern", ""))
 
     def fits(node: Node) -> bool:
@@ -188,7 +188,7 @@ def _entries(law: Law, schema: Schema) -> Test:
     return fits
 
 
-def _keys(law: Law, schema: Schema) -> Test:  # noqa: ARG001 -- one signature
+def _keys(law: Law, schema: Schema) -> Test:
     least, most = schema.get("minProperties", 0), schema.get("maxProperties", float("inf"))
     required = frozenset(schema.get("required", ()))
     known = frozenset(schema["propertyNames"]["enum"]) if "propertyNames" in schema else None

@@ -212,7 +212,7 @@ class Caller(Protocol):
         """Let a name hold a value itself, without a copy."""
 
 
-class Ending(Exception):  # noqa: N818 -- not an error: a scenario asked for it
+class Ending(Exception):
     """A `fault: kill` or `fault: exit` step: the process ends here.
 
     `how` is a signal's name or `exit N`.

@@ -167,7 +167,7 @@ def _arrays(entry: Entry, names: tuple[str, ...]) -> list[Any]:
 
 def _mixed(counted: dict[np.dtype[Any], np.dtype[Any]]) -> Refusal | None:
     """Refuse dtypes that count as more than one."""
-    if len(set(counted.values())) < 2:  # noqa: PLR2004 -- one agrees
+    if len(set(counted.values())) < 2:
         return None
     found = ", ".join(sorted(map(str, counted)))
     return invalid(f"tensors of different dtypes in one call: {found}")

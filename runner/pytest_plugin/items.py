@@ -99,7 +99,7 @@ ENVIRONMENT = "the environment, not the scenario"
 INCONCLUSIVE = ("verdict", "INCONCLUSIVE")
 
 
-class ScenarioFailure(Exception):  # noqa: N818 -- a verdict, not a fault of the program
+class ScenarioFailure(Exception):
     """A scenario that did not pass: its report, and a line and a place for pytest's summary."""
 
     def __init__(self, report: str, summary: str, mark: Mark | None) -> None:

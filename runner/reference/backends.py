@@ -302,7 +302,7 @@ class _Connecting:
         """
         offered: dict[tuple[str, int, int], set[Connection]] = defaultdict(set)
         for point in needed:
-            if len(point) == 2 or rank in self._arrived[point]:  # noqa: PLR2004 -- a barrier
+            if len(point) == 2 or rank in self._arrived[point]:
                 continue
             key, source, target = point
             group = self._groups[key]
@@ -334,7 +334,7 @@ class _Connecting:
     def _at_rest(self) -> Hosts:
         standing = {rank: calls[0][0] for rank, calls in self._calls.items() if calls}
         places = (place for rank in standing for place in self._missing(rank))
-        missing = {each for each in places if len(each) > 2}  # noqa: PLR2004 -- no barrier
+        missing = {each for each in places if len(each) > 2}
         return Hosts(
             standing=standing,
             missing=tuple(sorted(missing)),

@@ -161,7 +161,7 @@ def examine(
     opened: frozenset[str] = ALL_OUTCOMES,
 ) -> None:
     """Find what the arguments of those who met disagree on; then any of `opened` may come."""
-    if len(involved) < 2:  # noqa: PLR2004 -- one alone agrees
+    if len(involved) < 2:
         return
     entries = [involved[at].entry for at in sorted(involved)]
     for disagreement in operation.disagreements(entries):

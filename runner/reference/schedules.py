@@ -572,7 +572,7 @@ def _divergence(one: Rest, two: Rest) -> str | None:
 
 def _brief(value: Any) -> str:
     text = str(value.tolist() if isinstance(value, np.ndarray) else value)
-    return text if len(text) <= 40 else f"{text[:37]}..."  # noqa: PLR2004 -- one line of prose
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def same(one: Any, two: Any) -> bool:

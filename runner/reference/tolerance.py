@@ -38,7 +38,7 @@ def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]
     result on the absolute values. Empty where every order gives the same.
     """
     op = entries[0].arguments.get("op")
-    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or len(entries) < 2:  # noqa: PLR2004
+    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or len(entries) < 2:
         return []
     exact = [_integral(entry) for entry in entries]
     dtypes = [each.dtype for entry in entries for each in _arrays(entry) if is_inexact(each)]
@@ -68,7 +68,7 @@ def common_slack(operation: Collective, arguments: Mapping[str, Any], count: int
     The tensors among `arguments` are those of all members, stacked `[n, *shape]`.
     """
     op = arguments.get("op")
-    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or count < 2:  # noqa: PLR2004
+    if op is None or (isinstance(op, str) and op not in ORDER_MATTERS) or count < 2:
         return {}
     stacks = [each for each in arguments.values() if isinstance(each, np.ndarray)]
     inexact = [each for each in stacks if is_inexact(each)]
@@ -203,9 +203,9 @@ def moved(value: Any, slack: Any, way: int, link: str) -> Any:
 
 
 def _signs(count: int, way: int, link: str) -> NDArray[np.floating[Any]]:
-    if way < 2:  # noqa: PLR2004 -- all up, all down
+    if way < 2:
         return np.full(count, 1.0 - 2.0 * way)
-    if way == 2:  # noqa: PLR2004 -- in turn
+    if way == 2:
         return np.where(np.arange(count) % 2, -1.0, 1.0)
     return np.random.default_rng([way, crc32(link.encode())]).choice([-1.0, 1.0], count)
 

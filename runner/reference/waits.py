@@ -489,7 +489,7 @@ def _finding(needs: list[Need], path: list[Edge], members: set[int]) -> Finding:
         told += f"; and so on over {len(path)} ranks"
     others = sorted(set(ranks) - {edge.post.rank for edge in path})
     beside = f", and {several(others)} with them" if others else ""
-    end = "neither can move" if len(path) == 2 else "none can move"  # noqa: PLR2004 -- a pair
+    end = "neither can move" if len(path) == 2 else "none can move"
     first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
     name, also = _named(posts)
     return Finding(

@@ -330,7 +330,7 @@ def stated(
 
 def _rest(classes: Mapping[str, list[int]]) -> str | None:
     """Return the value of most ranks, where several share it: what `else` says."""
-    if len(classes) < 2:  # noqa: PLR2004 -- `else` needs another
+    if len(classes) < 2:
         return None
     most = max(classes, key=lambda text: (len(classes[text]), min(classes[text])))
     return most if len(classes[most]) > 1 else None

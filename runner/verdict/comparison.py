@@ -315,7 +315,7 @@ def _shown(value: Value) -> str:
     if is_array(value):
         return f"a tensor of shape {list(np.shape(value))}"
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 -- a line's width
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 # -------------------------------------------------------------------------------------------------

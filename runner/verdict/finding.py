@@ -42,7 +42,7 @@ def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
     shown = sorted(set(ranks))
     if len(shown) == 1:
         return f"rank {shown[0]}"
-    if len(shown) > 8:  # noqa: PLR2004 -- as many as a line holds
+    if len(shown) > 8:
         return f"{len(shown)} ranks ({shown[0]}, {shown[1]}, {shown[2]}, ...)"
     return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"
 

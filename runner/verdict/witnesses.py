@@ -128,7 +128,7 @@ def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
 T = TypeVar("T")
 
 
-class UndefinedRead(Exception):  # noqa: N818 -- a finding about the scenario
+class UndefinedRead(Exception):
     """An expectation relies on `name`, which an operation left undefined."""
 
     def __init__(self, name: str, value: Undefined) -> None:

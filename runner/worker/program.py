@@ -46,7 +46,7 @@ from runner.worker.world import UNCONNECTED, World
 CLOSING = frozenset({"timeout", "peer_lost", "aborted"})
 
 
-class Broken(Exception):  # noqa: N818 -- not a fault: the supervisor asked for it
+class Broken(Exception):
     """The stuck call was broken from outside, after the verdict; the account is given already."""
 
 
@@ -91,7 +91,7 @@ def plain_only(dist: Any) -> None:
 
     All of them read by the name `_unpickler` of `distributed_c10d` (torch 2.6 to 2.14).
     """
-    dist.distributed_c10d._unpickler = PlainUnpickler  # noqa: SLF001 -- no public name
+    dist.distributed_c10d._unpickler = PlainUnpickler
 
 
 def bounded(torch: ModuleType, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,7 +180,7 @@ def _own_timeout(dist: ModuleType, call: Call, param: Param) -> float | None:
 def reduce_op(world: World, op: str | PremulSum) -> Any:
     """Return torch's reduce op for a name, or for a sum of scaled contributions."""
     if isinstance(op, PremulSum):
-        return world.torch._C._distributed_c10d._make_nccl_premul_sum(op.factor)  # noqa: SLF001 -- the only maker
+        return world.torch._C._distributed_c10d._make_nccl_premul_sum(op.factor)
     return getattr(world.dist.ReduceOp, op.upper())
 
 
@@ -353,11 +353,11 @@ class Acts:
     def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
         world = self._world
         c10d: Any = world.dist.distributed_c10d
-        c10d._unpickler = ExactUnpickler  # noqa: SLF001 -- see plain_only
+        c10d._unpickler = ExactUnpickler
         try:
             operation.take(world.torch, world.mesh, self._process, call.entry)
         finally:
-            c10d._unpickler = PlainUnpickler  # noqa: SLF001
+            c10d._unpickler = PlainUnpickler
         return call.written
 
     def _create(self, call: Call, operation: GroupCreation) -> tuple[str, ...]:

@@ -36,12 +36,12 @@ def close_groups(torch: ModuleType, device: Any) -> None:
     """Close every group that is open on this thread; nothing where tensors live on the CPU."""
     if device.type == "cpu":
         return
-    state = torch.distributed.distributed_c10d._world.pg_coalesce_state  # noqa: SLF001 -- no public name
+    state = torch.distributed.distributed_c10d._world.pg_coalesce_state
     for group in tuple(state):
         # torch forgets it in the same place where a batch would have ended
         state.pop(group)
         with suppress(RuntimeError):
-            group._end_coalescing(device)  # noqa: SLF001 -- no public name
+            group._end_coalescing(device)
     try:
         end = backends.library().ncclGroupEnd
     except (OSError, AttributeError):
@@ -176,7 +176,7 @@ class World:
         if self.device.type == "cpu":
             return
         with suppress(RuntimeError, AttributeError):  # no NCCL group, or a torch before 2.1
-            options = handle._get_backend(self.device).options  # noqa: SLF001 -- no public name
+            options = handle._get_backend(self.device).options
             options.global_ranks_in_group = list(range(self.plan.world_size))
 
     def create(self, creation: Creation) -> None:
@@ -239,7 +239,7 @@ class World:
         for dim in spec.dims:
             group = mesh.get_group(dim) if inside else self.outside
             if inside and group is not self.dist.group.WORLD:
-                self.dist.distributed_c10d._set_pg_timeout(timeout, group)  # noqa: SLF001 -- no public setter
+                self.dist.distributed_c10d._set_pg_timeout(timeout, group)
             self._keep(f"{spec.name}.{dim}", group)
 
     def _seconds(self, creation: Creation) -> float:
@@ -298,7 +298,7 @@ class World:
 
     def _error_of(self, handle: Any) -> str | None:
         try:
-            error = handle._get_backend(self.device).get_error()  # noqa: SLF001 -- no public name
+            error = handle._get_backend(self.device).get_error()
         except (RuntimeError, AttributeError):
             return None  # torch before 2.7, or a backend that does not tell
         return ERRORS.get(str(error).rpartition(".")[2])
@@ -361,7 +361,7 @@ class World:
 
     def _poison_one(self, handle: Any) -> None:
         size, own = handle.size(), handle.rank()
-        if size < 2 or not self._on_gloo(handle):  # noqa: PLR2004 -- no peer
+        if size < 2 or not self._on_gloo(handle):
             return
         peer = (own + 1) % size
         work = handle.recv([self.torch.zeros(1)], peer, POISON_TAG)
@@ -372,7 +372,7 @@ class World:
         if "gloo" in str(handle.name()).lower():
             return True
         try:
-            beside = handle._get_backend(self.torch.device("cpu"))  # noqa: SLF001 -- no public name
+            beside = handle._get_backend(self.torch.device("cpu"))
         except RuntimeError:
             return False
         return "gloo" in str(beside.name()).lower()
@@ -380,7 +380,7 @@ class World:
     def drop(self, reaper: Reaper, works: list[Any], *, poison: bool) -> None:
         """Let go of the groups; the reaper pays for the end of their connections."""
         dist = self.dist
-        kept = [*self._made, *dist.distributed_c10d._world.pg_map]  # noqa: SLF001 -- mesh groups too
+        kept = [*self._made, *dist.distributed_c10d._world.pg_map]
         if dist.is_initialized():
             self._end()
         if not poison or self._aborted:

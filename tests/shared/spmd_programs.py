@@ -92,7 +92,7 @@ def shift(draw: Draw, i: str) -> Steps:
     return [*both, *waits]
 
 
-def neighbours(draw: Draw, i: str) -> Steps:  # noqa: ARG001 -- of one shape with the others
+def neighbours(draw: Draw, i: str) -> Steps:
     """Even ranks send to the odd ones above them, which answer."""
     low, high = "rank % 2 == 0 and rank + 1 < n", "rank % 2 == 1"
     tag = _tag(draw)
@@ -107,7 +107,7 @@ def neighbours(draw: Draw, i: str) -> Steps:  # noqa: ARG001 -- of one shape wit
     return steps
 
 
-def chain(draw: Draw, i: str) -> Steps:  # noqa: ARG001 -- of one shape with the others
+def chain(draw: Draw, i: str) -> Steps:
     """From rank to rank: each receives before it sends."""
     receive = {"ranks": "range(1, n)", "recv": {"tensor": "y", "src": "rank - 1"}}
     send = {"ranks": "range(n - 1)", "send": {"tensor": "y", "dst": "rank + 1"}}
@@ -116,7 +116,7 @@ def chain(draw: Draw, i: str) -> Steps:  # noqa: ARG001 -- of one shape with the
     return [dict(step) for step in steps]
 
 
-def batch(draw: Draw, i: str) -> Steps:  # noqa: ARG001 -- of one shape with the others
+def batch(draw: Draw, i: str) -> Steps:
     """Exchange with the next rank in one batch."""
     by = draw(st.integers(1, 2))
     ops = [

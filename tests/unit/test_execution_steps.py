@@ -337,7 +337,7 @@ def test_a_name_that_holds_no_single_tensor_any_more_is_refused(tmp_path: Path) 
 def test_an_operation_that_calls_torch_in_its_own_way_does_so_each_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(self: Barrier, dist: Any, arguments: dict[str, Any]) -> None:  # noqa: ARG001 -- a Dist
+    def execute(self: Barrier, dist: Any, arguments: dict[str, Any]) -> None:
         dist.calls.append(sorted(arguments))
 
     monkeypatch.setattr(Barrier, "execute", execute)

@@ -28,7 +28,7 @@ from runner.expressions.lanes import (
 LARGEST = 2**28
 
 
-class Beyond(Exception):  # noqa: N818 -- no error: the other engine takes the program
+class Beyond(Exception):
     """The program is none for this engine; the text says why."""
 
 

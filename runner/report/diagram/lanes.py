@@ -343,7 +343,7 @@ def named(ranks: Iterable[int], last: str = "and") -> str:
     numbered = enumerate(sorted(set(ranks)))
     for _, run in groupby(numbered, key=lambda item: item[1] - item[0]):
         members = [rank for _, rank in run]
-        few = len(members) <= 2  # noqa: PLR2004 -- a pair is no range
+        few = len(members) <= 2
         parts += [str(r) for r in members] if few else [f"{members[0]}-{members[-1]}"]
     if len(parts) == 1 and "-" not in parts[0]:
         return f"rank {parts[0]}"
