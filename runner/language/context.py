@@ -6,17 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, nearest, too_many, warning
-from runner.language.names import Definition
+from runner.expressions.values import PerRank
+from runner.files import project_root
 from runner.limits import Limits
-from runner.source.tree import Node
-
-if TYPE_CHECKING:
-    from runner.expressions.values import PerRank
-    from runner.language.use import Library
-
+from runner.source.tree import Mapping as MappingNode
+from runner.source.tree import Node, Scalar
 
 # -------------------------------------------------------------------------------------------------
 # What would be right, for problems whose own words leave it open: every problem has a hint.
@@ -316,6 +313,31 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
         return "", 0, 0, problem.code, problem.message
     mark = problem.mark
     return mark.source.path, mark.line, mark.column, problem.code, problem.message
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One name where it is defined."""
+
+    sort: str
+    name: str
+    node: Scalar
+
+
+@dataclass(slots=True)
+class Library:
+    """The files that a scenario uses, each read once. `root` is found when first asked for."""
+
+    path: Path
+    read: dict[Path, MappingNode | None] = field(default_factory=dict)
+    _root: Path | None = None
+
+    @property
+    def root(self) -> Path:
+        """The folder below which files may be used."""
+        if self._root is None:
+            self._root = project_root(self.path)
+        return self._root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,20 +18,29 @@ from runner.errors import ScenarioError, Source, nearest
 from runner.expressions.values import Expression, Form
 from runner.files import read_file
 from runner.language import values
-from runner.language.context import Context, Faults, Inlined, Later, Names, hinted, unmade
+from runner.language.context import (
+    Context,
+    Definition,
+    Faults,
+    Inlined,
+    Later,
+    Library,
+    Names,
+    hinted,
+    unmade,
+)
 from runner.language.expectations import final_expectation
 from runner.language.keys import VERSION
 from runner.language.names import (
     HANDLES,
     NUMBER,
-    Definition,
     named,
     police_definitions,
     police_length,
     refusal_of,
 )
 from runner.language.steps import step_list
-from runner.language.use import Library, all_definitions, declared_inputs, police_library
+from runner.language.use import all_definitions, declared_inputs, police_library
 from runner.language.validation import is_library, top_findings, validated
 from runner.language.values import constant_value, expression, object_value
 from runner.limits import DEFAULT, Limits, OverdueError, accounted, beyond

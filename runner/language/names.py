@@ -5,19 +5,14 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from runner.errors import Mark
 from runner.expressions.signatures import FUNCTION_NAMES
+from runner.language.context import Context, Definition, Faults
 from runner.operations import BY_NAME
 from runner.operations.base import GroupCreation
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text
 from runner.vocabulary import DTYPES, REDUCE_OPS
-
-if TYPE_CHECKING:
-    from runner.language.context import Context, Faults
-
 
 #: words that mean something wherever a name may stand
 RESERVED = frozenset(
@@ -68,15 +63,6 @@ _SHARED = (
 )
 #: sorts of which one name may be defined only once, whatever else it is
 _ONCE = {"tensor", "object", "group"}
-
-
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """One name where it is defined."""
-
-    sort: str
-    name: str
-    node: Scalar
 
 
 def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:

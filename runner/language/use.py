@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from runner.errors import ScenarioError, nearest
-from runner.files import SUFFIXES, project_root, read_file
-from runner.language.context import Binding, Context, Inlined, Names
+from runner.files import SUFFIXES, read_file
+from runner.language.context import Binding, Context, Definition, Inlined, Names
 from runner.language.names import (
     HANDLES,
     NUMBER,
-    Definition,
     definitions,
     is_name,
     named,
@@ -107,22 +106,6 @@ def bindings_of(
 
 # -------------------------------------------------------------------------------------------------
 # Which file a `use` means, and whether it may be read.
-
-
-@dataclass(slots=True)
-class Library:
-    """The files that a scenario uses, each read once. `root` is found when first asked for."""
-
-    path: Path
-    read: dict[Path, Mapping | None] = field(default_factory=dict)
-    _root: Path | None = None
-
-    @property
-    def root(self) -> Path:
-        """The folder below which files may be used."""
-        if self._root is None:
-            self._root = project_root(self.path)
-        return self._root
 
 
 def permitted(file: Scalar, context: Context) -> Path | None:
