@@ -80,6 +80,7 @@ def judge(
     Of a scenario the plan is made anew.
     """
     from runner import verdict
+    from runner.model import plan as stage
 
-    resolved = plan(case) if isinstance(case, Scenario) else case
+    resolved = case if isinstance(case, stage.Plan) else plan(case)
     return verdict.judge(resolved, predicted, observed, backend)
