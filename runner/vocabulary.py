@@ -41,6 +41,7 @@ DIAGNOSES = (
     "buffer_race",
     "missing_wait",
     "double_wait",
+    "not_equivalent",
     "undefined_read",
     "invalid_argument",
 )

@@ -519,6 +519,46 @@ steps:
 
 CALLS: tuple[Explanation, ...] = (
     diagnosis(
+        "not_equivalent",
+        "A model is not trained as one process would train it.",
+        "A strategy is right when every loss, gradient and weight is what one process has that "
+        "takes the whole batch. The first value that differs is told, with its factor where there "
+        "is one: 2.000 for a gradient that is summed over two ranks and not averaged.",
+        "divide the loss, or the learning rate, as the number of ranks asks; give each rank rows "
+        "of its own; leave no synchronisation out.",
+        """\
+world_size: 2
+models:
+  net:
+    layers: [fc: {Linear: {in_features: 2, out_features: 1}}]
+    loss: {mse_loss: {reduction: sum}}
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+    oracle: {loss: mse_loss}
+tensors:
+  x: "random([4, 2], 1)"
+  y: "random([4, 1], 2)"
+steps:
+  - train: {model: net, input: x, target: y, batch: world}
+expect:
+  diagnosis: not_equivalent
+""",
+        """\
+world_size: 2
+models:
+  net:
+    layers: [fc: {Linear: {in_features: 2, out_features: 1}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+tensors:
+  x: "random([4, 2], 1)"
+  y: "random([4, 1], 2)"
+steps:
+  - train: {model: net, input: x, target: y, batch: world}
+""",
+    ),
+    diagnosis(
         "undefined_read",
         "The program, or an expectation, relies on a value that an operation leaves undefined.",
         "A `reduce` fills its destination only; elsewhere a backend may leave partial sums, or "
@@ -889,6 +929,13 @@ steps:
         "explains. The backend deviates, or the reference does.",
         "if it is a known fact about the backend, state it in the backend's own section of "
         "`expect`; otherwise it is a fault worth reporting.",
+    ),
+    _finding(
+        "calls_differ",
+        "A model's steps say something else than is stated, or than the strategy says.",
+        "`communicates` lists the calls of all steps of a model. What it does not list is compared "
+        "as well: every call that carries floats, in the order of its group.",
+        "state what the report shows, or look for what a rank calls that the others do not.",
     ),
 )
 

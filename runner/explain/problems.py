@@ -7,6 +7,24 @@ from functools import partial
 from runner.explain.entry import Explanation, problem, step, value
 from runner.expressions.signatures import SIGNATURES
 
+
+def _model(
+    *, layer: str = "Linear: {in_features: 2, out_features: 2}", more: str = "init: {}"
+) -> str:
+    """Return a file with a model of one layer, and one more key of it."""
+    return f"""\
+world_size: 2
+models:
+  net:
+    layers: [fc: {{{layer}}}]
+    loss: mse_loss
+    optimizer: {{SGD: {{lr: 0.1}}}}
+    {more}
+steps:
+  - barrier: {{}}
+"""
+
+
 # -------------------------------------------------------------------------------------------------
 # Problems of reading: the file, its bytes, its YAML.
 
@@ -246,6 +264,36 @@ STRUCTURE: tuple[Explanation, ...] = (
         "dims: ...}.",
         "give it exactly one form.",
         "world_size: 2\ngroups:\n  g: {timeout: 1s}\nsteps:\n  - barrier: {group: g}\n",
+    ),
+    _structure(
+        "unknown_layer",
+        "A layer that models do not have.",
+        "Layers come from a table, by torch's names: what a name stands for is never imported. "
+        "Each has a backward of its own in the analysis; what is random has no one result.",
+        "use a layer that the message lists.",
+        _model(layer="Lambda: {}"),
+    ),
+    _structure(
+        "model_too_large",
+        "A model with more layers, or more elements, than the limits allow.",
+        "Every rank of the analysis holds it several times over.",
+        "make it smaller: few features show the same, and two layers what twenty show.",
+        _model(layer="Linear: {in_features: 100000, out_features: 100000}"),
+    ),
+    _structure(
+        "unsupported_strategy",
+        "Strategies that no model is trained by here, one after the other.",
+        "The message lists what there is. Others may be right programs: their calls and values are "
+        "not known to the analysis.",
+        "use one of those lists, in its order.",
+        _model(more="parallel: [ZeroRedundancyOptimizer: {}]"),
+    ),
+    _structure(
+        "bad_model",
+        "A weight is stated with another shape than the layer has.",
+        "A Linear's weight is [out_features, in_features], as in torch.",
+        "state a tensor of the shape that the message names, or leave it out of `init`.",
+        _model(more='init: {fc.weight: "ones([3, 2])"}'),
     ),
     _structure(
         "group_differs",

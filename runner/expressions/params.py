@@ -34,6 +34,10 @@ KINDS = {
     "numbers": "a mapping from names to numbers or lists of numbers, named in order",
     "assignments": "a mapping from names to values, assigned in order",
     "held": "the name of a tensor that the rank holds",
+    "model": "the name of a model",
+    "batch": "a group, {group: g, sizes: [8, 4]} or {DistributedSampler: {group: g}}",
+    "labels": "a list of labels of layers",
+    "number": "a number",
     "mesh": "the name of a device mesh, or of one of its dimensions: `mesh`, `mesh.dp`",
     "placements": "a list of Shard(dim), Replicate() and Partial(op), one for each mesh dimension",
 }

@@ -491,7 +491,84 @@ def _placements(node: Node, context: Context, param: Param) -> Form:
             return expression(node, context)
 
 
+# ---------------------------------------------------------------------- models
+
+
+def _model(node: Node, context: Context, param: Param) -> Form:
+    """Return the model of a name."""
+    known = context.names.models
+    name = values.fixed(node, context, known, code="unknown_name", what=param.name)
+    return FAILED if name is None else Constant(value=known[name], mark=node.mark)
+
+
+#: keys of a batch
+_BATCH = ("group", "sizes")
+_SAMPLER = "DistributedSampler"
+_SAMPLER_KEYS = ("group", "num_replicas", "rank", "shuffle", "seed", "drop_last", "epoch")
+
+
+def _batch(node: Node, context: Context, param: Param) -> Form:
+    """Return who shares the rows of a batch, and how."""
+    node, context = context.resolve(node)
+    if not isinstance(node, Mapping):
+        named = group(node, context, param)
+        return Record(fields={"group": named}, mark=node.mark)
+    sampled = node.words() == [_SAMPLER]
+    inner = node.entries[0][1] if sampled else node
+    if not isinstance(inner, Mapping):
+        return values.wrong_type(inner, context, f"`{_SAMPLER}`", "a mapping with `group`")
+    known = _SAMPLER_KEYS if sampled else _BATCH
+    fields: dict[str, Form] = {}
+    for key, value in inner.entries:
+        name = key_text(key)
+        if name not in known:
+            context.faults.unknown(
+                "unknown_argument",
+                f"unknown argument `{name}` of `batch`",
+                name,
+                known,
+                key.mark,
+                listed="its arguments are",
+            )
+        elif name == "group":
+            fields[name] = group(value, context, param)
+        elif name == "sizes":
+            fields[name] = values.integers(value, context)
+        elif name in {"shuffle", "drop_last"}:
+            fields[name] = flag(value, context, replace(param, name=name))
+        else:
+            fields[name] = values.integer(value, context)
+    fields.setdefault("group", Constant(value="world", mark=node.mark))
+    if sampled:
+        fields[_SAMPLER] = Constant(value=True, mark=node.mark)
+    return Record(fields=fields, mark=node.mark)
+
+
+def _labels(node: Node, context: Context, param: Param) -> Form:
+    """Return labels of layers, the same for all or by rank."""
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        return values.per_rank(node, context, lambda item, there: _labels(item, there, param))
+    items = node.items if isinstance(node, Sequence) else [node]
+    if not all(isinstance(each, Scalar) and isinstance(each.value, str) for each in items):
+        return values.wrong_type(node, context, f"`{param.name}`", "a list of labels")
+    found = [each.text for each in items if isinstance(each, Scalar)]
+    return Constant(value=found, mark=node.mark)
+
+
+def _number(node: Node, context: Context, param: Param) -> Form:
+    """Return a number."""
+    found = values.constant_value(node, context, what=f"`{param.name}`")
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return Constant(value=float(found), mark=node.mark)
+    return FAILED
+
+
 READERS: dict[str, Reader] = {
+    "model": _model,
+    "batch": _batch,
+    "labels": _labels,
+    "number": _number,
     "held": _held,
     "mesh": _mesh,
     "placements": _placements,

@@ -356,6 +356,8 @@ class Names:
     variables: frozenset[str] = frozenset()
     #: what `let` names anywhere, each known from there to the end of its list of steps
     numbers: frozenset[str] = frozenset()
+    #: the models, by their names
+    models: Mapping[str, Any] = field(default_factory=dict)
     #: what an expression may read, once it was asked for
     _united: list[frozenset[str]] = field(
         init=False, default_factory=list, repr=False, compare=False

@@ -31,6 +31,7 @@ from runner.language.context import (
 )
 from runner.language.expectations import final_expectation
 from runner.language.keys import VERSION
+from runner.language.models import models, strategy_lists
 from runner.language.names import (
     HANDLES,
     NUMBER,
@@ -626,6 +627,11 @@ def _scenario(
         numbers=named(found, NUMBER),
     )
     context = _anew(context, names)
+    made = models(tree.get("models"), context, strategy_lists(tree.get("strategies"), context))
+    asked = frozenset(value for model in made.values() for value in model.values)
+    known = {name: made.get(name) for name in named(found, "model")}
+    names = replace(names, computed=names.computed | asked, models=known)
+    context = replace(context, names=names)
     context.taken.update(each.name for each in found)
     name = text_of(tree, "name", context) or context.library.path.stem
     world_size = world_size_of(tree, context)
@@ -650,6 +656,7 @@ def _scenario(
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
+        models=made,
         steps=step_list(tree.get("steps"), context),
         truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),

@@ -15,12 +15,14 @@ from runner.language.context import Context
 from runner.language.keys import (
     ELSE,
     FINAL_EXPECT,
+    MEMORY,
     NO_ERROR,
     STEP_EXPECT,
     UNCHANGED,
 )
 from runner.language.values import expected_object, expression, unknown_name
 from runner.model.scenario import (
+    Communicates,
     ElapsedBounds,
     Expectation,
     FinalExpectation,
@@ -31,6 +33,7 @@ from runner.model.scenario import (
 )
 from runner.model.traits import KNOWN_BACKENDS
 from runner.model.versions import VersionRange
+from runner.operations.base import Issued
 from runner.source.edit import Span
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
@@ -74,6 +77,11 @@ def _kind(node: Node, context: Context, known: tuple[str, ...]) -> str | None:
 
 #: keys that only the expectation at the top level has
 _TOP_KEYS = FINAL_EXPECT.keys() - STEP_EXPECT.keys()
+#: calls that `communicates` may state
+CALLS = (
+    *("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter", "scatter"),
+    *("send", "recv"),
+)
 
 
 #: `gloo torch>=2.14`: a backend, a word that may be a misspelt `torch`, and what follows it
@@ -388,10 +396,104 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
                 found["dies"] = _texts(value, context, "dies")
             case "within":
                 found["within_s"] = values.fixed_seconds(value, context, what="`within`")
+            case "communicates":
+                found["communicates"] = communicates(value, context)
+            case "memory":
+                others += memory(value, context)
             case name if name not in leave_out:
                 others.append((key, value))
     found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
     return found
+
+
+def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
+    """Return what `memory:` states as values: `net.memory[0]` are the bytes of the parameters."""
+    found: list[tuple[Node, Node]] = []
+    for key, value in _of_models(node, context, "memory"):
+        if not isinstance(value, Mapping):
+            example = "`{parameters: 232, gradients: 232, optimizer: 480}`"
+            values.wrong_type(value, context, "the memory of a model", example)
+            continue
+        for word, stated in value.entries:
+            if key_text(word) not in MEMORY:
+                context.faults.unknown(
+                    "unknown_key",
+                    f"unknown key `{key_text(word)}` of `memory`",
+                    key_text(word),
+                    MEMORY,
+                    word.mark,
+                    listed="its keys are",
+                )
+                continue
+            text = f"{key_text(key)}.memory[{MEMORY.index(key_text(word))}]"
+            found.append((Scalar(mark=word.mark, value=text, text=text), stated))
+    return found
+
+
+def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
+    """Return what `communicates:` states: lists of calls, by model, and perhaps by group."""
+    found: list[Communicates] = []
+    for key, value in _of_models(node, context, "communicates"):
+        name = key_text(key)
+        groups = {*context.names.groups, "world"}
+        if isinstance(value, Mapping) and value.words() and set(value.words()) <= groups:
+            for group, listed in value.entries:
+                calls = _listed_calls(listed, context)
+                found.append(
+                    Communicates(model=name, calls=calls, group=key_text(group), mark=group.mark)
+                )
+        else:
+            found.append(
+                Communicates(model=name, calls=_listed_calls(value, context), mark=key.mark)
+            )
+    return tuple(found)
+
+
+def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node]]:
+    """Return the entries of a mapping from the names of models."""
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"`{what}`", "a mapping from the names of models")
+        return []
+    known = tuple(context.names.models)
+    for key, _ in node.entries:
+        if key_text(key) not in known:
+            name = key_text(key)
+            context.faults.unknown(
+                "unknown_name",
+                f"there is no model `{name}`",
+                name,
+                known,
+                key.mark,
+                listed="`models:` has",
+            )
+    return [(key, value) for key, value in node.entries if key_text(key) in known]
+
+
+def _listed_calls(node: Node, context: Context) -> tuple[Issued, ...] | PerRank[tuple[Issued, ...]]:
+    node, context = context.resolve(node)
+    if isinstance(node, Mapping):
+        return values.per_rank(node, context, _calls)
+    return _calls(node, context)
+
+
+def _calls(node: Node, context: Context) -> tuple[Issued, ...]:
+    """Return a list of `[call, dtype, numel]`."""
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, "what is said", "a list of `[call, dtype, numel]`")
+        return ()
+    found = []
+    for item in node.items:
+        parts = item.items if isinstance(item, Sequence) else []
+        if len(parts) != 3:
+            values.wrong_type(item, context, "a call", "`[all_reduce, float32, 58]`")
+            continue
+        word = values.fixed(parts[0], context, CALLS, code="unknown_word", what="call")
+        dtype = values.fixed(parts[1], context, DTYPES, code="unknown_dtype", what="dtype")
+        numel = values.constant_value(parts[2], context, what="the elements", extra=context.world)
+        if word is None or dtype is None or not isinstance(numel, int):
+            continue
+        found.append(Issued(group="", call=word, dtype=dtype, numel=numel))
+    return tuple(found)
 
 
 def _made(fields: dict[str, Any], node: Mapping) -> FinalExpectation:

@@ -268,6 +268,12 @@ def arguments() -> dict[str, Schema]:
         "text": kind("string", "number", "boolean", "null", title="text"),
         "held": or_per_rank("held", kind("string"), "the name of a tensor"),
         "mesh": or_per_rank("mesh", kind("string"), "the name of a device mesh"),
+        "model": kind("string", title="the name of a model"),
+        "batch": kind("string", "object", title="a group, or a mapping with `group`"),
+        "labels": or_per_rank(
+            "labels", kind("array", "string", items=kind("string")), "a list of labels"
+        ),
+        "number": kind("number", "string", title="a number"),
         "placements": or_per_rank(
             "placements",
             kind(
@@ -297,6 +303,9 @@ def arguments() -> dict[str, Schema]:
 
 # -------------------------------------------------------------------------------------------------
 # Expectations.
+
+#: what a rank holds of a model, in the order in which it is counted
+MEMORY = ("parameters", "gradients", "optimizer")
 
 #: keys of `expect` beside a step that are no names
 STEP_EXPECT: dict[str, Schema] = {
@@ -334,6 +343,17 @@ FINAL_EXPECT: dict[str, Schema] = {
     "within": {
         "description": "completes: for the whole scenario; deadlock: for the verdict.",
         **ref("duration"),
+    },
+    "communicates": {
+        "description": "The calls of a model's steps, `[call, dtype, numel]`, in order.",
+        **kind("object", title="a mapping from the names of models"),
+        "examples": [{"net": [["all_reduce", "float32", 58]]}],
+    },
+    "memory": {
+        "description": "The bytes that a rank holds of a model, at rest.",
+        **kind("object", title="a mapping from the names of models"),
+        "additionalProperties": closed({word: ref("expected") for word in MEMORY}, minProperties=1),
+        "examples": [{"net": {"parameters": 232, "gradients": 232, "optimizer": 480}}],
     },
     **STEP_EXPECT,
 }
@@ -605,6 +625,40 @@ def _named(description: str, part: Schema, examples: list[Any]) -> Schema:
     }
 
 
+#: a name of a table with its arguments, or the name alone
+_NAMED = kind(
+    *("string", "object"),
+    title="a name with its arguments: `{SGD: {lr: 0.1}}`",
+    minProperties=1,
+    maxProperties=1,
+)
+
+#: the keys of a model
+MODEL: dict[str, Schema] = {
+    "layers": lists(
+        kind("object", title="`label: {Class: {arguments}}`", minProperties=1, maxProperties=1),
+        description="`label: {Class: {arguments}}`, in order.",
+        title="a list of layers",
+        minItems=1,
+    ),
+    "init": {
+        "description": "Weights, by the names of parameters; small random numbers else.",
+        **kind("object", title="a mapping from parameters to values"),
+        "additionalProperties": ref("value"),
+    },
+    "loss": {"description": "A function of torch.nn.functional.", **_NAMED},
+    "optimizer": {"description": "A class of torch.optim.", **_NAMED},
+    "parallel": {
+        "description": "Strategies, applied in order, or the name of a list of them.",
+        **kind("string", "array", "null", title="a list of strategies", items=_NAMED),
+    },
+    "oracle": closed(
+        {"loss": _NAMED, "optimizer": _NAMED},
+        description="What one process uses in place of the model's own.",
+    ),
+}
+
+
 TOP: dict[str, Schema] = {
     "version": {
         "description": "The version of the language.",
@@ -704,6 +758,17 @@ TOP: dict[str, Schema] = {
         ref("object_value"),
         [{"names": ["ada", {"expr": "rank"}]}],
     ),
+    "models": {
+        "description": "Small models as data, and the strategies that train them.",
+        **kind("object", "null", title="a mapping from names to models"),
+        "additionalProperties": ref("model_spec"),
+    },
+    "strategies": {
+        "description": "Lists of strategies, so that a matrix key may choose one.",
+        **kind("object", title="a mapping from names to lists"),
+        "additionalProperties": lists(_NAMED, title="a list of strategies"),
+        "examples": [{"ddp": [{"DistributedDataParallel": {}}]}],
+    },
     "steps": lists(
         ref("step"),
         description="The program: each rank takes, in order, the steps that select it.",
@@ -762,4 +827,7 @@ def parts() -> dict[str, Schema]:
         **step_parts(),
         **top_parts(),
         "group_spec": group(),
+        "model_spec": closed(
+            MODEL, required=["layers", "loss", "optimizer"], title="a mapping with `layers`"
+        ),
     }

@@ -131,6 +131,7 @@ def _definitions(tree: Mapping) -> Iterator[Definition]:
         "matrix": "matrix key",
         "tensors": "tensor",
         "objects": "object",
+        "models": "model",
     }
     for section, sort in sections.items():
         for key, _ in _entries(tree.get(section)):

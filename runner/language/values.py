@@ -31,6 +31,7 @@ from runner.source.tree import (
     Scalar,
     Sequence,
     key_text,
+    kind_of,
     plain,
     source_text,
 )
@@ -201,6 +202,16 @@ def _complain(node: Scalar, context: Context) -> None:
 FAILED = Constant(value=None)
 
 
+def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant:
+    """Note that a value is of another type than the tables of models and strategies ask for.
+
+    What the schema says of a key it has told before; it does not know what a layer takes.
+    """
+    message = f"{what} cannot be {kind_of(node)}"
+    context.faults.add("wrong_type", message, node.mark, f"write {wanted}")
+    return FAILED
+
+
 def expression(node: Scalar, context: Context) -> Expression | Constant:
     """Return the expression in a scalar; `FAILED` where it is none. Notes unknown names."""
     node, context = _resolved(node, context)
@@ -236,7 +247,8 @@ def _resolved(node: Scalar, context: Context) -> tuple[Scalar, Context]:
 
 def _groups(context: Context) -> frozenset[str]:
     opaque = context.inlined.opaque if context.inlined else frozenset()
-    return context.names.groups.union(opaque)
+    dotted = (name for name in context.names.computed if "." in name)
+    return context.names.groups.union(opaque, dotted)
 
 
 def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:

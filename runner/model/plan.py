@@ -96,6 +96,8 @@ class Plan:
             if step.operation is not None
             for module in step.operation.modules
         }
+        for model in self.scenario.models.values():
+            found |= dict.fromkeys(model.modules)
         return tuple(found)
 
     def group(self, name: str, rank: int) -> Group | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from runner.errors import Mark, ScenarioError
+from runner.errors import Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
     CANNOT_COMPUTE,
@@ -38,10 +38,14 @@ from runner.operations.base import (
     Entry,
     Group,
     GroupCreation,
+    Issued,
     Local,
     Operation,
+    Part,
     RefusedError,
 )
+from runner.strategies import trainee_of
+from runner.strategies.base import Model, WeightError
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -314,6 +318,22 @@ class Call:
 # remembers; it communicates nothing, and it learns nothing of other ranks.
 
 
+#: calls whose names in a report differ from those of their operations
+SAID = {"all_gather_single": "all_gather", "reduce_scatter_single": "reduce_scatter"}
+SAID |= {"isend": "send", "irecv": "recv"}
+
+
+def said_of(part: Part) -> tuple[Issued, ...]:
+    """Return what a call says: the larger of its tensors; nothing where it has none."""
+    arrays = [each for each in part.arguments.values() if hasattr(each, "dtype")]
+    if not arrays:
+        return ()
+    largest = max(arrays, key=lambda each: int(each.size))
+    name = SAID.get(part.operation.name, part.operation.name)
+    numel = int(largest.size)
+    return (Issued(group=part.group.name, call=name, dtype=str(largest.dtype), numel=numel),)
+
+
 class Counting(Protocol):
     """What counts the values that a process holds and the turns of its loops, and may refuse."""
 
@@ -346,6 +366,12 @@ def _holds_arrays(arrays: Arrays, value: Any) -> bool:
     )
 
 
+def wrong_weight(error: WeightError) -> Problem:
+    """Return the problem of a weight that is stated with another shape."""
+    hint = "a Linear's weight is [out_features, in_features]"
+    return Problem(code="bad_model", message=str(error), mark=error.mark, hint=hint)
+
+
 class Process(Membership):
     """The state of one rank: what it holds, which groups it knows, where it is."""
 
@@ -358,9 +384,11 @@ class Process(Membership):
         *,
         initialise: bool = True,
         ledger: Counting | None = None,
+        made: Callable[[Model, Process], Any] = trainee_of,
     ) -> None:
         """Bind constants, groups and initial values; `functions` replace or add names.
 
+        `made` makes this rank's part of a model: in the reference, or on torch.
         `ledger` counts the initial values before they are held, and every turn of a loop. Raises
         ScenarioError where an initial value cannot be computed.
         """
@@ -372,6 +400,8 @@ class Process(Membership):
         self.handles: set[str] = set()
         #: a call among those of a compound operation raised: the rest of them is not made
         self.broken_off = False
+        #: what the last of them said, in order
+        self.said: tuple[Issued, ...] = ()
         #: what one of them brought is undefined, and with it what the whole leaves
         self.spoilt: Undefined | None = None
         #: step index -> its call in the round before, where only other tensors would make another
@@ -390,9 +420,13 @@ class Process(Membership):
             "rank": rank,
             "world_size": plan.world_size,
         }
+        #: this rank's part of each model
+        self.trainees: dict[str, Any] = {}
         self.found()
         if initialise:
             self._initialise()
+            for model in plan.scenario.models.values():
+                self._train(model, made)
 
     # ------------------------------------------------------------------ what it holds
 
@@ -414,6 +448,17 @@ class Process(Membership):
                 if self._ledger is not None:
                     self._ledger.keep((value,), form.mark, copies=2)  # held, and in the trace
                 self._guarded(partial(self.assign, name, value), form.mark)
+
+    def _train(self, model: Model, made: Callable[[Model, Process], Any]) -> None:
+        """Make this rank's part of a model, where it is one of those that train it."""
+        if model.where and not self.mesh(model.where):
+            return
+        try:
+            trainee = self.trainees[model.name] = made(model, self)
+        except WeightError as error:
+            raise ScenarioError([wrong_weight(error)]) from error
+        for name, value in trainee.held().items():
+            self.hold(name, value)
 
     def hold(self, name: str, value: Any) -> None:
         """Let `name` hold `value` itself, without a copy."""
@@ -598,7 +643,7 @@ class Process(Membership):
         )
         parts = operation.parts(self, entry)
         roots = frozenset().union(*call.roots.values())
-        result = None
+        result, self.said = None, ()
         while not self.broken_off:
             try:
                 part = next(parts)
@@ -606,6 +651,7 @@ class Process(Membership):
                 result = end.value
                 break
             stored = {each.name: roots for each in part.operation.params if each.writes}
+            self.said = (*self.said, *said_of(part))
             yield Call(
                 step=call.step,
                 iteration=call.iteration,

@@ -17,7 +17,8 @@ from runner.model.versions import VersionRange, release_of
 
 if TYPE_CHECKING:
     from runner.expressions.values import Expression, Form, PerRank, Selector
-    from runner.operations.base import Operation
+    from runner.operations.base import Issued, Operation
+    from runner.strategies.base import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,19 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Communicates:
+    """The calls of all steps of a model, in order; on one group, where one is named.
+
+    The group of a :class:`Issued` that is stated is empty: lists are by group, or for all together.
+    """
+
+    model: str
+    calls: tuple[Issued, ...] | PerRank[tuple[Issued, ...]]
+    group: str | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
@@ -85,6 +99,7 @@ class FinalExpectation:
     dies: PerRank[str] | None = None
     within_s: float | None = None
     at_end: Expectation = Expectation()
+    communicates: tuple[Communicates, ...] = ()
     sections: tuple[Section, ...] = ()
     merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
     mark: Mark | None = field(default=None, compare=False, repr=False)
@@ -210,6 +225,7 @@ class Scenario:
     groups: tuple[GroupSpec, ...] = ()
     tensors: Mapping[str, Form] = field(default_factory=dict)
     objects: Mapping[str, Form] = field(default_factory=dict)
+    models: Mapping[str, Model] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     truncated: frozenset[int] = frozenset()
     expect: FinalExpectation = FinalExpectation()

@@ -10,9 +10,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.errors import Problem
+
+if TYPE_CHECKING:
+    from runner.operations.base import Issued
 
 #: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
 Value: TypeAlias = Any
@@ -57,6 +60,8 @@ class Event:
     writes: Mapping[str, Value] = field(default_factory=dict)
     slack: Mapping[str, Value] = field(default_factory=dict)
     observed: Mapping[str, Value] = field(default_factory=dict)
+    #: the collective calls of a step that makes several; None where nobody listened
+    said: tuple[Issued, ...] | None = None
 
 
 class Recorded(Sequence[Event]):

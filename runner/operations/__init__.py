@@ -41,6 +41,7 @@ from runner.operations.scatter_object_list import ScatterObjectList
 from runner.operations.send import ISend, Send
 from runner.operations.send_object_list import SendObjectList
 from runner.operations.sleep import Sleep
+from runner.operations.train import Train
 from runner.operations.wait import Wait
 
 OPERATIONS: tuple[Operation, ...] = (
@@ -76,6 +77,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Redistribute(),
     FullTensor(),
     FromLocal(),
+    Train(),
     Wait(),
     Compute(),
     Let(),

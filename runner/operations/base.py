@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import ModuleType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -163,6 +163,18 @@ class Part:
     arguments: Mapping[str, Any]
 
 
+class Issued(NamedTuple):
+    """One collective call of a compound operation, as `communicates` states it.
+
+    `group` is the author's name of the group, `numel` the elements of the larger side.
+    """
+
+    group: str
+    call: str
+    dtype: str
+    numel: int
+
+
 class Caller(Protocol):
     """The rank that takes a step, as an operation asks it: its values, names and handles."""
 
@@ -171,6 +183,8 @@ class Caller(Protocol):
     handles: set[str]
     #: what it knows of the tensors that are distributed, by the names that hold their local part
     layouts: dict[str, Any]
+    #: the rank's own part of each model
+    trainees: dict[str, Any]
 
     def evaluate(self, form: Form | None) -> Any:
         """Return the value of a form on this rank."""
@@ -561,7 +575,7 @@ class Compound(Operation):
     """
 
     exchanges = True
-    modules = ("torch.distributed.tensor",)
+    modules: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor",)
 
     @abstractmethod
     def parts(self, caller: Caller, entry: Entry) -> Generator[Part, None, Any]:
@@ -577,6 +591,14 @@ class Compound(Operation):
     def duration_s(self, entry: Entry) -> float:
         """Return how long the rank is busy beside the calls: no time passes."""
         return 0.0
+
+    def slack(self, entry: Entry) -> dict[str, Any]:
+        """Return, by name, how far off the values may be that another order of additions gives."""
+        return {}
+
+    def unequal(self, entry: Entry) -> Any:
+        """Return the first value that is not what one process has, or None."""
+        return None
 
     @abstractmethod
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:

@@ -24,6 +24,7 @@ from runner.operations.base import (
     Ending,
     Entry,
     GroupCreation,
+    Issued,
     Local,
     Operation,
     PointToPoint,
@@ -607,6 +608,7 @@ def record(
     start_s: float,
     written: tuple[str, ...] | None = None,
     slack: dict[str, Any] | None = None,
+    said: tuple[Issued, ...] | None = None,
 ) -> None:
     """Note that a rank took a step, and what its expectations look at."""
     observed = state.process.observe(call.step)
@@ -620,6 +622,7 @@ def record(
         end_s=state.clock_s,
         written=call.written if written is None else written,
         slack=slack or {},
+        said=said,
         observed=observed,
         raced=raced,
     )
@@ -706,7 +709,32 @@ def _local(
     if simulation.reads is not None and anew:
         simulation.accesses.append((NOTHING, anew))
     state.clock_s += operation.duration_s(call.entry)
-    record(simulation, state, call, start_s=start_s)
+    if isinstance(operation, Compound):
+        _whole(simulation, state, call, operation, start_s)
+    else:
+        record(simulation, state, call, start_s=start_s)
+
+
+def _whole(
+    simulation: Simulation, state: RankState, call: Call, operation: Compound, start_s: float
+) -> None:
+    """Note a step of several calls, and what it does not compute as one process would."""
+    unequal = operation.unequal(call.entry)
+    if unequal is not None:
+        at = f" ({call.mark.short})" if call.mark else ""
+        nth = len([event for event in state.events if event.label == call.label])
+        simulation.findings.append(
+            Finding(
+                name="not_equivalent",
+                prose=f"rank {state.rank} in `{call.label}`{at}, step {nth}: {unequal.prose}",
+                kind=f"not_equivalent:{unequal.model}",
+                index=call.step.index,
+                iteration=call.iteration,
+                ranks=(state.rank,),
+            )
+        )
+    said = state.process.said
+    record(simulation, state, call, start_s=start_s, slack=operation.slack(call.entry), said=said)
 
 
 def _collective(

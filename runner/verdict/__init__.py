@@ -20,6 +20,7 @@ from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.model.scenario import Scenario
 from runner.model.trace import Orders, Recorded, Trace
+from runner.verdict.calls import judge_calls
 from runner.verdict.conduct import (
     GAVE_UP,
     gave_up,
@@ -174,6 +175,7 @@ def _judge_on(case: Case) -> Verdict:
     predicted, observed = case.prediction, case.run
     values = Values(case)
     stated = [*values.judge(), *judge_orders(case, values), *judge_conduct(case)]
+    stated += judge_calls(case)
     diagnoses = judge_diagnoses(case)
     ending = judge_ending(case, diagnoses)
     agreement = judge_agreement(case, values.blamed)

@@ -117,6 +117,7 @@ FINDING_CODES = (
     "diagnosis_absent",
     "expectation_unreached",
     "conduct_differs",
+    "calls_differ",
 )
 
 

@@ -156,6 +156,8 @@ def _held_names(plan: Plan) -> Iterator[str]:
     """Yield every name that a rank may come to hold."""
     yield from plan.scenario.tensors
     yield from plan.scenario.objects
+    for model in plan.scenario.models.values():
+        yield from model.values
     for step in steps_of(plan.scenario.steps):
         if step.operation is not None:
             yield from step.operation.introduces(step.arguments)

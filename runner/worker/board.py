@@ -210,6 +210,7 @@ class Record:
         "iteration",
         "kept",
         "observed",
+        "said",
         "site",
         "start_s",
         "timeout_s",
@@ -232,6 +233,8 @@ class Record:
         self.written: tuple[str, ...] = ()
         self.kept: list[Any] = []
         self.observed: dict[str, Any] | None = None
+        #: the collective calls of a step that makes several
+        self.said: Any = None
 
     @property
     def position(self) -> Position:
@@ -406,10 +409,12 @@ class Board:
             other: dict[str, Any] = {"state": "raised", "failure": record.failure}
         elif record.end_s is None or not finished:
             other = {"state": "blocked" if record.site.communicates else "running"}
-        elif record.observed is None:
+        elif record.observed is None and record.said is None:
             return None
         else:
             other = {}
+        if record.said is not None:
+            other["said"] = record.said
         if finished and record.observed:
             seen = record.observed.items()
             other["observed"] = {name: self.convert(value) for name, value in seen}

@@ -27,12 +27,15 @@ from runner.operations.base import (
     Compound,
     Ending,
     GroupCreation,
+    Issued,
     Local,
     Operation,
     PremulSum,
     Waiting,
 )
 from runner.operations.wait import held_by
+from runner.strategies.base import Model
+from runner.strategies.real import Real, recorder
 from runner.vocabulary import WORLD
 from runner.worker import device
 from runner.worker.board import Board, Copies, Record, Site, is_large
@@ -244,6 +247,8 @@ class Acts:
         self._process = process
         self._pending = pending
         self._creations = 0
+        #: what was said in the last step of several calls
+        self.said: tuple[Issued, ...] | None = None
 
     def act(self, call: Call, late: Mapping[str, str]) -> Act:
         """Return what a call does. Raises what torch, or the language, refuses before it.
@@ -354,8 +359,11 @@ class Acts:
         world = self._world
         c10d: Any = world.dist.distributed_c10d
         c10d._unpickler = ExactUnpickler
+        said: list[Issued] = []
         try:
-            operation.take(world.torch, world.mesh, self._process, call.entry)
+            with recorder(world.torch, said, self._process, world.handle):
+                operation.take(world.torch, world.mesh, self._process, call.entry)
+            self.said = tuple(said)
         finally:
             c10d._unpickler = PlainUnpickler
         return call.written
@@ -543,6 +551,7 @@ class Stepping:
                 record.kept = copies(written)
                 record.written = written
             record.end_s = end_s
+            record.said, self._acts.said = self._acts.said, None
             board.inside = None
             if mark is not None:
                 record.timeout_s = self._acts.timeout_s(call) if awaits else timeout_s
@@ -750,7 +759,12 @@ class Program:
             "node_rank()": lambda: int(os.environ.get("GROUP_RANK", "0")),
             "local_rank()": lambda: int(os.environ.get("LOCAL_RANK", str(world.rank))),
         }
-        return Process(self._plan, world.rank, self._arrays, asked)
+        return Process(self._plan, world.rank, self._arrays, asked, made=self._real)
+
+    def _real(self, model: Model, process: Process) -> Real:
+        """Return this rank's part of a model, on torch."""
+        world = self._world
+        return Real(model, world.torch, process, world.handle, world.mesh)
 
     def _cannot_go_on(self, error: ScenarioError) -> None:
         """Note that the next step's arguments cannot be computed from what the rank holds."""

@@ -66,7 +66,16 @@ every_operation = pytest.mark.parametrize(
 
 
 def test_the_table_holds_every_action_of_the_language() -> None:
-    assert set(BY_NAME) == {*COMMUNICATION, *ON_MESHES, "wait", "compute", "let", "sleep", "fault"}
+    assert set(BY_NAME) == {
+        *COMMUNICATION,
+        *ON_MESHES,
+        "train",
+        "wait",
+        "compute",
+        "let",
+        "sleep",
+        "fault",
+    }
 
 
 def test_no_name_is_used_twice() -> None:

@@ -1,0 +1,395 @@
+"""`models:` and `strategies:`: layers, weights, losses, optimizers and strategies, as data.
+
+Classes come from closed tables, by torch's names, and take torch's arguments; nothing is imported
+by the name that a file gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Mapping as Mapping_
+from dataclasses import MISSING, fields
+from math import prod
+from typing import Any, TypeVar
+
+from runner.expressions.values import Form
+from runner.language import values
+from runner.language.context import Context
+from runner.modules import LAYERS, Layer, Residual, Sequential
+from runner.modules.loss import LOSSES, REDUCTIONS, Loss
+from runner.modules.optimizer import OPTIMIZERS, Optimizer
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text
+from runner.strategies import STRATEGIES, TRAINEES, Model, Strategy
+
+T = TypeVar("T")
+
+MODEL_KEYS = ("layers", "init", "loss", "optimizer", "parallel", "oracle")
+ORACLE_KEYS = ("loss", "optimizer")
+
+#: labels of layers that mean something in the names of values
+TAKEN = frozenset({"loss", "grad", "init"})
+
+#: layers of a model
+MOST_LAYERS = 64
+
+#: what people write for what a table has not
+STRANGERS = {
+    "Dropout": "what is random has no one result: leave it out",
+    "Lambda": "a model is data: its layers are those of the table",
+    "BatchNorm1d": "statistics over a batch differ from strategy to strategy: use LayerNorm",
+}
+
+
+# -------------------------------------------------------------------------------------------------
+# Plain data: what the arguments of layers and strategies are made of.
+
+
+def data(node: Node, context: Context) -> Any:
+    """Return what a node says as plain data: parameters and expressions over them are computed."""
+    node, context = context.resolve(node)
+    match node:
+        case Mapping():
+            return {key_text(key): data(value, context) for key, value in node.entries}
+        case Sequence():
+            return [data(item, context) for item in node.items]
+        case Scalar(value=str()):
+            constants = context.names.constants
+            if node.value in constants:
+                return constants[node.value]
+            if all(part.isidentifier() for part in node.value.split(".")):
+                return node.value
+            return values.constant_value(node, context, what="this")
+        case _:
+            return node.value if isinstance(node, Scalar) else None
+
+
+_KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "int": (lambda value: type(value) is int and value > 0, "a positive integer"),
+    "float": (
+        lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        "a number",
+    ),
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "str": (lambda value: isinstance(value, str), "a name"),
+}
+
+
+def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None:
+    """Return a dataclass of a table with the arguments of a mapping; every fault is noted."""
+    named: Any = kind
+    known = {field.name: field for field in fields(named)}
+    if isinstance(node, Scalar) and node.value is None:
+        node = Mapping(node.mark, [])
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"the arguments of {what}", "a mapping")
+        return None
+    given: dict[str, Any] = {}
+    good = True
+    for key, value in node.entries:
+        name = key_text(key)
+        field = known.get(name)
+        if field is None:
+            context.faults.unknown(
+                "unknown_argument",
+                f"unknown argument `{name}` of {what}",
+                name,
+                tuple(known),
+                key.mark,
+                listed="its arguments are",
+                sort="argument",
+            )
+            good = False
+            continue
+        read = getattr(kind, f"read_{name}", None)
+        found = data(value, context)
+        if read is not None:
+            try:
+                given[name] = read(found)
+            except (ValueError, TypeError) as error:
+                context.faults.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
+                good = False
+            continue
+        wrong = _misfit(str(field.type), found)
+        if wrong is not None:
+            values.wrong_type(value, context, f"`{name}` of {what}", wrong)
+            good = False
+        given[name] = tuple(found) if isinstance(found, list) else found
+    lacking = [
+        name
+        for name, field in known.items()
+        if name not in given and field.default is MISSING and field.default_factory is MISSING
+    ]
+    if good and lacking:
+        context.faults.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
+        good = False
+    return kind(**given) if good else None
+
+
+def _misfit(declared: str, found: Any) -> str | None:
+    """Return what is wanted where a value is of another type; None where it fits."""
+    if declared.startswith("tuple"):
+        return None if isinstance(found, list) else "a list"
+    kinds = [each.strip() for each in declared.split("|")]
+    if found is None and "None" in kinds:
+        return None
+    wanted = [_KINDS[each] for each in kinds if each in _KINDS]
+    if not wanted or any(fits(found) for fits, _ in wanted):
+        return None
+    return wanted[0][1]
+
+
+def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
+    """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        held = context.names.constants.get(node.value)
+        name = held if isinstance(held, str) else node.value
+        return Scalar(mark=node.mark, value=name, text=name), Mapping(node.mark, [])
+    if isinstance(node, Mapping) and len(node.entries) == 1:
+        key, arguments = node.entries[0]
+        held = context.names.constants.get(key_text(key))
+        name = held if isinstance(held, str) else key_text(key)
+        return Scalar(mark=key.mark, value=name, text=name), arguments
+    values.wrong_type(node, context, what, "a name with its arguments: `{SGD: {lr: 0.1}}`")
+    return None
+
+
+def _of_table(
+    node: Node, context: Context, table: Mapping_[str, type[T]], *, what: str
+) -> T | None:
+    found = _one(node, context, what)
+    if found is None:
+        return None
+    key, arguments = found
+    name = key_text(key)
+    if name not in table:
+        context.faults.unknown(
+            "unknown_word",
+            f"there is no {what} `{name}` here",
+            name,
+            tuple(table),
+            key.mark,
+            listed="known are",
+        )
+        return None
+    return built(table[name], arguments, context, what=name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Layers.
+
+
+def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[str, Layer], ...]:
+    if node is None:
+        return ()
+    node, context = context.resolve(node)
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, what, "a list: `[up: {Linear: {in_features: 4, ...}}]`")
+        return ()
+    found: dict[str, Layer] = {}
+    for item in node.items:
+        if not isinstance(item, Mapping) or len(item.entries) != 1:
+            values.wrong_type(item, context, "a layer", "`label: {Class: {arguments}}`")
+            continue
+        key, value = item.entries[0]
+        label = key_text(key)
+        if not label.isidentifier() or label in TAKEN:
+            message = f"`{label}` cannot be the label of a layer"
+            hint = "a label is a name, and none of loss, grad, init"
+            context.faults.add("bad_name", message, key.mark, hint)
+        elif label in found:
+            context.faults.add("duplicate_name", f"two layers are called `{label}`", key.mark)
+        else:
+            layer = _layer(value, context)
+            if layer is not None:
+                found[label] = layer
+    return tuple(found.items())
+
+
+def _layer(node: Node, context: Context) -> Layer | None:
+    found = _one(node, context, "a layer")
+    if found is None:
+        return None
+    key, arguments = found
+    name = key_text(key)
+    if name == Residual.name:
+        inside = _layers(arguments, context, what="the layers of Residual")
+        return Residual(layers=inside) if inside else None
+    message = f"there is no layer `{name}` here"
+    if name in STRANGERS:
+        context.faults.add("unknown_layer", message, key.mark, STRANGERS[name])
+        return None
+    if name not in LAYERS:
+        known = (*LAYERS, Residual.name)
+        context.faults.unknown("unknown_layer", message, name, known, key.mark, listed="layers are")
+        return None
+    return built(LAYERS[name], arguments, context, what=name)
+
+
+# -------------------------------------------------------------------------------------------------
+# Strategies.
+
+
+def strategy_lists(node: Node | None, context: Context) -> dict[str, Node]:
+    """Return the entries of `strategies:`, still to be read where a model names them."""
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`strategies`", "a mapping from names to lists")
+        return {}
+    return {key_text(key): value for key, value in node.entries}
+
+
+def _parallel(
+    node: Node | None, context: Context, named: Mapping_[str, Node]
+) -> tuple[Strategy, ...]:
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return ()
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        held = context.names.constants.get(node.value, node.value)
+        if held not in named:
+            context.faults.unknown(
+                "unknown_name",
+                f"there is no strategy list `{held}`",
+                str(held),
+                tuple(named),
+                node.mark,
+                listed="`strategies:` has",
+            )
+            return ()
+        return _parallel(named[held], context, {})
+    if not isinstance(node, Sequence):
+        values.wrong_type(node, context, "`parallel`", "a list of strategies, or the name of one")
+        return ()
+    found = [_strategy(item, context) for item in node.items]
+    made = tuple(each for each in found if each is not None)
+    kinds = tuple(each.name for each in made)
+    if len(made) == len(found) and kinds not in TRAINEES:
+        context.faults.add(
+            "unsupported_strategy",
+            f"no model is trained by {', then '.join(kinds)} here",
+            node.mark,
+            f"there are {'; '.join(', then '.join(each) for each in TRAINEES if each)}",
+        )
+        return ()
+    return made
+
+
+def _strategy(node: Node, context: Context) -> Strategy | None:
+    return _of_table(node, context, STRATEGIES, what="strategy")
+
+
+# -------------------------------------------------------------------------------------------------
+# Models.
+
+
+def models(node: Node | None, context: Context, named: Mapping_[str, Node]) -> dict[str, Model]:
+    """Return the entries of `models:`, by their names."""
+    if node is None or (isinstance(node, Scalar) and node.value is None):
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`models`", "a mapping from names to models")
+        return {}
+    found = {}
+    for key, value in node.entries:
+        model = _model(key_text(key), key, value, context, named)
+        if model is not None:
+            found[model.name] = model
+    return found
+
+
+def _model(
+    name: str, key: Node, node: Node, context: Context, named: Mapping_[str, Node]
+) -> Model | None:
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, f"the model `{name}`", "a mapping with `layers`")
+        return None
+    _police_keys(node, MODEL_KEYS, f"the model `{name}`", context)
+    layers = _layers(node.get("layers"), context, what="`layers`")
+    loss = _loss(node.get("loss"), context)
+    optimizer = _optimizer(node.get("optimizer"), context)
+    if node.get("layers") is None or node.get("loss") is None or node.get("optimizer") is None:
+        missing = next(each for each in ("layers", "loss", "optimizer") if node.get(each) is None)
+        context.faults.add("missing_key", f"the model `{name}` has no `{missing}`", key.mark)
+    if not layers or loss is None or optimizer is None:
+        return None
+    network = Sequential(layers=layers)
+    if not _within_bounds(name, network, key, context):
+        return None
+    oracle = node.get("oracle")
+    if oracle is not None and isinstance(oracle, Mapping):
+        _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
+    under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
+    return Model(
+        name=name,
+        network=network,
+        loss=loss,
+        optimizer=optimizer,
+        parallel=_parallel(node.get("parallel"), context, named),
+        init=_init(node.get("init"), context, network),
+        oracle_loss=_loss(under.get("loss"), context),
+        oracle_optimizer=_optimizer(under.get("optimizer"), context),
+        mark=key.mark,
+    )
+
+
+def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:
+    for key, _ in node.entries:
+        if key_text(key) not in known:
+            context.faults.unknown(
+                "unknown_key",
+                f"unknown key `{key_text(key)}` of {what}",
+                key_text(key),
+                known,
+                key.mark,
+                listed="its keys are",
+            )
+
+
+def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:
+    elements = sum(prod(shape) for shape in network.shapes().values())
+    if elements <= context.limits.max_elements and len(network.layers) <= MOST_LAYERS:
+        return True
+    message = f"the model `{name}` has {len(network.layers)} layers with {elements} elements"
+    hint = f"at most {MOST_LAYERS} layers, and `--max-elements` elements"
+    context.faults.add("model_too_large", message, key.mark, hint)
+    return False
+
+
+def _loss(node: Node | None, context: Context) -> Loss | None:
+    if node is None:
+        return None
+    found = _of_table(node, context, LOSSES, what="loss")
+    if found is not None and found.reduction not in REDUCTIONS:
+        message = f"a loss is reduced by {' or '.join(REDUCTIONS)}, not `{found.reduction}`"
+        context.faults.add("unknown_word", message, node.mark)
+        return None
+    return found
+
+
+def _optimizer(node: Node | None, context: Context) -> Optimizer | None:
+    return None if node is None else _of_table(node, context, OPTIMIZERS, what="optimizer")
+
+
+def _init(node: Node | None, context: Context, network: Sequential) -> dict[str, Form]:
+    if node is None:
+        return {}
+    if not isinstance(node, Mapping):
+        values.wrong_type(node, context, "`init`", "a mapping: `{up.weight: ones([8, 4])}`")
+        return {}
+    known = tuple(network.shapes())
+    found = {}
+    for key, value in node.entries:
+        if key_text(key) not in known:
+            context.faults.unknown(
+                "unknown_name",
+                f"the model has no parameter `{key_text(key)}`",
+                key_text(key),
+                known,
+                key.mark,
+                listed="its parameters are",
+            )
+            continue
+        found[key_text(key)] = values.value(value, context)
+    return found

@@ -1,0 +1,78 @@
+"""What a layer is: its arguments, its parameters, and both directions, in NumPy.
+
+A layer computes in the dtype that it is given, so that one process in float64 and a rank in float32
+are the same code. It imports no torch: `build` is handed `torch.nn`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+Params: TypeAlias = Mapping[str, Array]
+
+
+class Layer(ABC):
+    """One class of `torch.nn`, by torch's name and arguments: a frozen dataclass of these.
+
+    `name` is torch's. Parameters are named as torch names them, `weight` and `bias`, in its order.
+    """
+
+    name: ClassVar[str]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each parameter, in torch's order."""
+        return {}
+
+    def ready(self) -> tuple[str, ...]:
+        """Return the parameters in the order in which the backward has their gradients."""
+        return tuple(reversed(self.shapes()))
+
+    @abstractmethod
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Return the output, and what the backward needs."""
+
+    @abstractmethod
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """Return the gradients of the input and of each parameter."""
+
+    @abstractmethod
+    def build(self, nn: Any) -> Any:
+        """Return torch's own module, with whatever weights it begins with."""
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the output for an input of that shape. ValueError where none fits."""
+        return shape
+
+
+def inner(params: Params, label: str) -> dict[str, Array]:
+    """Return the parameters below a label, by the names that they have there."""
+    start = f"{label}."
+    return {name[len(start) :]: value for name, value in params.items() if name.startswith(start)}
+
+
+def flat(x: Array) -> Array:
+    """Return an array as rows of its last dimension."""
+    return x.reshape(-1, x.shape[-1])
+
+
+def last(shape: tuple[int, ...], wanted: int, what: str) -> None:
+    """Raise ValueError where the last dimension is not as wide as a layer takes it."""
+    if not shape or shape[-1] != wanted:
+        message = f"{what} takes {wanted} features, and gets an input of {list(shape)}"
+        raise ValueError(message)
+
+
+def normalised(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:
+    """Return the rows of an array at unit variance, and the factor by which each was brought there.
+
+    `centred` takes the mean away first.
+    """
+    given = x - x.mean(axis=-1, keepdims=True) if centred else x
+    factor = 1 / np.sqrt((given * given).mean(axis=-1, keepdims=True) + x.dtype.type(eps))
+    return given * factor, factor.astype(x.dtype)

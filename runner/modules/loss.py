@@ -1,0 +1,84 @@
+"""Losses of `torch.nn.functional`, with their gradients."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from runner.modules.base import Array
+
+#: how the terms of a loss are put together
+REDUCTIONS = ("mean", "sum")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss(ABC):
+    """One function of `torch.nn.functional`, by torch's name and arguments."""
+
+    name: ClassVar[str]
+    reduction: str = "mean"
+
+    @abstractmethod
+    def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
+        """Return the terms that are summed, and the gradient of their sum by the input."""
+
+    def value(self, given: Array, target: Array) -> tuple[Array, Array]:
+        """Return the loss, a scalar, and its gradient by the input."""
+        terms, grad = self.terms(given, target)
+        if self.reduction == "sum":
+            return np.asarray(terms.sum(), given.dtype), grad
+        count = given.dtype.type(max(1, terms.size))
+        return np.asarray(terms.sum() / count, given.dtype), grad / count
+
+    def call(self, torch: Any, given: Any, target: Any) -> Any:
+        """Return torch's own."""
+        function = getattr(torch.nn.functional, self.name)
+        return function(given, target, reduction=self.reduction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MseLoss(Loss):
+    """`mse_loss`: squares of differences."""
+
+    name = "mse_loss"
+
+    def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
+        """(x - y)^2."""
+        off = given - target.astype(given.dtype)
+        return off * off, 2 * off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L1Loss(Loss):
+    """`l1_loss`: absolute differences."""
+
+    name = "l1_loss"
+
+    def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
+        """|x - y|."""
+        off = given - target.astype(given.dtype)
+        return np.abs(off), np.sign(off)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossEntropy(Loss):
+    """`cross_entropy`: rows of scores, and for each row the class that is right."""
+
+    name = "cross_entropy"
+
+    def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
+        """The log of the sum of a row's powers, less the score of the class."""
+        index = target.astype(np.int64)
+        rows = np.arange(len(index))
+        exact = given - given.max(axis=1, keepdims=True)
+        powers = np.exp(exact)
+        total = powers.sum(axis=1, keepdims=True)
+        grad = powers / total
+        grad[rows, index] -= 1
+        return np.log(total[:, 0]) - exact[rows, index], grad
+
+
+LOSSES: dict[str, type[Loss]] = {each.name: each for each in (MseLoss, L1Loss, CrossEntropy)}

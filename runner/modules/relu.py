@@ -1,0 +1,29 @@
+"""`ReLU`: what is negative becomes 0."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.modules.base import Array, Layer, Params
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReLU(Layer):
+    """`torch.nn.ReLU`; at 0 nothing flows back, as in torch."""
+
+    name = "ReLU"
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """max(x, 0)."""
+        return np.maximum(x, 0), x > 0
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """Where the input was positive."""
+        return dy * saved, {}
+
+    def build(self, nn: Any) -> Any:
+        """`torch.nn.ReLU`."""
+        return nn.ReLU()

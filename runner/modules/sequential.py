@@ -1,0 +1,100 @@
+"""`Sequential` and `Residual`: layers one after the other, by their labels."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+from runner.modules.base import Array, Layer, Params, inner
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequential(Layer):
+    """`torch.nn.Sequential`: parameters are named `label.weight`."""
+
+    name = "Sequential"
+    layers: tuple[tuple[str, Layer], ...]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of the layers, below their labels."""
+        return {
+            f"{label}.{name}": shape
+            for label, layer in self.layers
+            for name, shape in layer.shapes().items()
+        }
+
+    def ready(self) -> tuple[str, ...]:
+        """The last layer's come first."""
+        return tuple(
+            f"{label}.{name}" for label, layer in reversed(self.layers) for name in layer.ready()
+        )
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Layer after layer."""
+        saved = []
+        for label, layer in self.layers:
+            x, kept = layer.forward(inner(params, label), x)
+            saved.append(kept)
+        return x, saved
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """From the last layer to the first."""
+        grads: dict[str, Array] = {}
+        for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
+            dy, found = layer.backward(inner(params, label), kept, dy)
+            grads |= {f"{label}.{name}": value for name, value in found.items()}
+        return dy, {name: grads[name] for name in self.shapes() if name in grads}
+
+    def build(self, nn: Any) -> Any:
+        """`torch.nn.Sequential` with the labels as names."""
+        return nn.Sequential(OrderedDict((label, each.build(nn)) for label, each in self.layers))
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """What the last layer makes of it."""
+        for _, layer in self.layers:
+            shape = layer.output_shape(shape)
+        return shape
+
+    def only(self, labels: tuple[str, ...]) -> Sequential:
+        """Return the layers of these labels, in their order."""
+        return Sequential(layers=tuple(each for each in self.layers if each[0] in labels))
+
+    def without(self, labels: tuple[str, ...]) -> Sequential:
+        """Return the layers but those of these labels: a rank that passes them by."""
+        return Sequential(layers=tuple(each for each in self.layers if each[0] not in labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual(Sequential):
+    """What its layers make of the input, and the input itself: y = x + f(x)."""
+
+    name = "Residual"
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """The input is added."""
+        y, saved = Sequential.forward(self, params, x)
+        return x + y, saved
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """It flows back both ways."""
+        dx, grads = Sequential.backward(self, params, saved, dy)
+        return dx + dy, grads
+
+    def build(self, nn: Any) -> Any:
+        """A `torch.nn.Sequential` whose forward adds its input."""
+        listed = OrderedDict((label, each.build(nn)) for label, each in self.layers)
+
+        class Added(nn.Sequential):  # type: ignore[misc]
+            def forward(self, given: Any) -> Any:
+                return given + super().forward(given)
+
+        return Added(listed)
+
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The input's own. ValueError where the layers change it."""
+        made = Sequential.output_shape(self, shape)
+        if made != shape:
+            message = f"a Residual adds its input of {list(shape)} to {list(made)}"
+            raise ValueError(message)
+        return shape

@@ -1,0 +1,137 @@
+"""`train`: one step of a model, as its strategy trains it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runner.expressions.params import Param, tensor
+from runner.expressions.values import Form
+from runner.operations.base import Caller, Compound, Entry, Refusal
+from runner.operations.checks import invalid
+
+
+class Train(Compound):
+    """Train a model of `models:` for one step: forward, loss, backward, optimizer.
+
+    Afterwards `net.loss`, `net.up.weight` and `net.up.weight.grad` hold what is on this rank: a
+    part where the strategy cuts it. Each of them is compared with what one process would have.
+    """
+
+    name = "train"
+    source = "torch.optim.Optimizer.step"
+    modules = ()
+    params = (
+        Param(name="model", kind="model", required=True, description="A name of `models:`."),
+        tensor("input", "The input; with `batch` that of the whole batch, on every rank."),
+        tensor("target", "The target, as the input."),
+        Param(
+            name="batch",
+            kind="batch",
+            description="Whose members share the rows: a group, {group: g, sizes: [8, 4]}, or"
+            " {DistributedSampler: {group: g}}; every rank takes all of them if left out.",
+        ),
+        Param(
+            name="zero_grad",
+            kind="flag",
+            default=True,
+            description="Forget the gradients before the forward.",
+        ),
+        Param(name="step", kind="flag", default=True, description="Let the optimizer step."),
+        Param(
+            name="sync",
+            kind="flag",
+            default=True,
+            description="False is `no_sync`: gradients stay those of the rank.",
+        ),
+        Param(
+            name="skip",
+            kind="labels",
+            description="Layers that the rank passes by, by their labels: a mistake.",
+        ),
+        Param(
+            name="clip_grad_norm_",
+            kind="number",
+            description="The norm to which gradients are clipped.",
+        ),
+    )
+    example = """\
+world_size: 2
+models:
+  net:
+    layers: [fc: {Linear: {in_features: 2, out_features: 1}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+tensors:
+  x: "random([4, 2], 1)"
+  y: "random([4, 1], 2)"
+steps:
+  - train: {model: net, input: x, target: y, batch: world}
+"""
+
+    def label(self, entry: Entry) -> str:
+        """`train net`."""
+        return f"{self.name} {entry['model'].name}"
+
+    def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
+        """Return the group, or the first dimension of the mesh, that trains the model."""
+        where = model_in(given).where
+        groups = caller.mesh(where) if where else ()
+        return groups[0].name if groups else where
+
+    def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
+        """The loss, the gradients and the weights."""
+        return tuple(model_in(given).values)
+
+    def refuse(self, entry: Entry) -> Refusal | None:
+        """Refuse no input, and what the strategy cannot do."""
+        for name in ("input", "target"):
+            if entry[name] is None:
+                return invalid(f"{name} is None on this rank")
+        reason = entry["trainee"].refused(entry)
+        return None if reason is None else invalid(reason)
+
+    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
+        """Evaluate the arguments, and find the rank's own part of the model."""
+        arguments = super().evaluate(caller, given)
+        arguments["trainee"] = caller.trainees.get(arguments["model"].name)
+        return arguments
+
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
+        """A rank that has no part of the model takes no step."""
+        return model_in(given).name in caller.trainees
+
+    def parts(self, caller: Caller, entry: Entry) -> Any:
+        """Make the calls of the strategy."""
+        return (yield from entry["trainee"].train(entry.arguments))
+
+    def run(self, caller: Caller, entry: Entry) -> None:
+        """Hold what came of it."""
+        keep(caller, entry["result"]["values"])
+
+    def slack(self, entry: Entry) -> dict[str, Any]:
+        """Return how far off rounding may bring another implementation."""
+        return dict(entry["result"]["slack"])
+
+    def unequal(self, entry: Entry) -> Any:
+        """Return the first value that is not what one process has, or None."""
+        return entry["result"]["unequal"]
+
+    def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
+        """Let torch train."""
+        keep(caller, entry["trainee"].train(entry.arguments))
+
+
+def model_in(given: Mapping[str, Form]) -> Any:
+    """Return the model of a step."""
+    return getattr(given["model"], "value", None)
+
+
+def keep(caller: Caller, values: Mapping[str, Any]) -> None:
+    """Hold values by their names; where one is None, there is none."""
+    for name, value in values.items():
+        if value is None:
+            caller.scope[name] = None
+        else:
+            caller.hold(name, value)

@@ -1,0 +1,49 @@
+"""The strategies of training, one file each, in one explicit table.
+
+To add one: read a neighbour, write its file, add what it is called to `STRATEGIES`, and the rank
+that it makes of a model to `TRAINEES`.
+"""
+
+from __future__ import annotations
+
+from runner.operations.base import Caller
+from runner.strategies.alone import Alone
+from runner.strategies.base import Model, Rows, Strategy, Trainee, TrainStep
+from runner.strategies.data_parallel import (
+    DataParallel,
+    DistributedDataParallel,
+    ZeroRedundancyOptimizer,
+)
+
+#: every strategy of `parallel:`, by torch's name
+STRATEGIES: dict[str, type[Strategy]] = {
+    each.name: each for each in (DistributedDataParallel, ZeroRedundancyOptimizer)
+}
+
+#: the strategies of a model, in order -> one rank of it
+TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
+    (): Alone,
+    ("DistributedDataParallel",): DataParallel,
+    ("DistributedDataParallel", "ZeroRedundancyOptimizer"): DataParallel,
+}
+
+__all__ = [
+    "STRATEGIES",
+    "TRAINEES",
+    "Model",
+    "Rows",
+    "Strategy",
+    "TrainStep",
+    "Trainee",
+    "trainee_of",
+]
+
+
+def kinds(model: Model) -> tuple[str, ...]:
+    """Return the names of a model's strategies, in order."""
+    return tuple(each.name for each in model.parallel)
+
+
+def trainee_of(model: Model, caller: Caller) -> Trainee:
+    """Return one rank of a model, in the reference."""
+    return TRAINEES[kinds(model)](model, caller)

@@ -1,0 +1,24 @@
+"""No strategy: every rank trains by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from runner.modules.base import Array
+from runner.operations.base import Part
+from runner.strategies.base import Trainee, TrainStep
+
+
+class Alone(Trainee):
+    """A rank that computes all of what it is given, and tells nobody."""
+
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+        """Forward and backward, over the layers that it does not pass by."""
+        self.know_loss(x, y)
+        network = self.model.network.without(order.skip)
+        given, saved = network.forward(self.params, x)
+        loss, dy = self.model.loss.value(given, y)
+        _, found = network.backward(self.params, saved, dy)
+        self.added(found)
+        yield from ()
+        return loss

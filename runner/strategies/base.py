@@ -1,0 +1,539 @@
+"""What a training strategy is, and one rank of a model that is trained by one.
+
+Two references meet here. *One process* trains the whole batch in float64; a *trainee* is one rank,
+in float32, whose calls are existing operations (:class:`runner.operations.base.Part`), so that the
+engine lets ranks meet. What a rank holds after a step is held against its part of what one process
+has.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from runner.errors import Mark
+from runner.expressions.values import Form
+from runner.modules.base import Array
+from runner.modules.loss import Loss
+from runner.modules.optimizer import Optimizer
+from runner.modules.sequential import Sequential
+from runner.operations.base import Caller, Group, Part
+from runner.operations.placement import call, chunks
+
+Arrays: TypeAlias = dict[str, Array]
+Calls: TypeAlias = Generator[Part, None, None]
+
+
+# -------------------------------------------------------------------------------------------------
+# What a file says of a model and of its strategy.
+
+
+class Strategy(ABC):
+    """One entry of `parallel:`, by torch's name and arguments: a frozen dataclass of these."""
+
+    name: ClassVar[str]
+    #: modules of torch's that have to be imported for it
+    modules: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    @abstractmethod
+    def where(self) -> str | None:
+        """The group, or the mesh, over which it works; None is the world."""
+
+    @abstractmethod
+    def apply(self, real: Any) -> None:
+        """Let torch apply it to a model that was built, in the worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """One entry of `models:`. `init` has the forms of those weights that are stated."""
+
+    name: str
+    network: Sequential
+    loss: Loss
+    optimizer: Optimizer
+    parallel: tuple[Strategy, ...] = ()
+    init: Mapping[str, Form] = field(default_factory=dict)
+    #: what one process uses in their place
+    oracle_loss: Loss | None = None
+    oracle_optimizer: Optimizer | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def where(self) -> str | None:
+        """The group, or the mesh, whose members train it; None is the world."""
+        return self.parallel[0].where if self.parallel else None
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Modules of torch's that its strategies need."""
+        # the first step of any optimizer imports torch._dynamo, which takes seconds
+        own = tuple(module for each in self.parallel for module in each.modules)
+        return ("torch._dynamo", *own)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters: `up.weight`."""
+        return tuple(self.network.shapes())
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names that a scenario may ask for, as it writes them: `net.up.weight.grad`."""
+        grads = [f"{each}.grad" for each in self.parameters]
+        own = (*self.parameters, *grads, "loss", "memory")
+        return tuple(f"{self.name}.{each}" for each in own)
+
+    def strategy(self, kind: type[Any]) -> Any:
+        """Return the entry of `parallel:` of that kind, or None."""
+        return next((each for each in self.parallel if isinstance(each, kind)), None)
+
+
+# -------------------------------------------------------------------------------------------------
+# One step of training, as a scenario asks for it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Which rows a rank takes of what it holds.
+
+    Those that `torch.chunk` gives the member of a group; `sizes` cuts unevenly; a `sampler` picks
+    by index (:mod:`runner.strategies.sampler`).
+    """
+
+    group: str
+    sizes: tuple[int, ...] | None = None
+    sampler: Mapping[str, Any] | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> Rows:
+        """Return what `batch:` says."""
+        rest = dict(given)
+        group, sizes = rest.pop("group") or "world", rest.pop("sizes", None)
+        sampler = rest if rest.pop("DistributedSampler", False) else None
+        return Rows(group=group, sizes=None if sizes is None else tuple(sizes), sampler=sampler)
+
+    def rows(self, count: int, size: int, at: int) -> Any:
+        """Return an index for the rows of member `at` of `size`."""
+        if self.sampler is not None:
+            from runner.strategies.sampler import indices
+
+            return indices(count, **{"num_replicas": size, "rank": at, **self.sampler})
+        sizes = self.sizes if self.sizes is not None else chunks(count, size)
+        start = sum(sizes[:at])
+        return slice(start, start + sizes[at] if at < len(sizes) else start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainStep:
+    """One `train`: the arguments of the step, evaluated on one rank."""
+
+    input: Any
+    target: Any
+    batch: Rows | None = None
+    zero_grad: bool = True
+    step: bool = True
+    sync: bool = True
+    skip: tuple[str, ...] = ()
+    clip: float | None = None
+
+    @staticmethod
+    def of(given: Mapping[str, Any]) -> TrainStep:
+        """Return what the arguments of a step ask for."""
+        batch = given["batch"]
+        return TrainStep(
+            input=given["input"],
+            target=given["target"],
+            batch=None if batch is None else Rows.of(batch),
+            zero_grad=given["zero_grad"],
+            step=given["step"],
+            sync=given["sync"],
+            skip=tuple(given["skip"] or ()),
+            clip=given["clip_grad_norm_"],
+        )
+
+    def local(self, group: Callable[[str], Group], rank: int) -> tuple[Any, Any]:
+        """Return the rows of input and target that a rank takes."""
+        if self.batch is None:
+            return self.input, self.target
+        members = group(self.batch.group)
+        rows = self.batch.rows(len(self.input), members.size, members.group_rank(rank))
+        return self.input[rows], self.target[rows]
+
+
+# -------------------------------------------------------------------------------------------------
+# One process: the whole batch, in float64, and in float32 to know what rounding makes of it.
+
+#: by how much more than rounding a value may be off: other orders of addition
+SLACK = 8.0
+#: and so many units in the last place of a tensor's largest element
+ULPS = 4.0
+
+
+class OneProcess:
+    """The model as one process trains it. `dtype` is that of everything it holds."""
+
+    def __init__(self, model: Model, weights: Mapping[str, Array], dtype: Any) -> None:
+        """Begin with these weights."""
+        self._model = model
+        self._dtype = dtype
+        self.params: Arrays = {name: value.astype(dtype) for name, value in weights.items()}
+        self.grads: Arrays = {}
+        self._states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
+
+    def loss(self, x: Any, y: Any) -> Array:
+        """Return the loss of some rows, with the weights as they are."""
+        given, _ = self._model.network.forward(self.params, self._typed(x))
+        return (self._model.oracle_loss or self._model.loss).value(given, self._typed(y))[0]
+
+    def train(self, order: TrainStep) -> None:
+        """Take one step on the whole batch."""
+        network = self._model.network
+        loss = self._model.oracle_loss or self._model.loss
+        given, saved = network.forward(self.params, self._typed(order.input))
+        _, dy = loss.value(given, self._typed(order.target))
+        _, found = network.backward(self.params, saved, dy)
+        before = {} if order.zero_grad else self.grads
+        self.grads = {
+            name: before[name] + value if name in before else value for name, value in found.items()
+        }
+        if order.clip is not None:
+            self.grads = clipped(self.grads, order.clip, norm(self.grads.values()))
+        if order.step:
+            optimizer = self._model.oracle_optimizer or self._model.optimizer
+            self.params = {
+                name: optimizer.step(value, self.grads[name], self._states[name])
+                for name, value in self.params.items()
+            }
+
+    def _typed(self, value: Any) -> Array:
+        array = np.asarray(value)
+        return array.astype(self._dtype) if array.dtype.kind == "f" else array
+
+
+class Oracle:
+    """What one process has, and how far off rounding may bring another."""
+
+    def __init__(self, model: Model, weights: Mapping[str, Array]) -> None:
+        """Begin with the weights of one process."""
+        self._exact = OneProcess(model, weights, np.float64)
+        self._rounded = OneProcess(model, weights, np.float32)
+
+    def train(self, order: TrainStep) -> None:
+        """Take one step on the whole batch."""
+        self._exact.train(order)
+        self._rounded.train(order)
+
+    def loss(self, x: Any, y: Any) -> tuple[Array, float]:
+        """Return the loss of some rows, and its tolerance."""
+        exact = self._exact.loss(x, y)
+        return exact, tolerance(exact, self._rounded.loss(x, y))
+
+    def grad(self, name: str) -> tuple[Array, float] | None:
+        """Return the gradient of a parameter, and its tolerance; None where it has none."""
+        exact = self._exact.grads.get(name)
+        return None if exact is None else (exact, tolerance(exact, self._rounded.grads[name]))
+
+    def param(self, name: str) -> tuple[Array, float]:
+        """Return a parameter, and its tolerance."""
+        exact = self._exact.params[name]
+        return exact, tolerance(exact, self._rounded.params[name])
+
+
+def tolerance(exact: Array, rounded: Array) -> float:
+    """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6)."""
+    if not exact.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        off = float(np.abs(exact - rounded).max())
+        largest = float(np.abs(exact).max())
+    return SLACK * off + ULPS * float(np.finfo(np.float32).eps) * largest
+
+
+def norm(grads: Any) -> float:
+    """Return the norm of gradients taken together."""
+    return float(np.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in grads)))
+
+
+def clipped(grads: Arrays, most: float, total: float) -> Arrays:
+    """Return gradients whose norm is `most` at most, as `clip_grad_norm_` has it."""
+    factor = min(1.0, most / (total + 1e-6))
+    return {name: (value * factor).astype(value.dtype) for name, value in grads.items()}
+
+
+# -------------------------------------------------------------------------------------------------
+# One rank of a model, in the reference.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal:
+    """A value that is not what one process has: the first of a model, on one rank."""
+
+    model: str
+    value: str
+    prose: str
+
+
+class Trainee(ABC):
+    """One rank of a model, as its strategy lets it compute and call.
+
+    `params` and `grads` are the local tensors, float32, by the names of the parameters.
+    """
+
+    def __init__(self, model: Model, caller: Caller) -> None:
+        """Begin with the weights that the model states, cut as the strategy cuts them."""
+        self.model = model
+        self.caller = caller
+        self.rank = caller.rank
+        self.groups = caller.mesh(model.where) if model.where else (caller.group(None),)
+        first = self.groups[0].ranks[0] if self.groups else 0
+        self.whole = weights(model, caller, caller.rank)
+        self.params: Arrays = {
+            name: self.share(name, value).copy() for name, value in self.begin().items()
+        }
+        self.grads: Arrays = {}
+        self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
+        self.oracle = Oracle(model, weights(model, caller, first))
+        #: the first value that is not what one process has, and whether it was told
+        self.told = False
+
+    def begin(self) -> Arrays:
+        """Return the whole weights with which the rank begins."""
+        return self.whole
+
+    def share(self, name: str, whole: Array) -> Array:
+        """Return this rank's part of a whole parameter, or of its gradient."""
+        return whole
+
+    def held(self) -> Arrays:
+        """Return what the rank holds before step 1, by the names of a scenario."""
+        return {f"{self.model.name}.{name}": value.copy() for name, value in self.params.items()}
+
+    def owns(self, name: str) -> bool:
+        """Return whether the rank holds some of a parameter."""
+        return name in self.params
+
+    # ------------------------------------------------------------------ one step
+
+    def refused(self, given: Any) -> str | None:
+        """Return why torch refuses the step, or None."""
+        return None
+
+    def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
+        """Make the calls of one step; return what the rank holds, and what is unequal."""
+        order = TrainStep.of(given)
+        if order.zero_grad:
+            self.forget_gradients()
+        x, y = order.local(self.caller.group, self.rank)
+        x, y = typed(x), typed(y)
+        loss = yield from self.learn(order, x, y)
+        if order.clip is not None and order.sync:
+            yield from self.clip(order.clip)
+        if order.step:
+            yield from self.update()
+        self.oracle.train(order)
+        found = self.compared(order, x, y, loss)
+        name = self.model.name
+        values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
+        slack: dict[str, Any] = {}
+        for each in self.model.parameters:
+            grad = self.visible_grad(each)
+            values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
+            mine = self.params.get(each)
+            values[f"{name}.{each}"] = None if mine is None else mine.copy()
+            for key, value, wanted in (
+                (f"{name}.{each}.grad", grad, self.oracle.grad(each)),
+                (f"{name}.{each}", mine, self.oracle.param(each)),
+            ):
+                if value is not None and wanted is not None:
+                    slack[key] = np.full(value.shape, wanted[1])
+        return {"values": values, "slack": slack, "unequal": found}
+
+    def forget_gradients(self) -> None:
+        """`zero_grad`: there are none."""
+        self.grads = {}
+
+    def visible_grad(self, name: str) -> Array | None:
+        """Return what `.grad` is on this rank; None where it is None."""
+        return self.grads.get(name)
+
+    @abstractmethod
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+        """Go forward and backward; return the loss, where the rank knows it."""
+
+    def clip(self, most: float) -> Calls:
+        """Clip the gradients, of which each rank has all."""
+        self.grads = clipped(self.grads, most, norm(self.grads.values()))
+        yield from ()
+
+    def update(self) -> Calls:
+        """Let the optimizer step on what the rank holds."""
+        for name in self.params:
+            self.stepped(name)
+        yield from ()
+
+    def stepped(self, name: str) -> None:
+        """Let the optimizer step on one parameter, if it has a gradient."""
+        grad = self.grads.get(name)
+        if grad is not None:
+            optimizer = self.model.optimizer
+            self.params[name] = optimizer.step(self.params[name], grad, self.states[name])
+
+    def added(self, found: Arrays) -> None:
+        """Add gradients to those that there are."""
+        for name, value in found.items():
+            self.grads[name] = self.grads[name] + value if name in self.grads else value
+
+    def memory(self) -> Array:
+        """Return the bytes of parameters, gradients and the optimizer's state, at rest."""
+        grads = [self.visible_grad(name) for name in self.model.parameters]
+        kept = [
+            sum(value.nbytes for value in self.params.values()),
+            sum(each.nbytes for each in grads if each is not None),
+            sum(map(self._state_bytes, self.states.values())),
+        ]
+        return np.asarray(kept, np.int64)
+
+    @staticmethod
+    def _state_bytes(state: Mapping[str, Any]) -> int:
+        """Return the bytes of what an optimizer keeps; the count of its steps is a float32."""
+        return sum(each.nbytes if hasattr(each, "nbytes") else 4 for each in state.values())
+
+    # ------------------------------------------------------------------ against one process
+
+    def compared(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> Unequal | None:
+        """Return the first value that is not what one process has; once a model."""
+        if self.told:
+            return None
+        for value, mine, wanted in self.pairs(order, x, y, loss):
+            prose = unequal(mine, *wanted)
+            if prose is not None:
+                self.told = True
+                name = f"{self.model.name}.{value}"
+                return Unequal(model=self.model.name, value=name, prose=f"{name} {prose}")
+        return None
+
+    def pairs(
+        self, order: TrainStep, x: Array, y: Array, loss: Array | None
+    ) -> Generator[tuple[str, Array, tuple[Array, float]], None, None]:
+        """Yield the values of this rank with what one process has, in the order of their making."""
+        if loss is not None:
+            yield "loss", loss, self.loss_before
+        for name in self.model.parameters:
+            grad, wanted = self.visible_grad(name), self.oracle.grad(name)
+            if order.sync and grad is not None and wanted is not None:
+                yield f"{name}.grad", grad, (self.share(name, wanted[0]), wanted[1])
+        for name in self.model.parameters:
+            if self.owns(name):
+                whole, off = self.oracle.param(name)
+                yield name, self.params[name], (self.share(name, whole), off)
+
+    #: what one process has for a loss of this rank's rows, and its tolerance; set by `learn`
+    loss_before: tuple[Array, float] = (np.zeros(()), 0.0)
+
+    def know_loss(self, x: Array, y: Array) -> None:
+        """Ask one process, before it steps, for the loss of these rows."""
+        self.loss_before = self.oracle.loss(x, y)
+
+
+def typed(value: Any) -> Array:
+    """Return an array, floats in float32."""
+    array = np.asarray(value)
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def unequal(mine: Array, wanted: Array, most: float) -> str | None:
+    """Return in words how a value is off by more than its tolerance; None where it is not."""
+    if mine.shape != wanted.shape:
+        return f"has shape {list(mine.shape)}, and one process has {list(wanted.shape)}"
+    if not mine.size:
+        return None
+    with np.errstate(all="ignore"):
+        off = np.abs(mine.astype(np.float64) - wanted)
+        agree = (off <= most) | (np.isnan(mine) & np.isnan(wanted)) | (mine == wanted)
+    if bool(agree.all()):
+        return None
+    worst = int(np.argmax(np.where(agree, -1.0, np.nan_to_num(off, nan=np.inf, posinf=np.inf))))
+    place = list(map(int, np.unravel_index(worst, mine.shape))) if mine.ndim else ""
+    has, should = float(mine.reshape(-1)[worst]), float(wanted.reshape(-1)[worst])
+    prose = f"is not what one process computes: {has:.6g} at {place}, where it has {should:.6g}"
+    if not mine.ndim:
+        prose = f"is not what one process computes: {has:.6g}, where it has {should:.6g}"
+    ratio = factor(mine, wanted, most)
+    return prose if ratio is None else f"{prose}; a factor of {ratio:.3f} everywhere"
+
+
+#: how far apart, as a part of them, the ratios of elements may be that are one factor
+ALIKE = 1e-3
+
+
+def factor(mine: Array, wanted: Array, most: float) -> float | None:
+    """Return the one factor between two values; None where there is none."""
+    large = np.abs(wanted) > max(100 * most, float(np.abs(wanted).max()) * 1e-3)
+    if not large.any():
+        return None
+    with np.errstate(all="ignore"):
+        ratios = mine.astype(np.float64)[large] / wanted[large]
+    middle = float(np.median(ratios))
+    if not np.isfinite(ratios).all() or abs(middle - 1) < ALIKE:
+        return None
+    close = bool((np.abs(ratios - middle) <= ALIKE * abs(middle)).all())
+    return middle if close else None
+
+
+def weights(model: Model, caller: Any, rank: int) -> Arrays:
+    """Return the whole weights with which a rank begins: those stated, else small random numbers.
+
+    The n-th parameter of a model is `random(shape, n) / 2`, from 1.
+    """
+    found: Arrays = {}
+    own = caller.scope["rank"]
+    caller.scope["rank"] = rank
+    try:
+        for number, (name, shape) in enumerate(model.network.shapes().items(), start=1):
+            form = model.init.get(name)
+            if form is None:
+                found[name] = caller.scope["random()"](list(shape), number) / 2
+                continue
+            value = caller.tensor_value(form, dtype="float32")
+            if value is None or tuple(value.shape) != shape:
+                given = "nothing" if value is None else f"a tensor of {list(value.shape)}"
+                message = f"{model.name}.{name} is {list(shape)}, and `init` gives it {given}"
+                raise WeightError(message, getattr(form, "mark", None) or model.mark)
+            found[name] = value
+    finally:
+        caller.scope["rank"] = own
+    return found
+
+
+class WeightError(Exception):
+    """A weight that is stated with another shape."""
+
+    def __init__(self, message: str, mark: Mark | None) -> None:
+        """Keep the place."""
+        super().__init__(message)
+        self.mark = mark
+
+
+def summed(group: Group, value: Array, op: str = "sum") -> Generator[Part, None, Array]:
+    """Reduce an array over a group, in its dtype."""
+    result = value.copy()
+    yield call("all_reduce", group, tensor=result, op=op)
+    return result
+
+
+def bookkeeping(group: Group, count: int) -> Calls:
+    """Broadcast integers that only torch's own bookkeeping needs."""
+    yield call("broadcast", group, tensor=np.zeros(count, np.int32), group_src=0)
+
+
+def sliced(value: Array, sizes: Sequence[int], at: int, axis: int = 0) -> Array:
+    """Return part `at` of an array that is cut into parts of these sizes."""
+    start = sum(sizes[:at])
+    index = [slice(None)] * value.ndim
+    index[axis] = slice(start, start + sizes[at])
+    return value[tuple(index)]

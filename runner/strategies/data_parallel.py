@@ -1,0 +1,223 @@
+"""`DistributedDataParallel`: every rank has the whole model, and gradients are averaged by bucket.
+
+What is said, and when (torch 2.13, measured): with the first synchronised backward one bucket that
+holds all gradients; before the next forward the buckets are rebuilt, in the order in which
+gradients became ready, and rank 0 tells the others about them; from then on one all_reduce a
+bucket. A bucket is closed as soon as it has reached its limit. Gradients are divided by the number
+of ranks before they are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.modules.base import Array
+from runner.operations.base import Caller, Group, Part
+from runner.operations.placement import call
+from runner.strategies.alone import Alone
+from runner.strategies.base import (
+    Arrays,
+    Calls,
+    Model,
+    Strategy,
+    TrainStep,
+    bookkeeping,
+    summed,
+    weights,
+)
+from runner.vocabulary import WORLD
+
+MIB = 1024 * 1024
+#: the limits of buckets where none is stated, in bytes: of the first, and of the others
+FIRST_LIMIT, LIMIT = MIB, 25 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistributedDataParallel(Strategy):
+    """`torch.nn.parallel.DistributedDataParallel`."""
+
+    name = "DistributedDataParallel"
+    process_group: str | None = None
+    bucket_cap_mb: float | None = None
+    find_unused_parameters: bool = False
+    static_graph: bool = False
+    broadcast_buffers: bool = True
+    gradient_as_bucket_view: bool = False
+    init_sync: bool = True
+
+    @property
+    def where(self) -> str | None:
+        """Its process group."""
+        return self.process_group
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The limits of the first bucket and of the others, in bytes."""
+        if self.bucket_cap_mb is None:
+            return FIRST_LIMIT, LIMIT
+        stated = int(self.bucket_cap_mb * MIB)
+        return stated, stated
+
+    def apply(self, real: Any) -> None:
+        """Wrap the module."""
+        given = {
+            "process_group": None if self.process_group is None else real.handle(self.where),
+            "bucket_cap_mb": self.bucket_cap_mb,
+            "find_unused_parameters": self.find_unused_parameters,
+            "static_graph": self.static_graph,
+            "broadcast_buffers": self.broadcast_buffers,
+            "gradient_as_bucket_view": self.gradient_as_bucket_view,
+            "init_sync": self.init_sync,
+        }
+        wrapped = real.torch.nn.parallel.DistributedDataParallel(
+            real.module, **{name: value for name, value in given.items() if value is not None}
+        )
+        real.forward = wrapped
+        real.without_sync = wrapped.no_sync
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZeroRedundancyOptimizer(Strategy):
+    """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
+
+    name = "ZeroRedundancyOptimizer"
+    modules = ("torch.distributed.optim",)
+
+    @property
+    def where(self) -> str | None:
+        """The world."""
+        return None
+
+    def apply(self, real: Any) -> None:
+        """Take the place of the optimizer."""
+        optim = real.torch.distributed.optim
+        kind = real.model.optimizer
+        real.optimizer = optim.ZeroRedundancyOptimizer(
+            real.module.parameters(),
+            optimizer_class=getattr(real.torch.optim, kind.name),
+            process_group=real.handle(real.model.where or WORLD),
+            **kind.arguments(),
+        )
+
+
+def buckets(sizes: Sequence[tuple[str, int]], limits: tuple[int, int]) -> list[tuple[str, ...]]:
+    """Return the names in each bucket; `sizes` are names with bytes, as they get ready."""
+    found: list[tuple[str, ...]] = []
+    filling: list[str] = []
+    held = 0
+    for name, size in sizes:
+        filling.append(name)
+        held += size
+        if held >= limits[min(1, len(found))]:
+            found.append(tuple(filling))
+            filling, held = [], 0
+    return [*found, tuple(filling)] if filling else found
+
+
+def owners(numels: Sequence[tuple[str, int]], ranks: int) -> dict[str, int]:
+    """Return who steps on each parameter: the largest first, to whom has least so far."""
+    load = [0] * ranks
+    found = {}
+    for name, numel in sorted(numels, key=lambda each: -each[1]):
+        owner = load.index(min(load))
+        found[name] = owner
+        load[owner] += numel
+    return found
+
+
+class DataParallel(Alone):
+    """One rank of a model under `DistributedDataParallel`, with or without ZeRO."""
+
+    def __init__(self, model: Model, caller: Caller) -> None:
+        """Begin with rank 0's weights, unless it does not send them."""
+        self._said: DistributedDataParallel = model.strategy(DistributedDataParallel)
+        super().__init__(model, caller)
+        self._group: Group = caller.group(self._said.process_group)
+        self._zero = model.strategy(ZeroRedundancyOptimizer) is not None
+        sizes = [(name, self.params[name].nbytes) for name in model.network.ready()]
+        self._synced = 0
+        if self._said.find_unused_parameters and not self._said.static_graph:
+            at_first = [(name, self.params[name].nbytes) for name in reversed(model.parameters)]
+            self._first = self._later = buckets(at_first, self._said.limits)
+        else:
+            self._first = [tuple(reversed(model.parameters))]
+            self._later = buckets(sizes, self._said.limits)
+        self._rebuilt = self._first is self._later
+        self.owner = owners(
+            [(name, value.size) for name, value in self.params.items()], self._group.size
+        )
+
+    def begin(self) -> Arrays:
+        """Return rank 0's weights, where it sends them."""
+        if not self._said.init_sync:
+            return self.whole
+        group = self.caller.group(self._said.process_group)
+        return weights(self.model, self.caller, group.ranks[0])
+
+    def construction(self) -> list[tuple[str, str, int]]:
+        """Return what is said when the model is wrapped: sizes, and the weights of rank 0."""
+        if not self._said.init_sync:
+            return []
+        dims = sum(value.ndim for value in self.params.values())
+        total = sum(value.size for value in self.params.values())
+        return [
+            ("all_gather", "int64", 1),
+            ("broadcast", "int64", 2 * dims),
+            ("broadcast", "float32", total),
+        ]
+
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+        """Forward and backward by itself, then the mean of the gradients."""
+        if not self._rebuilt and self._synced > (1 if self._said.static_graph else 0):
+            self._rebuilt = True
+            yield from bookkeeping(self._group, len(self.params) + 1)
+            yield from bookkeeping(self._group, len(self._later))
+        loss = yield from super().learn(order, x, y)
+        if order.sync:
+            yield from self._reduce()
+        return loss
+
+    def _reduce(self) -> Calls:
+        used = np.zeros(len(self.params), np.int32)
+        if self._said.static_graph and not self._synced:
+            yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
+        lacking = [name for name in self.params if name not in self.grads]
+        if lacking and not self._said.find_unused_parameters:
+            return  # the bucket is never full: nothing is reduced, and nothing is said of it
+        for names in self._later if self._rebuilt else self._first:
+            held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
+            flat = np.concatenate([each.reshape(-1) for each in held])
+            mean = yield from summed(self._group, flat / np.float32(self._group.size))
+            at = 0
+            for name, each in zip(names, held, strict=True):
+                self.grads[name] = mean[at : at + each.size].reshape(each.shape)
+                at += each.size
+        if self._said.find_unused_parameters and not self._said.static_graph:
+            yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
+        self._synced += 1
+
+    def update(self) -> Calls:
+        """Step on everything, or with ZeRO on one's own, which is then broadcast."""
+        if not self._zero:
+            yield from super().update()
+            return
+        here = self._group.group_rank(self.rank)
+        for name, owner in self.owner.items():
+            if owner == here:
+                self.stepped(name)
+        for owner in range(self._group.size):
+            for name in (each for each in self.owner if self.owner[each] == owner):
+                tensor = self.params[name].copy()
+                yield call("broadcast", self._group, tensor=tensor, group_src=owner)
+                self.params[name] = tensor
+
+    def optimizer_names(self) -> list[str]:
+        """Return the parameters of which the rank keeps the optimizer's state."""
+        if not self._zero:
+            return list(self.params)
+        here = self._group.group_rank(self.rank)
+        return [name for name, owner in self.owner.items() if owner == here]

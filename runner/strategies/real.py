@@ -1,0 +1,228 @@
+"""One rank of a model on torch: built from the same data, wrapped by torch's own strategies.
+
+Knows torch only as what it is handed. What is said while a step trains is noted by a
+`TorchDispatchMode`, which sees the calls of DDP's reducer, of FSDP2, of DTensor and of ZeRO alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from typing import Any
+
+from runner.operations.base import Caller, Issued
+from runner.strategies.base import Model, TrainStep, weights
+
+
+class Real:
+    """A model in the worker.
+
+    `module` is the plain module, `forward` what is called with a batch, `optimizer` torch's own;
+    strategies replace them, one after the other.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        torch: Any,
+        caller: Caller,
+        handle: Callable[[str], Any],
+        mesh: Callable[[str], Any],
+    ) -> None:
+        """Build the module with its weights, and let each strategy have it."""
+        self.model = model
+        self.torch = torch
+        self.caller = caller
+        self.handle = handle
+        self.mesh = mesh
+        self.without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
+        self.set_sync: Callable[[bool], None] = lambda _: None
+        self.schedule: Any = None
+        self.module = _with_passing(torch, model)
+        with torch.no_grad():
+            given = weights(model, caller, caller.rank)
+            for name, param in self.module.named_parameters():
+                param.copy_(given[name])
+        self.forward: Any = self.module
+        self.optimizer: Any = None
+        said: list[Issued] = []
+        with recorder(torch, said, caller, handle):
+            for strategy in model.parallel:
+                strategy.apply(self)
+        self.construction = tuple(said)
+        if self.optimizer is None:
+            self.optimizer = model.optimizer.build(torch, self.module.parameters())
+
+    def held(self) -> dict[str, Any]:
+        """Return what the rank holds before step 1, by the names of a scenario."""
+        return {f"{self.model.name}.{name}": local(p) for name, p in self._parameters().items()}
+
+    def _parameters(self) -> dict[str, Any]:
+        return dict(self.module.named_parameters())
+
+    def refused(self, given: Any) -> str | None:
+        """Return nothing: torch itself refuses."""
+        return None
+
+    def train(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Take one step; return what the rank holds afterwards."""
+        order = TrainStep.of(given)
+        x, y = order.local(self.caller.group, self.caller.rank)
+        self.module.passed_by = order.skip
+        if order.zero_grad:
+            self.optimizer.zero_grad()
+        self.set_sync(order.sync)
+        with nullcontext() if order.sync else self.without_sync():
+            loss = self._learn(x, y)
+        if order.clip is not None and order.sync:
+            self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), order.clip)
+        if order.step:
+            self.optimizer.step()
+        name, values = self.model.name, {}
+        values[f"{name}.loss"] = None if loss is None else loss.detach().clone()
+        params = self._parameters()
+        for each in self.model.parameters:
+            param = params.get(each)
+            grad = None if param is None else param.grad
+            values[f"{name}.{each}.grad"] = None if grad is None else local(grad).clone()
+            values[f"{name}.{each}"] = None if param is None else local(param).clone()
+        values[f"{name}.memory"] = self._memory(params)
+        return values
+
+    def _memory(self, params: Mapping[str, Any]) -> Any:
+        """Return the bytes of parameters, gradients and the optimizer's state, of local tensors."""
+        grads = [param.grad for param in params.values() if param.grad is not None]
+        optimizer = getattr(self.optimizer, "optim", self.optimizer)  # ZeRO's own part
+        kept = [each for state in optimizer.state.values() for each in state.values()]
+        counted = [
+            sum(local(each).nbytes for each in listed if isinstance(each, self.torch.Tensor))
+            for listed in (params.values(), grads, kept)
+        ]
+        return self.torch.tensor(counted, dtype=self.torch.int64)
+
+    def _learn(self, x: Any, y: Any) -> Any:
+        if self.schedule is not None:
+            return self.schedule(x, y)
+        loss = self.model.loss.call(self.torch, self.forward(x), whole_numbers(self.model, y))
+        loss.backward()
+        return loss
+
+
+def whole_numbers(model: Model, target: Any) -> Any:
+    """Return a target as its loss takes it: classes are integers of 64 bits."""
+    return target.long() if model.loss.name == "cross_entropy" else target
+
+
+def local(tensor: Any) -> Any:
+    """Return the local part of a tensor that may be distributed."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _with_passing(torch: Any, model: Model) -> Any:
+    """Return the module; it can be told to pass layers by, as a wrong program does."""
+
+    class Layers(torch.nn.Sequential):  # type: ignore[misc]
+        passed_by: tuple[str, ...] = ()
+
+        def forward(self, given: Any) -> Any:
+            for label, layer in self.named_children():
+                if label not in self.passed_by:
+                    given = layer(_typed(layer, given))
+            return given
+
+    def _typed(layer: Any, given: Any) -> Any:
+        return given.long() if isinstance(layer, torch.nn.Embedding) else given
+
+    built = model.network.build(torch.nn)
+    made = Layers()
+    for label, layer in built.named_children():
+        made.add_module(label, layer)
+    return made
+
+
+#: calls as torch's dispatcher has them -> as an author writes them
+CALLS: Mapping[str, str] = {
+    "allreduce_": "all_reduce",
+    "allgather_": "all_gather",
+    "_allgather_base_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "broadcast_": "broadcast",
+    "scatter_": "scatter",
+    "send": "send",
+    "recv_": "recv",
+    "alltoall_base_": "all_to_all",
+    "all_reduce": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+}
+
+
+#: the call of which the dispatcher has the input alone, and the number of ranks
+GATHERS = "all_gather_into_tensor"
+
+
+def recorder(
+    torch: Any, said: list[Issued], caller: Caller, handle_of: Callable[[str], Any]
+) -> Any:
+    """Return a mode under which every collective call is noted, in order."""
+    mode: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
+    names = _names(caller, handle_of)
+
+    class Noting(mode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        ) -> Any:
+            if any("DTensor" in each.__name__ for each in types):
+                return NotImplemented
+            space, _, name = func._schema.name.partition("::")  # noqa: SLF001
+            if space in {"c10d", "_c10d_functional"} and name in CALLS:
+                tensors = list(_tensors(torch, args))
+                if tensors:
+                    largest = max(tensors, key=lambda each: each.numel())
+                    dtype = str(largest.dtype).removeprefix("torch.")
+                    group = _group(torch, args, names)
+                    scale = 1
+                    if name == GATHERS:
+                        scale = next(each for each in args if isinstance(each, int))
+                    numel = largest.numel() * scale
+                    said.append(Issued(group=group, call=CALLS[name], dtype=dtype, numel=numel))
+            return func(*args, **(kwargs or {}))
+
+    return Noting()
+
+
+def _tensors(torch: Any, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _tensors(torch, each)
+
+
+def _names(caller: Any, handle_of: Callable[[str], Any]) -> dict[str, str]:
+    """Return the author's name of each group, by torch's own."""
+    found: dict[str, str] = {}
+    for name in caller.groups:
+        handle = handle_of(name)
+        found.setdefault(getattr(handle, "group_name", ""), name)
+    return found
+
+
+def _group(torch: Any, args: Any, names: Mapping[str, str]) -> str:
+    for each in args:
+        if isinstance(each, str) and each in names:
+            return names[each]
+        if isinstance(each, torch.ScriptObject):
+            try:
+                handle = torch.distributed.ProcessGroup.unbox(each)
+            except (RuntimeError, AttributeError, TypeError):
+                continue
+            return names.get(handle.group_name, handle.group_name)
+        if hasattr(each, "group_name"):
+            return names.get(each.group_name, each.group_name)
+    return "world"

@@ -1,0 +1,133 @@
+"""Layers, losses and optimizers against torch itself, in float64: three steps of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runner.modules import LAYERS, Residual, Sequential
+from runner.modules.embedding import Embedding
+from runner.modules.gelu import GELU
+from runner.modules.layer_norm import LayerNorm
+from runner.modules.linear import Linear
+from runner.modules.loss import LOSSES
+from runner.modules.optimizer import OPTIMIZERS, SGD, Adam, AdamW
+from runner.modules.relu import ReLU
+from runner.modules.rms_norm import RMSNorm
+from runner.modules.tanh import Tanh
+
+pytestmark = pytest.mark.torch
+
+NETWORK = Sequential(
+    layers=(
+        ("up", Linear(in_features=4, out_features=8)),
+        ("norm", LayerNorm(normalized_shape=8)),
+        (
+            "block",
+            Residual(
+                layers=(
+                    ("act", GELU()),
+                    ("fc", Linear(in_features=8, out_features=8, bias=False)),
+                )
+            ),
+        ),
+        ("root", RMSNorm(normalized_shape=8)),
+        ("tanh", Tanh()),
+        ("relu", ReLU()),
+        ("down", Linear(in_features=8, out_features=3)),
+    )
+)
+STEPS: tuple[tuple[str, str, Any], ...] = (
+    ("mse_loss", "mean", SGD(lr=0.1)),
+    ("mse_loss", "sum", SGD(lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1)),
+    ("l1_loss", "mean", Adam(lr=0.1, weight_decay=0.1)),
+    ("cross_entropy", "mean", AdamW(lr=0.1)),
+    ("cross_entropy", "sum", Adam(lr=0.1, betas=(0.5, 0.9))),
+)
+
+
+@pytest.mark.parametrize(("loss", "reduction", "optimizer"), STEPS, ids=str)
+def test_three_steps_are_those_of_torch(loss: str, reduction: str, optimizer: Any) -> None:
+    import torch
+
+    random = np.random.default_rng(3)
+    params: Any = {name: random.normal(size=shape) for name, shape in NETWORK.shapes().items()}
+    x = random.normal(size=(6, 4))
+    y = random.integers(0, 3, size=6) if loss == "cross_entropy" else random.normal(size=(6, 3))
+    module: Any = NETWORK.build(torch.nn).double()
+    module.load_state_dict({name: torch.tensor(value) for name, value in params.items()})
+    stepper = optimizer.build(torch, module.parameters())
+    counted = LOSSES[loss](reduction=reduction)
+    states: dict[str, dict[str, Any]] = {name: {} for name in params}
+    for _ in range(3):
+        given, saved = NETWORK.forward(params, x)
+        value, dy = counted.value(given, y)
+        dx, grads = NETWORK.backward(params, saved, dy)
+        entered: Any = torch.tensor(x, requires_grad=True)
+        stepper.zero_grad()
+        wanted = counted.call(torch, module(entered), torch.tensor(y))
+        wanted.backward()
+        assert value == pytest.approx(wanted.item(), abs=1e-12)
+        np.testing.assert_allclose(dx, entered.grad.numpy(), atol=1e-12)
+        for name, param in module.named_parameters():
+            np.testing.assert_allclose(grads[name], param.grad.numpy(), atol=1e-11, err_msg=name)
+        stepper.step()
+        params = {
+            name: optimizer.step(value, grads[name], states[name]) for name, value in params.items()
+        }
+        for name, param in module.named_parameters():
+            np.testing.assert_allclose(
+                params[name], param.detach().numpy(), atol=1e-10, err_msg=name
+            )
+    kept = sum(
+        each.numel() * (4 if each.ndim == 0 else each.element_size())
+        for state in stepper.state.values()
+        for each in state.values()
+        if each is not None
+    )
+    assert kept == sum(optimizer.state_bytes(value.size, 8) for value in params.values())
+
+
+def test_rows_of_a_table_gather_their_gradients() -> None:
+    import torch
+
+    layer = Embedding(num_embeddings=4, embedding_dim=2)
+    table, index = np.arange(8.0).reshape(4, 2), np.array([1, 3, 1])
+    given, saved = layer.forward({"weight": table}, index)
+    _, grads = layer.backward({"weight": table}, saved, np.ones((3, 2)))
+    module = layer.build(torch.nn).double()
+    module.load_state_dict({"weight": torch.tensor(table)})
+    looked_up = module(torch.tensor(index))
+    looked_up.sum().backward()
+    np.testing.assert_array_equal(given, looked_up.detach().numpy())
+    np.testing.assert_array_equal(grads["weight"], module.weight.grad.numpy())
+
+
+def test_gradients_are_ready_from_the_last_layer_to_the_first() -> None:
+    assert NETWORK.ready()[:3] == ("down.bias", "down.weight", "root.weight")
+    assert set(NETWORK.ready()) == set(NETWORK.shapes())
+
+
+def test_shapes_of_outputs() -> None:
+    assert NETWORK.output_shape((6, 4)) == (6, 3)
+    with pytest.raises(ValueError, match="takes 4 features"):
+        NETWORK.output_shape((6, 5))
+
+
+def test_tables_have_their_entries_by_their_own_names() -> None:
+    tables: tuple[dict[str, Any], ...] = (LAYERS, LOSSES, OPTIMIZERS)
+    for table in tables:
+        assert all(name == kind.name for name, kind in table.items())
+
+
+def test_the_defaults_are_those_of_torch() -> None:
+    import inspect
+
+    import torch
+
+    for name, kind in OPTIMIZERS.items():
+        theirs = inspect.signature(getattr(torch.optim, name)).parameters
+        for argument, default in kind().arguments().items():
+            assert theirs[argument].default == default, (name, argument)
