@@ -62,6 +62,8 @@ class Launcher:
         self._unable: StartError | None = None
         #: whether the host has ever answered
         self._answered = False
+        #: what runs now was abandoned: that its processes did not come up says nothing
+        self._abandoned = False
 
     def __enter__(self) -> Self:
         """Start the host, without waiting for it; where that fails, the first run says so."""
@@ -141,6 +143,7 @@ class Launcher:
         host = self._host
         if host is None:
             return
+        self._abandoned = True
         if workers_only:
             for pid in self.processes():
                 if pid != host.pid:
@@ -200,6 +203,7 @@ class Launcher:
             )
             raise LaunchError(message)
         require_no_foreign_object(plan, predicted, eventual(options.backend) or ("gloo",))
+        self._abandoned = False
         self.reserve(plan.world_size)
         self._number += 1
         if options.timeout_s is not None:
@@ -237,6 +241,8 @@ class Launcher:
         try:
             return self._ask(job)
         except StartError as error:
+            if self._abandoned:
+                raise LaunchError(str(error)) from error
             self._unable = error
             if error.size <= least:
                 raise
