@@ -20,7 +20,8 @@ from runner.errors import ScenarioError
 from runner.execution.launcher import Launcher
 from runner.files import SUFFIXES, discover, project_root, read_file
 from runner.limits import Limits
-from runner.pipeline.attempts import analyse, execute, result_of
+from runner.model.scenario import Scenario
+from runner.pipeline.attempts import execute, result_of
 from runner.pipeline.results import Analysis, Loaded, Outcome, Report, Result, Selection
 from runner.pipeline.selection import FOLDER, load_all, place_of
 from runner.report.terminal import WORDS, TerminalReport
@@ -491,16 +492,18 @@ class Watch:
         launcher: Launcher | None,
         *,
         remember: Callable[[], Report],
+        analysed: Callable[[Scenario], Analysis],
         stop_at_failure: bool = False,
     ) -> None:
         """Run on `launcher`, which was entered; None analyses only.
 
-        `remember` makes for each round what hears of it, as of a run.
+        `remember` makes for each round what hears of it, as of a run; `analysed` proves a case.
         """
         self._selection = selection
         self._screen = screen
         self._remember = remember
         self._memory = remember()
+        self._analysed = analysed
         self._stop_at_failure = stop_at_failure
         self._files = Files(selection.paths, selection.limits)
         self._changes = Changes()
@@ -602,7 +605,7 @@ class Watch:
             self._keep(invalid, done)
         last = len(loaded.scenarios) - 1
         for at, scenario in enumerate(loaded.scenarios):
-            analysis = analyse(scenario, self._selection.limits)
+            analysis = self._analysed(scenario)
             result, meanwhile = self._cases.run(path, analysis)
             if result is not None:
                 self._keep(result, done)

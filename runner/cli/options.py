@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from runner import limits
-from runner.display import clean
-from runner.errors import LaunchError, ScenarioError
+from runner.display import clean, short
+from runner.errors import LaunchError, ScenarioError, nearest
 from runner.limits import Limits
 from runner.pipeline.interruption import handled
 from runner.report.formats import FORMATS, Format
@@ -52,7 +52,23 @@ class GroupedOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose help has a section for each group of options."""
+    """A command whose help has a section for each group of options.
+
+    What the project's pyproject.toml fixes takes the place of the defaults, where the command
+    selects scenarios.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Read what the project fixes before the command line, which says more."""
+        if any(param.name == "paths" for param in self.params):
+            extra.setdefault("default_map", configured(self, Path.cwd()))
+        return super().make_context(info_name, args, parent, **extra)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
@@ -75,14 +91,128 @@ def option(group: str, *names: str, **rest: Any) -> Callable[[F], F]:
 
 
 # -------------------------------------------------------------------------------------------------
+# What a project fixes for all its members: the table [tool.scenario] of its pyproject.toml.
+#
+# A pull request brings its own: the table names no plugin, writes no file and raises no bound.
+
+TABLE = "[tool.scenario]"
+_HEADER = re.compile(rb"^\s*\[+\s*tool\s*\.\s*[\"']?scenario\b|^\s*\[\s*tool\s*\]", re.MULTILINE)
+#: options that a project may fix, by their long names; each lowers what it is worth, or bounds it
+CONFIGURABLE = frozenset(
+    {
+        "backend",
+        "confirm",
+        "durations",
+        "exitfirst",
+        "isolate",
+        "strict",
+        "tag",
+        "timeout",
+        "torch",
+        "verbose",
+    }
+)
+
+
+def configured(command: click.Command, start: Path) -> dict[str, Any]:
+    """Return what the nearest pyproject.toml fixes for a command, by parameter; often nothing.
+
+    Raises UsageError, with the file, where the table says what it must not, or no TOML is there.
+    """
+    from runner.files import project_root, read_file
+
+    path = project_root(start / "pyproject.toml") / "pyproject.toml"
+    if not path.is_file():
+        return {}
+    try:
+        text = read_file(path)
+    except ScenarioError as error:
+        raise click.UsageError(str(error.problems[0])) from None
+    if _HEADER.search(text) is None:
+        return {}
+    import tomllib
+
+    try:
+        table = tomllib.loads(text.decode()).get("tool", {}).get("scenario", {})
+    except (ValueError, RecursionError, AttributeError) as error:
+        message = f"{path} cannot be read: {error}"
+        raise click.UsageError(message) from None
+    found: dict[str, Any] = {}
+    by_name = _by_long_name(command)
+    for name, value in table.items() if isinstance(table, dict) else ():
+        if name == "paths":
+            found["paths"] = _configured_paths(path, value)
+            continue
+        _require_configurable(path, name, value)
+        param = by_name.get(name)
+        if param is not None:
+            found[str(param.name)] = value
+    return found
+
+
+def _by_long_name(command: click.Command) -> dict[str, click.Option]:
+    return {
+        each.removeprefix("--"): param
+        for param in command.params
+        if isinstance(param, click.Option)
+        for each in param.opts
+        if each.startswith("--")
+    }
+
+
+def _require_configurable(path: Path, name: str, value: object) -> None:
+    """Refuse what no project fixes. Raises UsageError."""
+    bounds = {str(each.metadata["flag"]).removeprefix("--"): each for each in limits.BOUNDS}
+    where = f"{path}, {TABLE}: "
+    if name in bounds:
+        most: Any = bounds[name].default
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            message = f"`{name}` is a whole number from 1 to {most}: a project only lowers a bound"
+            raise click.UsageError(where + message)
+        return
+    if name not in CONFIGURABLE:
+        known = ["paths", *sorted(CONFIGURABLE), *bounds]
+        close = nearest(name, known)
+        hint = f"; did you mean `{close}`?" if close else f"; a project fixes {', '.join(known)}"
+        message = f"`{short(name)}` is not for a project to fix{hint}"
+        raise click.UsageError(where + message)
+
+
+def _configured_paths(path: Path, value: object) -> list[str]:
+    """Return paths as the command line would name them. Raises UsageError."""
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        message = f"{path}, {TABLE}: `paths` is a list of files and folders"
+        raise click.UsageError(message)
+    for name in names:
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            message = f"{path}, {TABLE}: {short(name)!r} leads out of the project"
+            raise click.UsageError(message)
+    return [os.path.relpath(path.parent / name) for name in names]
+
+
+# -------------------------------------------------------------------------------------------------
 # The options for which part runs, in which order, how often, and what is remembered.
 
 _SHARD = re.compile(r"(\d+)/(\d+)")
 _SEEDS = 1 << 31
 
 
+def repeating(command: Any) -> Any:
+    """Add what runs a case several times."""
+    return option(
+        HOW,
+        "--repeat",
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        help="Run each case N times; one that does not always come to the same is FLAKY, "
+        "and no pass.",
+    )(command)
+
+
 def arranging(command: Any) -> Any:
-    """Add what takes a part, shuffles and repeats."""
+    """Add what takes a part, and shuffles."""
     for add in (
         option(
             WHICH,
@@ -99,15 +229,6 @@ def arranging(command: Any) -> Any:
             callback=_shard,
             metavar="K/N",
             help="Only part K of N, as 2/5; `scenario merge` joins the results of all.",
-        ),
-        option(
-            HOW,
-            "--repeat",
-            type=click.IntRange(min=1),
-            default=1,
-            metavar="N",
-            help="Run each case N times; one that does not always come to the same is FLAKY, "
-            "and no pass.",
         ),
     ):
         command = add(command)
@@ -169,9 +290,11 @@ def _shard(ctx: click.Context, param: click.Parameter, value: str | None) -> Sha
     raise click.BadParameter(message, ctx=ctx, param=param)
 
 
-def remembered(options: Mapping[str, Any]) -> tuple[frozenset[Key], dict[str, Report]]:
-    """Return what did not pass the last time, and what remembers this run."""
-    from runner.pipeline.selection import failed, folder_of, keepers
+def remembered(
+    options: Mapping[str, Any], *, checks: bool = False
+) -> tuple[frozenset[Key], dict[str, Report]]:
+    """Return what did not pass the last time, and what remembers this run, or this check."""
+    from runner.pipeline.selection import CHECKED, RUN, LastRun, failed, folder_of, keepers
 
     wanted = options["last_failed"] or options["failed_first"]
     if options["no_cache"]:
@@ -182,9 +305,11 @@ def remembered(options: Mapping[str, Any]) -> tuple[frozenset[Key], dict[str, Re
     folder = folder_of(Path.cwd())
     found: frozenset[Key] = frozenset()
     if wanted:
-        found, notes = failed(folder)
+        found, notes = failed(folder, CHECKED if checks else RUN)
         for note in notes:
             click.echo(f"note: {note}", err=True)
+    if checks:
+        return found, {"what failed": LastRun(folder, CHECKED)}
     return found, {} if options["dry_run"] else keepers(folder)
 
 
@@ -324,7 +449,9 @@ def selecting(command: CommandF) -> CommandF:
         ),
     ):
         command = add(command)
-    return click.argument("paths", nargs=-1, required=True, type=click.Path())(command)
+    return click.argument(
+        "paths", nargs=-1, type=click.Path(), callback=lambda _ctx, _param, value: value or (".",)
+    )(command)
 
 
 def judging_strictly(command: CommandF) -> CommandF:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,6 +27,7 @@ from runner.cli.options import (
     refuse,
     remembered,
     remembering,
+    repeating,
     reported,
     reporting,
     reporting_as,
@@ -67,14 +69,22 @@ _ENDING = {kind.parameter: kind.option for kind in FORMATS} | {
 }
 
 
-def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoReturn:
+def watch(
+    options: Mapping[str, Any],
+    launch: Callable[[], Launcher] | None = None,
+    *,
+    backend: str | None = None,
+) -> NoReturn:
     """Watch what the options select until Ctrl-C; leaves with exit code 130.
+
+    Without `launch` it analyses only, for `backend` if one is named.
 
     A command line that makes no sense ends it at once, with exit code 2; files may come and go
     later.
     """
     _refuse_what_needs_an_end(click.get_current_context())
     from runner.language import discover
+    from runner.pipeline.attempts import analyse
     from runner.pipeline.selection import load_all, place_of
     from runner.report.terminal import TerminalReport
     from runner.watch import Screen, Watch
@@ -87,14 +97,23 @@ def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoRetur
         refuse(error)
     interrupt_on_termination()
     screen = Screen(TerminalReport(sys.stdout, verbose=options["verbose"]))
-    started = nullcontext() if options["dry_run"] else launch()
+    analysed = partial(
+        analyse,
+        limits=selection.limits,
+        backend=backend,
+        strict=selection.strict,
+        torch=options.get("torch"),
+    )
+    checks = launch is None
+    started = nullcontext() if launch is None or options["dry_run"] else launch()
     try:
         with started as launcher:
             Watch(
                 selection,
                 screen,
                 launcher,
-                remember=lambda: Reports(None, remembered(options)[1]),
+                remember=lambda: Reports(None, remembered(options, checks=checks)[1]),
+                analysed=analysed,
                 stop_at_failure=options["exitfirst"],
             ).run()
     except KeyboardInterrupt:
@@ -102,10 +121,14 @@ def watch(options: Mapping[str, Any], launch: Callable[[], Launcher]) -> NoRetur
     sys.exit(INTERRUPTED)
 
 
+#: where the value of an option comes from that the command line does not have
+_UNGIVEN = {click.core.ParameterSource.DEFAULT, click.core.ParameterSource.DEFAULT_MAP}
+
+
 def _refuse_what_needs_an_end(context: click.Context) -> None:
     for name, flag in _ENDING.items():
         given = context.get_parameter_source(name)
-        if given is not None and given is not click.core.ParameterSource.DEFAULT:
+        if given is not None and given not in _UNGIVEN:
             message = f"{flag} is for a run that ends; it cannot be given with --watch"
             raise click.UsageError(message, context)
 
@@ -123,6 +146,13 @@ def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -
         message = f"{value} is no number of seconds up to {LONGEST_S:.0e}"
         raise click.BadParameter(message, ctx=ctx, param=param)
     return value
+
+
+def stopping(command: Any) -> Any:
+    """Add what ends a run before its end."""
+    return option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure.")(
+        command
+    )
 
 
 def launching(command: Any) -> Any:
@@ -151,7 +181,7 @@ def launching(command: Any) -> Any:
             metavar="SECONDS",
             help="The process-group timeout, in place of each scenario's own.",
         ),
-        option(HOW, "-x", "--exitfirst", is_flag=True, help="Stop at the first failure."),
+        stopping,
         option(HOW, "--dry-run", is_flag=True, help="Analyse only; start no process."),
     ):
         command = add(command)
@@ -163,13 +193,15 @@ def launching(command: Any) -> Any:
 @selecting
 @remembering
 @arranging
+@repeating
 @launching
 @reporting
 def run(**options: Any) -> None:
     """Check scenarios, run them on a real backend, and judge every rank.
 
     PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
-    (sum.yaml:42: the step there, whose values are shown). With an invalid file nothing runs.
+    (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
+    names, else this folder. With an invalid file nothing runs.
     """
     if options["watch"]:
         watch({**options, "failed": frozenset()}, lambda: _launcher(options))
@@ -228,7 +260,11 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
 
 
 @click.command("check", cls=GroupedCommand)
+@option(HOW, "--watch", is_flag=True, help="Stay, and check again what a save changes.")
 @selecting
+@remembering
+@arranging
+@stopping
 @judging_strictly
 @reporting
 @option(
@@ -260,21 +296,31 @@ def check(**options: Any) -> None:
     """Check scenarios and prove their expectations against the semantics; start no process.
 
     PATHS are scenario files, folders that hold some, a case (sum.yaml::sum[n=2]), or a line
-    (sum.yaml:42: the step there, whose values are shown).
+    (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
+    names, else this folder.
     """
     from runner.pipeline.run import check
 
-    selection = selection_of(options)
     backend = options["backend"]
     if backend is not None:
         from runner.execution.backends import carrier
 
         backend = carrier(backend)
+    if options["watch"]:
+        watch({**options, "failed": frozenset()}, backend=backend)
+    options["failed"], keepers = remembered(options, checks=True)
+    selection = selection_of(options)
     reported(
         options,
         lambda told: check(
-            selection, told, traces=told.traces, backend=backend, torch=options["torch"]
+            selection,
+            told,
+            traces=told.traces,
+            backend=backend,
+            torch=options["torch"],
+            stop_at_failure=options["exitfirst"],
         ),
+        keepers=keepers,
     )
 
 
@@ -282,7 +328,7 @@ def check(**options: Any) -> None:
 # `scenario list`: the cases that a command line selects.
 
 
-@click.command("list")
+@click.command("list", cls=GroupedCommand)
 @selecting
 @click.option("-v", "--verbose", is_flag=True, help="Show ranks, tags and the description.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -398,6 +444,7 @@ _NAMED = re.compile(rb"[\w./-]+\.ya?ml\b")
 @click.command("runner.worker", cls=GroupedCommand)
 @selecting
 @arranging
+@repeating
 @launching
 @reporting
 @click.pass_obj

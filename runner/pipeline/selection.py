@@ -206,31 +206,33 @@ def _police(folder: Path, path: Path) -> None:
 
 # ---------------------------------------------------------------------------- what failed
 
-_FILE = "last.json"
+#: what did not pass the last time it was run, and the last time it was checked
+RUN, CHECKED = "last.json", "checked.json"
 
 
-def failed(folder: Path) -> tuple[frozenset[Key], list[str]]:
+def failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
     """Return the cases that did not pass when they last ran, and what a person should know."""
     try:
-        entries = _entries(folder)
+        entries = _entries(folder, name)
     except FileNotFoundError:
         return frozenset(), []
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        return frozenset(), [f"what failed the last time is not known: {folder / _FILE} {reason}"]
+        return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
     return frozenset(_key(folder, file, case) for file, case in entries), []
 
 
 class LastRun(AtEnd):
     """Remembers the cases that did not pass. Those that a run did not reach stay as they were."""
 
-    def __init__(self, folder: Path) -> None:
-        """Remember in `folder`."""
+    def __init__(self, folder: Path, name: str = RUN) -> None:
+        """Remember in the file `name` of `folder`."""
         self._folder = folder
+        self._name = name
 
     def end(self, outcome: Outcome) -> None:
         """Write what is known now."""
-        known, _ = failed(self._folder)
+        known, _ = failed(self._folder, self._name)
         bad: set[Key] = set()
         for result in outcome.results:
             path = str(Path(result.file).resolve())
@@ -243,17 +245,17 @@ class LastRun(AtEnd):
             for path, case in known | bad
             if Path(path).exists()
         )
-        if not entries and not os.path.lexists(self._folder / _FILE):
+        if not entries and not os.path.lexists(self._folder / self._name):
             return  # nothing to remember, nothing to forget
         text = json.dumps({"format": _FORMAT, "version": VERSION, "failed": entries}, indent=1)
         with suppress(OSError):  # a folder that cannot be written
-            keep(self._folder, _FILE, text + "\n")
+            keep(self._folder, self._name, text + "\n")
 
 
-def _entries(folder: Path) -> list[tuple[str, str]]:
+def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
     """Return files, relative to the folder's own, and cases. Raises OSError or ValueError."""
     try:
-        found: Any = json.loads(kept(folder, _FILE))
+        found: Any = json.loads(kept(folder, name))
     except ValueError as error:
         message = "is not as it was written"
         raise ValueError(message) from error

@@ -48,9 +48,9 @@ expect: {x: [2]}
 
 
 class Watching:
-    """A `scenario run --watch` of a folder."""
+    """A `scenario run --watch`, or `check --watch`, of a folder."""
 
-    def __init__(self, folder: Path, mark: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, mark: str, command: str, *arguments: str) -> None:
         """Start it; its words go to a file."""
         name, _, value = mark.partition("=")
         self.folder = folder
@@ -61,7 +61,7 @@ class Watching:
         self._read = 0
         with self._words.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", "run", "--watch", *arguments],
+                [sys.executable, "-m", "runner.cli", command, "--watch", *arguments],
                 cwd=folder,
                 env={**os.environ, name: value, "TMPDIR": str(self.temporary)},
                 stdout=file,
@@ -109,7 +109,7 @@ class Watching:
 def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
     begun: list[Watching] = []
 
-    def begin(*arguments: str, **files: str) -> Watching:
+    def begin(*arguments: str, command: str = "run", **files: str) -> Watching:
         folder = tmp_path / "work"
         folder.mkdir()
         (folder / "pyproject.toml").touch()  # what is used must lie in a project
@@ -118,7 +118,7 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
         mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
-        begun.append(Watching(folder, mark, *(arguments or (".",))))
+        begun.append(Watching(folder, mark, command, *(arguments or (".",))))
         return begun[-1]
 
     yield begin
@@ -277,8 +277,12 @@ def test_a_launch_that_is_lost_is_replaced(watching: Callable[..., Watching]) ->
         watch.says("PASSED       one.yaml::one")
 
 
-def test_an_analysis_alone_starts_no_process(watching: Callable[..., Watching]) -> None:
-    watch = watching("--dry-run", ".", one=SUM)
+@pytest.mark.parametrize("command", [("run", "--dry-run"), ("check",)])
+def test_an_analysis_alone_starts_no_process(
+    command: tuple[str, ...], watching: Callable[..., Watching]
+) -> None:
+    name, *arguments = command
+    watch = watching(*arguments, ".", command=name, one=SUM)
     watch.says("PASSED       one.yaml::one", READY)
     assert of_run(watch.mark) == [watch.process.pid]
     watch.save("one.yaml", WRONG)

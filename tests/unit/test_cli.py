@@ -77,7 +77,6 @@ def test_nothing_selected_exits_5() -> None:
 
 def test_a_command_line_that_makes_no_sense_exits_2() -> None:
     for arguments in (
-        ("check",),
         ("check", "good.yaml", "--no-such-option"),
         ("check", "good.yaml", "-k", "a and"),
         ("check", "good.yaml", "--set", "width"),
