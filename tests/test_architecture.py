@@ -33,7 +33,7 @@ FLOORS = (
     ("operations",),
     ("strategies",),
     ("model",),
-    ("language", "reference", "verdict", "execution", "timeline"),
+    ("language", "reference", "verdict", "execution", "timeline", "cost"),
     ("pipeline", "worker"),
     ("explain",),
     ("report",),

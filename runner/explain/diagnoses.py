@@ -897,6 +897,37 @@ steps:
 """,
     ),
     _finding(
+        "cost_differs",
+        "The program takes other rounds, messages or bytes than `cost:` states.",
+        "Values prove that a program is a collective, only its structure that it is the algorithm: "
+        "a double tree that runs its trees one after the other holds the right values. Rounds are "
+        "the longest chain of messages, in which b follows a if the rank that posts b has returned "
+        "from a step that completes with a.",
+        "state what `scenario cost` shows, or let steps go on together that need not wait.",
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - send: {tensor: x, dst: 1}
+    ranks: 0
+  - recv: {tensor: x, src: 0}
+    ranks: 1
+expect:
+  cost: {messages: 2}
+""",
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - send: {tensor: x, dst: 1}
+    ranks: 0
+  - recv: {tensor: x, src: 0}
+    ranks: 1
+expect:
+  cost: {messages: 1}
+""",
+    ),
+    _finding(
         "expectation_unreached",
         "No rank is ever selected for what is expected: it is never compared.",
         "No case of the file has a rank that takes the step, or that matches the key of a mapping "

@@ -472,6 +472,29 @@ steps:
 """,
     ),
     problem(
+        "no_cost",
+        "`expect: cost:` of a program that has none.",
+        "What a program costs follows from what is proved to happen: a program with a diagnosis, or"
+        " one that does not complete, has no cost. How many bytes an object has, nothing tells.",
+        "leave `cost` out, or mend the program.",
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - send: {tensor: x, dst: 1}
+    ranks: 0
+expect: {outcome: deadlock, diagnosis: unmatched_send, cost: {rounds: 1}}
+""",
+    ),
+    problem(
+        "cost_of_collective",
+        "`expect: cost:` states rounds or messages of a collective in one call.",
+        "How many messages an `all_reduce` takes, each backend decides. What a rank sends is"
+        " counted by the ring's volume, and marked as modelled.",
+        "write the algorithm out in sends and receives, or `use` its file; or state `sent` alone.",
+        _step("all_reduce: {tensor: x}") + "expect: {cost: {rounds: 2}}\n",
+    ),
+    problem(
         "unknown_dtype",
         "A dtype that the language does not have.",
         "Dtypes have torch's names, without the module: float32, bfloat16, int64.",

@@ -22,11 +22,14 @@ from runner.language.keys import (
 )
 from runner.language.values import expected_object, expression, unknown_name
 from runner.model.scenario import (
+    Bounds,
     Communicates,
+    CostExpectation,
     ElapsedBounds,
     Expectation,
     FinalExpectation,
     RaiseSpec,
+    RankBounds,
     Section,
     Unchanged,
     ValueExpectation,
@@ -82,6 +85,7 @@ CALLS = (
     *("all_gather", "all_reduce", "all_to_all", "broadcast", "reduce_scatter", "scatter"),
     *("send", "recv"),
 )
+_BOUNDS = ("min", "max")
 
 
 #: `gloo torch>=2.14`: a backend, a word that may be a misspelt `torch`, and what follows it
@@ -388,18 +392,18 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
         match key_text(key):
             case "outcome":
                 found["outcomes"] = _several(value, context, OUTCOMES, "outcome")
-            case "blocked":
-                found["blocked"] = _texts(value, context, "blocked")
+            case "blocked" | "dies" as name:
+                found[name] = _texts(value, context, name)
             case "diagnosis":
                 found["diagnoses"] = _several(value, context, DIAGNOSES, "diagnosis")
-            case "dies":
-                found["dies"] = _texts(value, context, "dies")
             case "within":
                 found["within_s"] = values.fixed_seconds(value, context, what="`within`")
             case "communicates":
                 found["communicates"] = communicates(value, context)
             case "memory":
                 others += memory(value, context)
+            case "cost":
+                found["cost"] = _cost(value, context)
             case name if name not in leave_out:
                 others.append((key, value))
     found["at_end"] = from_entries(others, context.inside_expectation(), node, at_end=True)
@@ -524,6 +528,87 @@ def _merged(general: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         mark=over.mark,
     )
     return merged
+
+
+# -------------------------------------------------------------------------------------------------
+# What `cost` says: rounds, messages and bytes, exactly or between bounds, and a forecast of time.
+
+
+def _cost(node: Node, context: Context) -> CostExpectation | None:
+    if not isinstance(node, Mapping):
+        return None
+    found: dict[str, Any] = {}
+    for key, value in node.entries:
+        match key_text(key):
+            case "rounds" | "messages" as name:
+                found[name] = _amount(value, context, name)
+            case "sent" if isinstance(value, Mapping) and not _is_bounds(value):
+                found["sent_by"] = values.per_rank(value, context, _amount_of_a_rank)
+            case "sent":
+                found["sent"] = _amount(value, context, "sent")
+            case "time" if isinstance(value, Mapping):
+                on, seconds = value.get("on"), _time(value, context)
+                found |= {"on": on.text if isinstance(on, Scalar) else None, "time_s": seconds}
+    return CostExpectation(**found, mark=node.mark)
+
+
+def _is_bounds(node: Mapping) -> bool:
+    return bool(node.entries) and set(node.words()) <= {*_BOUNDS}
+
+
+def _amount(node: Node, context: Context, name: str) -> Bounds | None:
+    """Return a number that is the same on every rank: exact, or `{min: ..., max: ...}`."""
+    if isinstance(node, Mapping):
+        low, high = (_number(node.get(word), context, f"`{word}` of `{name}`") for word in _BOUNDS)
+        _police_bounds(low, high, node, context)
+        return Bounds(low=low, high=high, mark=node.mark)
+    exact = _number(node, context, f"`{name}`")
+    return None if exact is None else Bounds(low=exact, high=exact, mark=node.mark)
+
+
+def _police_bounds(low: float | None, high: float | None, node: Node, context: Context) -> None:
+    if low is not None and high is not None and low > high:
+        context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
+
+
+def _number(node: Node | None, context: Context, what: str) -> float | None:
+    if node is None:
+        return None
+    found = values.constant_value(node, context, what=what, extra=context.world)
+    if found is None:
+        return None
+    if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
+        context.faults.add(
+            "bad_value",
+            f"{what} is no number of zero or more",
+            node.mark,
+            "state a number, or an expression over parameters",
+        )
+        return None
+    return found
+
+
+def _amount_of_a_rank(node: Node, context: Context) -> RankBounds:
+    if isinstance(node, Mapping):
+        low, high = (
+            None if (item := node.get(word)) is None else values.value(item, context)
+            for word in _BOUNDS
+        )
+        return RankBounds(low=low, high=high, mark=node.mark)
+    exact = values.value(node, context)
+    return RankBounds(low=exact, high=exact, mark=node.mark)
+
+
+def _time(node: Mapping, context: Context) -> Bounds:
+    """Return between which seconds a forecast must be."""
+    low, high = (
+        None
+        if (item := node.get(word)) is None
+        else values.fixed_seconds(item, context, what=f"`{word}` of `time`")
+        for word in _BOUNDS
+    )
+    _police_bounds(low, high, node, context)
+    return Bounds(low=low, high=high, mark=node.mark)
 
 
 def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:

@@ -355,6 +355,7 @@ FINAL_EXPECT: dict[str, Schema] = {
         "additionalProperties": closed({word: ref("expected") for word in MEMORY}, minProperties=1),
         "examples": [{"net": {"parameters": 232, "gradients": 232, "optimizer": 480}}],
     },
+    "cost": ref("cost"),
     **STEP_EXPECT,
 }
 
@@ -407,6 +408,50 @@ def expectations() -> dict[str, Schema]:
             ),
         },
         "expected_long_form": closed({**LONG_FORM, **TOLERANCES}, **{"x-is": "long_form"}),
+        "amount": {
+            "description": "A number, an expression over parameters, or bounds.",
+            **when(
+                (
+                    MAPPING,
+                    closed(
+                        {"min": ref("count_of"), "max": ref("count_of")},
+                        title="`{min: 3, max: 5}`",
+                        minProperties=1,
+                    ),
+                ),
+                otherwise=ref("count_of"),
+            ),
+        },
+        "count_of": kind("number", "string", title="a number or an expression", minimum=0),
+        "cost": closed(
+            {
+                "rounds": ref("amount", description="The longest chain of messages."),
+                "messages": ref("amount", description="How many messages there are."),
+                "sent": {
+                    "description": "The most bytes that one rank sends, or those of each rank.",
+                    **when(
+                        (having("min", "max"), ref("amount")),
+                        (MAPPING, per_rank(ref("amount"))),
+                        otherwise=ref("amount"),
+                    ),
+                },
+                "time": closed(
+                    {
+                        "min": ref("duration"),
+                        "max": ref("duration"),
+                        "on": {"description": "The name of a topology.", **TEXT},
+                    },
+                    description="A forecast of time on a topology.",
+                    title="`{max: 60us, on: TOPOLOGY}`",
+                    required=["on"],
+                    minProperties=2,
+                ),
+            },
+            description="What the program costs on any machine: its structure.",
+            title='`{rounds: "2 * (n - 1)"}`',
+            minProperties=1,
+            examples=[{"rounds": "2 * (n - 1)", "messages": "2 * n * (n - 1)"}],
+        ),
         "elapsed": {
             "description": "Seconds since the scenario began, on that rank.",
             **when(

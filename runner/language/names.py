@@ -29,6 +29,7 @@ RESERVED = frozenset(
         "diagnosis",
         "dies",
         "within",
+        "cost",
         "before",
         "group_rank",
         "group_size",

@@ -83,6 +83,41 @@ class Communicates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Between which values a number must be, both among them; None is no bound."""
+
+    low: float | None = None
+    high: float | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBounds:
+    """The same as forms, for each rank its own."""
+
+    low: Form | None = None
+    high: Form | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostExpectation:
+    """What a program costs on any machine; what is None was not stated.
+
+    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank. `time_s` is a
+    forecast on the topology that `on` names.
+    """
+
+    rounds: Bounds | None = None
+    messages: Bounds | None = None
+    sent: Bounds | None = None
+    sent_by: PerRank[RankBounds] | None = None
+    time_s: Bounds | None = None
+    on: str | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
@@ -98,6 +133,7 @@ class FinalExpectation:
     diagnoses: tuple[str, ...] = ()
     dies: PerRank[str] | None = None
     within_s: float | None = None
+    cost: CostExpectation | None = None
     at_end: Expectation = Expectation()
     communicates: tuple[Communicates, ...] = ()
     sections: tuple[Section, ...] = ()

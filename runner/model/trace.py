@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from runner.errors import Problem
+from runner.model.traffic import Traffic
 
 if TYPE_CHECKING:
     from runner.operations.base import Issued
@@ -229,6 +230,8 @@ class Trace:
         default=None, repr=False, compare=False
     )
     orders: Sequence[Trace] = field(default=(), repr=False, compare=False)
+    #: what went between the ranks (predicted only)
+    traffic: Traffic | None = field(default=None, repr=False, compare=False)
 
     def on(self, backend: str | None) -> Trace:
         """Return what is predicted on a backend: this trace, where nothing is known to differ."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, tensor, tensors
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import Collective, Disagreement, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, misfit, mixed_dtypes, uneven, wrong_length
 
 
@@ -72,6 +72,11 @@ steps:
                 Disagreement(diagnosis="shape_mismatch", what="tensor.shape", values=values)
             )
         return found
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        own = bytes_of(entry["tensor"])
+        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.7: block j of every receive buffer is what member j sent."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, Param, tensors
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, arrays_in, invalid, misfit, mixed_elements
 
 
@@ -56,6 +56,11 @@ steps:
             or mixed_elements(entry, "input_tensor_list")
             or _ill_fitting(entry)
         )
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        own = bytes_of(entry["input_tensor_list"])
+        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_gather` of each input in turn."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from runner.expressions.params import ASYNC_OP, GROUP, tensor
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, misfit
 
 
@@ -69,6 +69,11 @@ steps:
         """Gloo refuses the members as a dimension of their own, and scalars."""
         stacked = {"shape_mismatch"} if entry["output"].ndim > entry["input"].ndim else ()
         return super().backend_kinds(entry).union(stacked)
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        own = bytes_of(entry["input"])
+        return Volume(size=own * entry.size, sent=own * (entry.size - 1))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Allgather into one buffer (MPI 4.1, 6.7), in the shape of each output."""

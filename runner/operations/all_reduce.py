@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, reduced, senseless_op
 
 
@@ -34,6 +34,11 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, and an op that complex numbers have not."""
         return absent(entry, "tensor") or senseless_op(entry, "tensor")
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensor"])
+        return Volume(size=size, sent=2 * size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.9.6: the same result on every member."""

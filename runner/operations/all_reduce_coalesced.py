@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, invalid, mixed_elements, reduced, senseless_op
 
 if TYPE_CHECKING:
@@ -44,6 +44,11 @@ steps:
             or mixed_elements(entry, "tensors")
             or senseless_op(entry, "tensors")
         )
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensors"])
+        return Volume(size=size, sent=2 * size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_reduce` of each tensor in turn."""

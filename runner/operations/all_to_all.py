@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, tensors
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import Collective, Disagreement, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, mixed_dtypes, uneven, wrong_length
 
 OUT, IN = "output_tensor_list", "input_tensor_list"
@@ -75,6 +75,12 @@ steps:
                 Disagreement(diagnosis="shape_mismatch", what=f"{IN}.shape", values=values)
             )
         return found
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        pieces = entry["input_tensor_list"]
+        size = bytes_of(pieces)
+        return Volume(size=size, sent=size - bytes_of(pieces[entry.group_rank]))
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.8: block j sent by i becomes block i of j."""

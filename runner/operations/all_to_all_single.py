@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.params import ASYNC_OP, GROUP, Param, tensor
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import Collective, Disagreement, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, invalid, misfit, mixed_dtypes
 
 
@@ -87,6 +87,14 @@ steps:
                 Disagreement(diagnosis="shape_mismatch", what="split sizes", values=values)
             )
         return found
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size, splits = bytes_of(entry["input"]), entry["input_split_sizes"]
+        own = size / entry.size
+        if splits:
+            own = size * splits[entry.group_rank] / max(sum(splits), 1)
+        return Volume(size=size, sent=size - own)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.8: block j sent by i becomes block i of j."""

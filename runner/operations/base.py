@@ -108,6 +108,28 @@ class PremulSum:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Volume:
+    """The bytes of a collective: `size` as nccl-tests counts them, `sent` by one rank in a ring.
+
+    NaN where nothing tells: objects are pickled. The ring is that of Patarasuk and Yuan (2009); a
+    rooted one hands the whole on from rank to rank.
+    """
+
+    size: float
+    sent: float
+
+
+NAN = float("nan")
+
+
+def bytes_of(value: Any) -> float:
+    """Return the bytes of an array, or of a list of arrays; 0 for None."""
+    if isinstance(value, list | tuple):
+        return sum(map(bytes_of, value))
+    return 0.0 if value is None else float(value.nbytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One rank entering an operation, its arguments evaluated.
 
@@ -479,6 +501,10 @@ class Collective(Operation):
         if isinstance(value, list) and attribute != "length":
             return ", ".join(describe(item, attribute) for item in value)
         return describe(value, attribute)
+
+    def volume(self, entry: Entry) -> Volume:
+        """Return the bytes that the call is about, and those that this rank sends in a ring."""
+        return Volume(size=NAN, sent=NAN) if self.takes_objects else Volume(size=0.0, sent=0.0)
 
     def looks_up(self, entry: Entry) -> bool:
         """A root counted in the world must be found among the group's ranks."""

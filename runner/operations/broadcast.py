@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, Param, root, tensor
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent
 
 
@@ -47,6 +47,12 @@ steps:
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.4)."""
         return frozenset({self.root(entry)}) - {entry.group_rank}
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensor"])
+        last = (self.root(entry) - 1) % entry.size == entry.group_rank
+        return Volume(size=size, sent=0.0 if last else size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.4: every member holds a copy of the root's buffer."""

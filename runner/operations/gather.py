@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, Param, root, tensor, tensors
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import refuse_list_at_root
 
 
@@ -52,6 +52,11 @@ steps:
     def needs(self, entry: Entry) -> frozenset[int]:
         """The destination needs every contribution; nothing need stop the others (MPI 4.1, 6.5)."""
         return frozenset(range(entry.size)) if self.is_root(entry) else frozenset()
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        own = bytes_of(entry["tensor"])
+        return Volume(size=own * entry.size, sent=0.0 if self.is_root(entry) else own)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.5: block j of the root's buffer is what member j sent."""

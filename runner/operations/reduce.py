@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, root, tensor
 from runner.expressions.values import Undefined
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, reduced, senseless_op
 
 
@@ -46,6 +46,11 @@ steps:
         if self.root(entry) == entry.group_rank:
             return frozenset(range(entry.size)) - {entry.group_rank}
         return frozenset()
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensor"])
+        return Volume(size=size, sent=0.0 if self.is_root(entry) else size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """The result on the destination; undefined elsewhere."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import (
     absent,
     misfit,
@@ -67,6 +67,11 @@ steps:
             or _misfitting_output(entry)
             or senseless_op(entry, "input_list")
         )
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["input_list"])
+        return Volume(size=size, sent=size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.10: member j receives block j of the reduction."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor
 from runner.expressions.values import Undefined
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, misfit, reduced, senseless_op
 
 
@@ -71,6 +71,11 @@ steps:
         """Gloo refuses the members as a dimension of their own."""
         stacked = {"shape_mismatch"} if entry["input"].ndim > entry["output"].ndim else ()
         return super().backend_kinds(entry).union(stacked)
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["input"])
+        return Volume(size=size, sent=size * (entry.size - 1) / entry.size)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As MPI_Reduce_scatter_block (MPI 4.1, 6.10.1)."""

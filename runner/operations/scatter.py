@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, root, tensor, tensors
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import refuse_list_at_root
 
 
@@ -46,6 +46,12 @@ steps:
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source (MPI 4.1, 6.6)."""
         return frozenset({self.root(entry)}) - {entry.group_rank}
+
+    def volume(self, entry: Entry) -> Volume:
+        """The bytes of the call, and of a ring's rank."""
+        size = bytes_of(entry["tensor"]) * entry.size
+        sent = size * (entry.size - 1) / entry.size
+        return Volume(size=size, sent=sent if self.is_root(entry) else 0.0)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """MPI 4.1, 6.6: member j receives block j of the root's buffer."""

@@ -17,6 +17,7 @@ from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Expectation, RaiseSpec
 from runner.model.trace import Event, Failure
+from runner.model.traffic import Enter, Traffic, size_of
 from runner.operations.base import (
     Collective,
     Compound,
@@ -535,6 +536,7 @@ def complete(simulation: Simulation, state: RankState) -> bool:
     written = {name for _, names in stored for name in names}
     for work, names in stored:
         slack.update(_apply(simulation, state, work, names))
+    simulation.traffic_done(state, works)
     buffers.spoil_raced(state)
     record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
     return True
@@ -708,7 +710,10 @@ def _local(
     simulation.brought.difference_update((state.rank, name) for name in before)
     if simulation.reads is not None and anew:
         simulation.accesses.append((NOTHING, anew))
-    state.clock_s += operation.duration_s(call.entry)
+    seconds = operation.duration_s(call.entry)
+    if seconds:
+        simulation.traffic.pause(state.rank, seconds)
+    state.clock_s += seconds
     if isinstance(operation, Compound):
         _whole(simulation, state, call, operation, start_s)
     else:
@@ -745,6 +750,11 @@ def _collective(
     def begin(work: Work) -> None:
         joining = simulation.meetings.join(call, work.start_s)
         joining.tainted = tainted
+        if operation.refuse(call.entry) is None:
+            volume, group = operation.volume(call.entry), call.entry.group
+            simulation.traffic.enter(
+                Enter(state.rank, volume.sent, operation.name, group.key, volume.size, group.size)
+            )
         _hold(work, [joining])
         simulation.meet(joining, operation)
 
@@ -763,6 +773,12 @@ def _messages(
             post = simulation.mailbox.post(call, group, message, work.start_s)
             if message.sends:
                 post.tainted = tainted
+            post.number = simulation.traffic.post(
+                state.rank,
+                -1 if message.peer is None else message.peer,
+                size_of([message.payload if message.sends else message.buffer]),
+                sends=message.sends,
+            )
             posts.append(post)
         _hold(work, posts)
         for post in posts:
@@ -1096,6 +1112,7 @@ class Simulation:
         self._choosing = choosing
         self.meetings = Meetings()
         self.mailbox = Mailbox(reading)
+        self.traffic = Traffic(plan.world_size)
         self.streams = Streams(reading)
         self.creations = Creations()
         #: rank -> the creation that it waits in
@@ -1188,6 +1205,13 @@ class Simulation:
 
     # ------------------------------------------------------------------ meeting
 
+    def traffic_done(self, state: RankState, works: tuple[Work, ...]) -> None:
+        """Note that a rank returns from a step which completes these works."""
+        for work in works:
+            for post in work.posts:
+                if isinstance(post, Posted):
+                    self.traffic.finish(state.rank, post.number, 0)
+
     def meet(self, joining: Joining, operation: Collective) -> None:
         """Let those pass who miss nobody any more, and give them what they hold afterwards."""
         meeting = joining.meeting
@@ -1226,6 +1250,7 @@ class Simulation:
     def pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
         self.mailbox.meet(send, receive)
+        self.traffic.meet(send.number, 0, receive.number, 0)
         if send.message.tag != receive.message.tag:
             self.crossed.append((send, receive))
         delivered(self, send, receive)

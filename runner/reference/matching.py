@@ -69,6 +69,8 @@ class Posted(Post):
     order: int
     nth: int
     partner: Posted | None = None
+    #: of the messages of the run
+    number: int = -1
 
     @property
     def link(self) -> str:

@@ -110,6 +110,7 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
         orders=Explored(plan, orders, limits) if len(orders) > 1 else (),
+        traffic=main.simulation.traffic,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
 

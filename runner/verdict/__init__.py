@@ -25,6 +25,7 @@ from runner.verdict.conduct import (
     GAVE_UP,
     gave_up,
     judge_conduct,
+    judge_cost,
     judge_diagnoses,
     judge_ending,
     note_of,
@@ -179,7 +180,7 @@ def _judge_on(case: Case) -> Verdict:
     diagnoses = judge_diagnoses(case)
     ending = judge_ending(case, diagnoses)
     agreement = judge_agreement(case, values.blamed)
-    unreached = judge_reach(case)
+    unreached = [*judge_reach(case), *judge_cost(case)]
     found = [
         replace(finding, guess=guess(case, finding)) if finding.differences else finding
         for finding in (*diagnoses, *ending, *stated, *agreement, *unreached)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from runner.errors import Mark, Problem, ScenarioError, warning
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.values import PerRank
-from runner.model.scenario import ElapsedBounds, Expectation, FinalExpectation, RaiseSpec, Scenario
+from runner.model.scenario import (
+    Bounds,
+    CostExpectation,
+    ElapsedBounds,
+    Expectation,
+    FinalExpectation,
+    RaiseSpec,
+    Scenario,
+)
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
+from runner.model.traffic import Structure
 from runner.verdict.finding import TITLES, Finding, Witness, ranks_text
-from runner.verdict.witnesses import Case, Instance, Memories, Side, view_of
+from runner.verdict.witnesses import Case, Instance, Memories, Side, view_at_end, view_of
 from runner.vocabulary import OUTCOMES
 
 # -------------------------------------------------------------------------------------------------
@@ -483,6 +493,139 @@ def judge_ending(case: Case, diagnoses: Sequence[Finding] = ()) -> list[Finding]
     if not found or case.run is None:
         found += judge_blocked(case)
     return found
+
+
+# -------------------------------------------------------------------------------------------------
+# What a program costs, held against what the author states: proved, and the same on any machine.
+
+#: relative difference of numbers of bytes that are modelled: fractions of a tensor
+FRACTION = 1e-9
+
+
+def judge_cost(case: Case) -> list[Finding]:
+    """Return the findings on rounds, messages and bytes.
+
+    Raises ScenarioError where the program has no such cost: it is wrong, or has a collective.
+    """
+    stated = case.final.cost
+    if stated is None or not case.reference:
+        return []
+    structure = _structure(case, stated)
+    if structure is None:
+        return []
+    case.compared += 1
+    found = [
+        _cost_finding(case, name, value, bounds)
+        for name, value, bounds in (
+            ("rounds", structure.rounds, stated.rounds),
+            ("messages", structure.messages, stated.messages),
+            ("sent", max(structure.sent), stated.sent),
+        )
+        if bounds is not None and value is not None and not _within_bounds(value, bounds)
+    ]
+    return [*found, *_sent_by(case, structure, stated)]
+
+
+def _structure(case: Case, stated: CostExpectation) -> Structure | None:
+    """Return what the program costs; None where a finding says already that it is wrong."""
+    traffic = case.general.traffic
+    wrong = [each.name for each in case.general.diagnoses if not each.optional]
+    if wrong and not case.final.diagnoses:
+        return None
+    if traffic is None or wrong or case.general.outcome != "completes":
+        why = f"it has {wrong[0]}" if wrong else f"it ends in {case.general.outcome}"
+        message = f"the program has no cost: {why}"
+        raise ScenarioError(
+            [Problem(code="no_cost", message=message, mark=stated.mark, hint="leave `cost` out")]
+        )
+    structure = traffic.structure
+    if structure.collectives and (stated.rounds is not None or stated.messages is not None):
+        shown = ", ".join(f"`{name}`" for name in structure.collectives)
+        message = f"{shown} is one call, whose rounds and messages each backend chooses"
+        hint = "write the algorithm out, or `use` its file; `sent` counts it by the ring's volume"
+        raise ScenarioError(
+            [Problem(code="cost_of_collective", message=message, mark=stated.mark, hint=hint)]
+        )
+    if traffic.objects and (stated.sent is not None or stated.sent_by is not None):
+        message = "objects are sent, and how many bytes a pickle has the program does not say"
+        hint = "leave `sent` out, or send tensors"
+        raise ScenarioError([Problem(code="no_cost", message=message, mark=stated.mark, hint=hint)])
+    return structure
+
+
+def _within_bounds(value: float, bounds: Bounds) -> bool:
+    slack = FRACTION * abs(value)
+    return (bounds.low is None or value >= bounds.low - slack) and (
+        bounds.high is None or value <= bounds.high + slack
+    )
+
+
+def _told(bounds: Bounds) -> str:
+    if bounds.low == bounds.high and bounds.low is not None:
+        return f"{bounds.low:g}"
+    parts = [
+        f"at least {bounds.low:g}" if bounds.low is not None else "",
+        f"at most {bounds.high:g}" if bounds.high is not None else "",
+    ]
+    return " and ".join(part for part in parts if part)
+
+
+def _number(value: Any) -> float:
+    return float(value.item() if hasattr(value, "item") else value)
+
+
+#: what a cost is called
+_COSTS = {
+    "rounds": "the longest chain of messages has {value:g} rounds",
+    "messages": "there are {value:g} messages",
+    "sent": "the most bytes that one rank sends are {value:.12g}",
+}
+
+
+def _cost_finding(case: Case, name: str, value: float, bounds: Bounds) -> Finding:
+    return Finding(
+        witness="expectation",
+        code="cost_differs",
+        prose=f"{_COSTS[name].format(value=value)}, the expectation is {_told(bounds)}",
+        mark=bounds.mark or case.final.mark,
+        name=name,
+    )
+
+
+def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[Finding]:
+    """Return the finding on the bytes that each rank sends."""
+    if stated.sent_by is None:
+        return []
+    wrong: list[tuple[int, float, Bounds]] = []
+    for rank, sent in enumerate(structure.sent):
+        process = view_at_end(case.predicted, rank).process()
+        asked: Any = process.choose(stated.sent_by)
+        if asked is None:
+            continue
+        low, high = (
+            None if form is None else _number(process.evaluate(form))
+            for form in (asked.low, asked.high)
+        )
+        bounds = Bounds(low=low, high=high, mark=asked.mark)
+        if not _within_bounds(sent, bounds):
+            wrong.append((rank, sent, bounds))
+    if not wrong:
+        return []
+    shown = "; ".join(
+        f"rank {rank} sends {sent:.12g} bytes, the expectation is {_told(bounds)}"
+        for rank, sent, bounds in wrong[:3]
+    )
+    more = f"; and {len(wrong) - 3} more ranks differ" if len(wrong) > 3 else ""
+    return [
+        Finding(
+            witness="expectation",
+            code="cost_differs",
+            prose=shown + more,
+            mark=wrong[0][2].mark or case.final.mark,
+            ranks=tuple(rank for rank, _, _ in wrong),
+            name="sent",
+        )
+    ]
 
 
 def judge_diagnoses(case: Case) -> list[Finding]:

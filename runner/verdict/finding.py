@@ -118,6 +118,7 @@ FINDING_CODES = (
     "expectation_unreached",
     "conduct_differs",
     "calls_differ",
+    "cost_differs",
 )
 
 

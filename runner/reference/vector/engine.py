@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from runner.reference.vector.matching import (
     Rows,
     Stand,
     Work,
+    entries,
     group_of,
     parted,
     storing,
@@ -181,6 +183,7 @@ class Standing:
                     leave("work that some ranks wait for again")
                 continue  # a wait for what was waited for already
             work.stored[at] = True
+            self._notes.finish(scene, work.posts, rows)
             for post in work.posts:
                 changes += put_in_place(post, scene.active, rows, slack)
             if work.stored.all():
@@ -233,7 +236,7 @@ class Beginning:
         self._standing = standing
         self._envelopes = Envelopes(plan, evaluation, memory)
         self._collectives = Collectives(plan, memory)
-        self._mail = Mail()
+        self._mail = Mail(notes.traffic)
 
     @property
     def empty(self) -> bool:
@@ -317,6 +320,10 @@ class Beginning:
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
         for post in posts:
+            payload = post.payload
+            size = prod(payload.shape) * payload.dtype.itemsize
+            ranks = scene.active.ranks
+            post.number = self._notes.traffic.post(ranks, post.peers, size, sends=post.sends)
             if isinstance(post.payload, View):
                 self._flights.check(post.payload, writes=not post.sends)
                 used.append((post.payload, not post.sends))
@@ -379,6 +386,8 @@ class Beginning:
         position = self._collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
+        for entered in entries(self._plan, operation, group, post):
+            self._notes.traffic.enter(entered)
         self._standing.start(scene, work, used, said)
         for other, rows in self._collectives.enter(group, post):
             self._standing.done(other, rows)

@@ -16,6 +16,7 @@ from runner.expressions.params import Param
 from runner.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from runner.model.plan import Plan
 from runner.model.scenario import Step
+from runner.model.traffic import Enter, Traffic
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
 from runner.reference.matching import apart
 from runner.reference.tolerance import common_slack, slack_of
@@ -46,6 +47,8 @@ class Post:
     work: Work | None = None
     target: View | None = None
     arrived: NDArray[Any] | None = None
+    #: of messages: which of the posts of the run it is
+    number: int = -1
     slack: NDArray[Any] | None = None
 
 
@@ -144,8 +147,9 @@ class Messages(Post):
 class Mail:
     """Messages that were posted and have not met, by group."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, traffic: Traffic) -> None:
+        """Begin with none; who meets is noted in `traffic`."""
+        self._traffic = traffic
         self._waiting: dict[tuple[str, bool], list[Messages]] = {}
 
     @property
@@ -164,7 +168,9 @@ class Mail:
             if pairs is None:
                 continue
             mine, theirs = pairs
-            _deliver(*((post, mine, other, theirs) if post.sends else (other, theirs, post, mine)))
+            met = (post, mine, other, theirs) if post.sends else (other, theirs, post, mine)
+            self._traffic.meet(met[0].number, met[1], met[2].number, met[3])
+            _deliver(*met)
             yield other, other.met(theirs)
             yield post, post.met(mine)
             if not other.left:
@@ -706,6 +712,33 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
     plain = type(operation).refuse is Collective.refuse and not operation.rooted
     tensors = any(isinstance(value, Stack) for value in posts[0].arguments.values())
     return tensors or not plain or bool(operation.agree)
+
+
+def entries(plan: Plan, operation: Collective, name: str, post: Entering) -> Iterator[Enter]:
+    """Yield who enters a collective with how many bytes: the ranks of each group apart."""
+    hollow = {
+        key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
+        for key, value in post.arguments.items()
+        if isinstance(value, Stack | View)
+    }
+    plain = {key: value for key, value in post.arguments.items() if key not in hollow}
+    defaults = {param.name: param.default for param in operation.params}
+    for number in np.unique(post.numbers).tolist():
+        group = plan.names[name][number]
+        rows = np.flatnonzero(post.numbers == number)
+        ranks = post.active.ranks[rows]
+        found = []
+        alike = operation.rooted is None
+        for row in rows[:1].tolist() if alike else rows.tolist():
+            given = {name: argument_of(value, row) for name, value in plain.items()}
+            arguments = {**defaults, **given, **hollow}
+            rank = int(post.active.ranks[row])
+            entry = Entry(rank=rank, group=group, arguments=arguments)
+            if operation.refuse(entry) is None:
+                found.append(operation.volume(entry))
+        if len(found) in {1, len(rows)}:
+            sent = np.asarray([each.sent for each in found])
+            yield Enter(ranks, sent, operation.name, group.key, found[0].size, group.size)
 
 
 def storing(

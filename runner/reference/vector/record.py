@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
@@ -15,6 +15,7 @@ from runner.expressions.values import PerRank, names_of
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step
 from runner.model.trace import Event, RankTrace, Recorded, Trace, Value
+from runner.model.traffic import Traffic
 from runner.operations.base import Entry, Group
 from runner.reference.state import Ledger, size_of
 from runner.reference.vector.cohort import (
@@ -31,7 +32,7 @@ from runner.vocabulary import WORLD
 
 if TYPE_CHECKING:
     from runner.reference.vector.evaluator import Instance
-    from runner.reference.vector.matching import Calls
+    from runner.reference.vector.matching import Calls, Post
     from runner.reference.vector.state import Flights, Memory
 
 
@@ -137,6 +138,7 @@ class Record:
         self.batches: list[Batch] = []
         self.memory: Memory | None = None
         self.numbers: Mapping[str, Named] = {}
+        self.traffic = Traffic(plan.world_size)
         self.initial: dict[str, Column] = {}
         self.dropped = False
         self._most = most
@@ -491,7 +493,9 @@ def trace_of(record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> Tr
         ranks.append(
             RankTrace(rank=rank, initial=initial, events=events, links=links, numbers=numbers)
         )
-    return Trace(backend="reference", outcome="completes", ranks=tuple(ranks))
+    return Trace(
+        backend="reference", outcome="completes", ranks=tuple(ranks), traffic=record.traffic
+    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -510,8 +514,16 @@ class Notes:
         self._flights = flights
         self._calls = calls
         self._record = record
+        #: what went between the ranks
+        self.traffic = record.traffic
         #: bytes that are kept for what is expected beside steps
         self._beside = 0
+
+    def finish(self, scene: Scene, posts: Iterable[Post], rows: Any) -> None:
+        """Note that ranks return from a step which completes rows of posts."""
+        for post in posts:
+            if post.number >= 0:
+                self.traffic.finish(scene.active.ranks, post.number, rows)
 
     def before(self, step: Step, scene: Scene, names: tuple[str, ...]) -> dict[str, Any] | None:
         """Return what the ranks hold, where something is expected beside the step."""

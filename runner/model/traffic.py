@@ -1,0 +1,218 @@
+"""What went between the ranks of a predicted trace, in the order in which it came about.
+
+Kept by either engine: messages as they are posted, meet and are done with, collectives as they are
+entered, and pauses. From it follow the structure of a program, which is exact and the same on any
+machine, and (:mod:`runner.cost`) forecasts of its time. Knows no operation and no value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: ranks, or rows of a post: an integer, an array, or None for all rows in their order
+Rows = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
+
+    The peers of receives from anyone are -1.
+    """
+
+    number: int
+    ranks: Rows
+    peers: Rows
+    size: int
+    sends: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Meet:
+    """Rows of one post of sends that meet rows of one of receives."""
+
+    send: int
+    sent: Rows
+    receive: int
+    received: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Ranks that return from a step which completes rows of a post."""
+
+    ranks: Rows
+    post: int
+    rows: Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
+
+    `size` are the bytes of its tensor in the sense of nccl-tests, `group` how many members it has.
+    """
+
+    ranks: Rows
+    sent: Any
+    name: str
+    key: str
+    size: float
+    group: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Ranks that are busy by themselves for some seconds."""
+
+    ranks: Rows
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Structure:
+    """What a program costs on any machine.
+
+    `rounds` is the longest chain of messages, in which b follows a if the rank that posts b has
+    returned, in program order, from a step that completes with a; a send completes with its
+    receive. `sent` are the bytes that each rank sends. Collectives in one call have no messages:
+    `rounds` and `messages` are None where `collectives` names some, and what they send is modelled
+    by the ring. `links` maps (source, destination) to messages and bytes.
+    """
+
+    rounds: int | None
+    messages: int | None
+    sent: tuple[float, ...]
+    collectives: tuple[str, ...] = ()
+    links: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def modelled(self) -> bool:
+        """Whether some of what is sent is modelled by the ring."""
+        return bool(self.collectives)
+
+
+class Traffic:
+    """The traffic of one run of a program, in the order in which it came about."""
+
+    def __init__(self, world_size: int) -> None:
+        """Begin with none."""
+        self.world_size = world_size
+        self.entries: list[Post | Meet | Finish | Enter | Pause] = []
+        self._posts = 0
+        #: whether objects were sent, whose size nothing tells
+        self.objects = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle nothing: who asks has the plan."""
+        return Traffic, (self.world_size,)
+
+    # ------------------------------------------------------------------ as it comes about
+
+    def post(self, ranks: Rows, peers: Rows, size: int | None, *, sends: bool) -> int:
+        """Note messages that are posted; returns the number of the post."""
+        if size is None:
+            self.objects = True
+        number = self._posts
+        self._posts += 1
+        self.entries.append(Post(number, ranks, peers, size or 0, sends))
+        return number
+
+    def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:
+        """Note that messages met."""
+        self.entries.append(Meet(send, sent, receive, received))
+
+    def finish(self, ranks: Rows, post: int, rows: Rows) -> None:
+        """Note that ranks returned from a step that completes rows of a post."""
+        self.entries.append(Finish(ranks, post, rows))
+
+    def enter(self, entry: Enter) -> None:
+        """Note that ranks entered a collective."""
+        if np.isnan(np.asarray(entry.sent)).any():
+            self.objects = True
+        self.entries.append(entry)
+
+    def pause(self, ranks: Rows, seconds: float) -> None:
+        """Note that ranks are busy by themselves."""
+        self.entries.append(Pause(ranks, seconds))
+
+    # ------------------------------------------------------------------ what follows from it
+
+    @cached_property
+    def structure(self) -> Structure:
+        """What the program costs on any machine."""
+        collectives = tuple(sorted({each.name for each in self.entries if isinstance(each, Enter)}))
+        sent = np.zeros(self.world_size, np.float64)
+        messages = 0
+        for each in self.entries:
+            if isinstance(each, Enter):
+                np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
+            elif isinstance(each, Post) and each.sends:
+                ranks = np.atleast_1d(each.ranks)
+                np.add.at(sent, ranks, each.size)
+                messages += len(ranks)
+        return Structure(
+            rounds=None if collectives else self._rounds(),
+            messages=None if collectives else messages,
+            sent=tuple(int(each) if each.is_integer() else each for each in sent.tolist()),
+            collectives=collectives,
+        )
+
+    def links(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Return the messages and bytes on each link that is used: (source, destination)."""
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for each in self.entries:
+            if isinstance(each, Post) and each.sends:
+                ends = zip(
+                    np.atleast_1d(each.ranks).tolist(),
+                    np.atleast_1d(each.peers).tolist(),
+                    strict=True,
+                )
+                for link in ends:
+                    count, size = found.get(link, (0, 0))
+                    found[link] = count + 1, size + each.size
+        return dict(sorted(found.items()))
+
+    def _rounds(self) -> int:
+        """Return the longest chain: a message is one further than what its sender returned from."""
+        depth = np.zeros(self.world_size, np.int64)
+        levels: dict[int, NDArray[np.int64]] = {}
+        for each in self.entries:
+            if isinstance(each, Post):
+                ranks = np.atleast_1d(each.ranks)
+                levels[each.number] = depth[ranks] + 1 if each.sends else np.zeros_like(ranks)
+            elif isinstance(each, Meet):
+                rows = _index(each.received)
+                levels[each.receive][rows] = levels[each.send][_index(each.sent)]
+            elif isinstance(each, Finish):
+                ranks = np.atleast_1d(each.ranks)
+                reached = levels[each.post][_index(each.rows)]
+                depth[ranks] = np.maximum(depth[ranks], reached)
+        return max((int(each.max(initial=0)) for each in levels.values()), default=0)
+
+
+def _index(rows: Rows) -> Any:
+    """Return what picks rows out of a post; None are all of them."""
+    return slice(None) if rows is None else np.atleast_1d(rows)
+
+
+def size_of(payloads: Iterable[Any] | Sequence[Any]) -> int | None:
+    """Return the bytes of arrays together; None where one is no array."""
+    total = 0
+    for each in payloads:
+        if isinstance(each, list):
+            inner = size_of(each)
+            if inner is None:
+                return None
+            total += inner
+        elif isinstance(each, np.ndarray):
+            total += each.nbytes
+        elif each is not None:
+            return None
+    return total
