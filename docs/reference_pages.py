@@ -29,7 +29,7 @@ from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_O
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from runner.explain.entry import Explanation
+    from runner.errors import Explanation
     from runner.expressions.params import Param
     from runner.operations.base import Operation
 

@@ -128,7 +128,7 @@ def warning(code: str, message: str, mark: Mark | None = None, hint: str | None 
 
     A warning has the shape of a problem and refuses nothing. To add one: put its code into
     :data:`WARNING_CODES`, explain it with an example (`WARNINGS` in
-    runner/explain/diagnoses.py), and hand it over at the stage that notices it:
+    runner/explain/findings.py), and hand it over at the stage that notices it:
 
     - reading a file: `context.faults.warn(code, message, mark, hint)`, kept in
       :attr:`Scenario.warnings`;
@@ -216,3 +216,32 @@ def near(word: str, known: Iterable[str], *, most: int = 3) -> list[str]:
 
 def _folded(word: str) -> str:
     return word.casefold().replace("-", "").replace("_", "")
+
+
+# -------------------------------------------------------------------------------------------------
+# What a code means, as `scenario explain` shows it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a code means. `example` and `fixed` are whole scenario files, or empty.
+
+    `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a
+    scenario is FAILED), `warning` (it passes and should be looked at), `kind of error` (what
+    `raises:` states) or `refusal to bless`.
+    """
+
+    code: str
+    sort: str
+    what: str
+    why: str = ""
+    fix: str = ""
+    example: str = ""
+    fixed: str = ""
+
+
+def diagnosis(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:
+    """Return the explanation of a diagnosis."""
+    return Explanation(
+        code=code, sort="diagnosis", what=what, why=why, fix=fix, example=example, fixed=fixed
+    )

@@ -7,8 +7,8 @@ without it.
 
 from __future__ import annotations
 
-from runner.explain.diagnoses import CALLS, DIAGNOSES, FINDINGS, HAZARDS, KINDS, WARNINGS
-from runner.explain.entry import Explanation
+from runner.errors import Explanation
+from runner.explain.findings import FINDINGS, KINDS, WARNINGS
 from runner.explain.problems import (
     BLESSING,
     COMMANDS,
@@ -19,6 +19,7 @@ from runner.explain.problems import (
     STRUCTURE,
     USING,
 )
+from runner.reference.diagnoses import EXPLANATIONS as DIAGNOSES
 
 __all__ = ["EXPLANATIONS", "Explanation", "page"]
 
@@ -37,8 +38,6 @@ EXPLANATIONS: dict[str, Explanation] = {
         *FINDINGS,
         *WARNINGS,
         *DIAGNOSES,
-        *HAZARDS,
-        *CALLS,
         *BLESSING,
     )
 }

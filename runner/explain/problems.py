@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from runner.explain.entry import Explanation, problem, step, value
+from runner.errors import Explanation
 from runner.expressions.signatures import SIGNATURES
 
 
@@ -23,6 +23,46 @@ models:
 steps:
   - barrier: {{}}
 """
+
+
+# -------------------------------------------------------------------------------------------------
+# A small wrong file, and what is right in place of it.
+
+RIGHT = """\
+world_size: 2
+parameters: {width: 3}
+tensors:
+  x: "full(width, rank + 1)"
+steps:
+  - all_reduce: {tensor: x, op: sum}
+    expect:
+      x: "full(width, 3)"
+"""
+
+
+def problem(
+    code: str, what: str, why: str, fix: str, example: str = "", *, right: str = RIGHT
+) -> Explanation:
+    """Return the explanation of a problem; `right` is what mends every example of its kind."""
+    return Explanation(
+        code=code,
+        sort="problem",
+        what=what,
+        why=why,
+        fix=fix,
+        example=example,
+        fixed=right if example else "",
+    )
+
+
+def value(text: str) -> str:
+    """Return a file with one tensor of this value."""
+    return f"world_size: 2\ntensors:\n  x: {text}\nsteps:\n  - barrier: {{}}\n"
+
+
+def step(text: str) -> str:
+    """Return a file with this one step."""
+    return f"world_size: 2\ntensors:\n  x: [1, 2]\nsteps:\n  - {text}\n"
 
 
 # -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from runner.verdict import FINDING_CODES
 from runner.vocabulary import DIAGNOSES, RAISE_KINDS
 
 if TYPE_CHECKING:
-    from runner.explain.entry import Explanation
+    from runner.errors import Explanation
 
 PACKAGE = Path(runner.__file__).parent
 GOLDEN = Path(__file__).parent.parent / "problems"

@@ -1,0 +1,108 @@
+"""`group_creation`: groups that the ranks do not create alike."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from runner.errors import diagnosis
+from runner.reference.engine import ALL_OUTCOMES
+from runner.reference.matching import Creating
+from runner.reference.symptoms import Finding, listing, odd_first, place, several
+from runner.reference.waits import (
+    AtRest,
+    gone,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "group_creation",
+        "Ranks disagree on the groups that they create, or on their order.",
+        "`new_group` is itself a collective of the whole world: every rank must call it with the "
+        "same ranks in the same order, members or not.",
+        "let every rank make the same calls of `new_group`, also for groups that it is not in.",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: {0: [0, 1], 1: [1]}}
+expect:
+  outcome: deadlock
+  diagnosis: group_creation
+""",
+        """\
+world_size: 2
+steps:
+  - new_group: {name: g, group_ranks: [0, 1]}
+""",
+    ),
+)
+
+
+def find(rest: AtRest) -> list[Finding]:
+    """Find groups that the ranks do not create alike."""
+    simulation, futures = rest.simulation, rest.futures
+    found = []
+    elsewhere: dict[tuple[int, ...], set[int]] = {}
+    for post in simulation.creating.values():
+        if post.local:  # under another name, where names count the groups of a rank
+            elsewhere.setdefault(post.series[0], set()).add(post.rank)
+    for here in simulation.creations.all():
+        lists = {creating.group.ranks for creating in here.values()}
+        if len(lists) > 1:
+            simulation.opened |= ALL_OUTCOMES
+            found.append(_created_differently(here))
+            continue
+        first = here[min(here)]
+        if first.local:
+            absent = [rank for rank in first.group.ranks if rank not in here]
+        else:
+            absent = [rank for rank in range(len(simulation.ranks)) if rank not in here]
+        there = elsewhere.get(first.series[0], ())
+        never = [
+            rank for rank in absent if rank not in there and futures.brings(first, rank) == "never"
+        ]
+        if never:
+            excused = all(gone(simulation, rank) for rank in never)
+            found.append(replace(_never_created(first, tuple(never)), optional=excused))
+    return found
+
+
+def _created_differently(here: dict[int, Creating]) -> Finding:
+    parts: dict[str, list[int]] = {}
+    for rank in sorted(here):
+        lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
+        parts.setdefault(lists, []).append(rank)
+    told = odd_first(parts, lambda lists: f" create{'s' if len(parts[lists]) == 1 else ''} {lists}")
+    usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
+    ordinal = here[min(here)].ordinal
+    first = here[min(here)].call
+    return Finding(
+        name="group_creation",
+        prose=f"the ranks disagree on group {ordinal + 1} that they create: {told}",
+        kind=f"group_creation:{ordinal}",
+        index=min(creating.call.step.index for creating in here.values()),
+        iteration=first.iteration,
+        ranks=tuple(sorted(here)),
+        odd=tuple(rank for rank in sorted(here) if here[rank].group.ranks != usual),
+        also=("missing_participant", "circular_wait"),
+    )
+
+
+def _never_created(first: Creating, never: tuple[int, ...]) -> Finding:
+    members = set(first.group.ranks)
+    name = "missing_participant" if members & set(never) else "group_creation"
+    also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)
+    tail = "" if members & set(never) else "; torch asks every rank of the world to, member or not"
+    return Finding(
+        name=name,
+        prose=(
+            f"{several(never)} never {'calls' if len(never) == 1 else 'call'} "
+            f"`{first.call.label}`{place(first)}{tail}"
+        ),
+        kind=f"creation:{first.number}",
+        index=first.call.step.index,
+        iteration=first.call.iteration,
+        ranks=tuple(sorted({first.rank, *never})),
+        odd=never,
+        also=also,
+    )

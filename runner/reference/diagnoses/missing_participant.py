@@ -1,0 +1,125 @@
+"""`missing_participant`: a collective that a member never reaches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.errors import diagnosis
+from runner.reference.engine import Simulation
+from runner.reference.matching import Joining, Meeting
+from runner.reference.symptoms import Finding, place, several
+from runner.reference.waits import (
+    AtRest,
+    Futures,
+    gone,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "missing_participant",
+        "A collective, or `new_group`, that a member of the group never reaches.",
+        "A collective needs every member of its group; those who came wait until their timeout.",
+        "let every member take the step, or make a group of those who do.",
+        """\
+world_size: 3
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: [0, 1]
+    all_reduce: {tensor: x}
+expect:
+  outcome: deadlock
+  blocked: {0: all_reduce, 1: all_reduce}
+  diagnosis: missing_participant
+""",
+        """\
+world_size: 3
+groups:
+  two: [0, 1]
+tensors:
+  x: [1, 2]
+steps:
+  - all_reduce: {tensor: x, group: two}
+""",
+    ),
+)
+
+
+def find(rest: AtRest) -> list[Finding]:
+    """Find collectives that a member never reaches, whether or not someone is stuck for it."""
+    simulation, futures = rest.simulation, rest.futures
+    found = []
+    for meeting in simulation.meetings.all():
+        if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+            continue
+        joining = meeting.joined[min(meeting.joined)]
+        absent = [rank for at, rank in enumerate(meeting.group.ranks) if at not in meeting.joined]
+        never = [rank for rank in absent if futures.brings(joining, rank) == "never"]
+        if never:
+            excused = all(gone(simulation, rank) for rank in never)
+            found.append(
+                replace(
+                    _missing(simulation, futures, meeting, joining, tuple(never)), optional=excused
+                )
+            )
+    return found
+
+
+def _missing(
+    simulation: Simulation,
+    futures: Futures,
+    meeting: Meeting,
+    joining: Joining,
+    never: tuple[int, ...],
+) -> Finding:
+    present = sorted(other.rank for other in meeting.joined.values())
+    alone = len(never) == 1
+    skipped = _skipped(simulation, futures, joining, never[0])
+    waiting = (
+        f"{several(present)} {'waits' if len(present) == 1 else 'wait'} in "
+        f"`{joining.call.label}`{place(joining)}"
+    )
+    if skipped is None:
+        prose = (
+            f"{several(never)} never enter{'s' if alone else ''} "
+            f"`{joining.call.label}`{place(joining)}, where {several(present)} "
+            f"{'waits' if len(present) == 1 else 'wait'}"
+        )
+    else:
+        prose = (
+            f"{several(never)} skip{'s' if alone else ''} `{skipped.call.label}`{place(skipped)}, "
+            f"and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
+            f"{meeting.group.name}, for which {waiting}"
+        )
+    return Finding(
+        name="missing_participant",
+        prose=prose,
+        kind=f"missing:{meeting.group.key}:{joining.call.step.index}:{never}",
+        index=joining.call.step.index,
+        iteration=joining.call.iteration,
+        ranks=tuple(sorted({*present, *never})),
+        odd=never,
+    )
+
+
+def _skipped(
+    simulation: Simulation, futures: Futures, joining: Joining, absent: int
+) -> Joining | None:
+    """Return the first call on the group that `absent` skips, if it takes the one waited in.
+
+    Collectives meet by their number on the group: a rank that leaves one out is in each later one
+    too early, and what it lacks in the end is none of the steps that it skipped.
+    """
+    key = joining.meeting.group.key
+    there = joining.meeting.group.group_rank(absent)
+    here = joining.meeting.group.group_rank(joining.rank)
+    before = simulation.meetings.of_group(key)
+    taken = [each.joined[there].call for each in before if there in each.joined]
+    taken += [call for call in futures.of(absent) if call.entry.group.key == key]
+    instances = {(call.step.index, call.iteration) for call in taken}
+    if (joining.call.step.index, joining.call.iteration) not in instances:
+        return None
+    mine = (each.joined[here] for each in before if here in each.joined)
+    return next(
+        (own for own in mine if (own.call.step.index, own.call.iteration) not in instances), None
+    )

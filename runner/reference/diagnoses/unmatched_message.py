@@ -1,0 +1,221 @@
+"""`unmatched_send`, `unmatched_recv`, `tag_mismatch`: a message without its other end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from runner.errors import diagnosis
+from runner.model.process import Call
+from runner.operations.base import Group, Message
+from runner.reference.engine import Simulation
+from runner.reference.matching import Posted
+from runner.reference.symptoms import Finding, place
+from runner.reference.waits import (
+    AtRest,
+    Futures,
+    gone,
+    messages_of,
+    on,
+)
+
+EXPLANATIONS = (
+    diagnosis(
+        "tag_mismatch",
+        "A message and the receive that waits for it have different tags.",
+        "A receive takes only a message with its own tag: the two would meet, but for the tag. "
+        "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
+        "use the same `tag` at both ends, or none at all.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 8}
+expect:
+  outcome: deadlock
+  diagnosis: tag_mismatch
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1, tag: 7}
+  - ranks: 1
+    recv: {tensor: x, src: 0, tag: 7}
+""",
+    ),
+    diagnosis(
+        "unmatched_send",
+        "A message that no one ever takes.",
+        "`send` may wait for its receiver; an `isend` that nobody receives is reported by no "
+        "backend at all.",
+        "let the destination receive once for each message, or do not send it.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+expect:
+  outcome: deadlock
+  diagnosis: unmatched_send
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+    diagnosis(
+        "unmatched_recv",
+        "A receive for which no message ever comes.",
+        "The receiver waits until its timeout; the rank that should send may have ended long ago.",
+        "let the source send once for each receive, or do not receive.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+expect:
+  outcome: deadlock
+  blocked: {1: recv from 0}
+  diagnosis: unmatched_recv
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2]
+steps:
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x, src: 0}
+""",
+    ),
+)
+
+
+#: members of a group whose futures are looked at for a receive from anyone
+MOST_PEERS = 64
+
+
+def find(rest: AtRest) -> list[Finding]:
+    """Find messages that no one takes, and receives that nothing answers."""
+    simulation, futures = rest.simulation, rest.futures
+    found: list[Finding] = []
+    box = simulation.mailbox
+    for post in (*box.sends, *box.receives, *box.abandoned):
+        peers = (
+            [post.message.peer]
+            if post.message.peer is not None
+            else [rank for rank in post.group.ranks if rank != post.rank]
+        )
+        excused = any(gone(simulation, peer) for peer in peers)
+        excused = excused or simulation.ranks[post.rank].state in {"raised", "died"}
+        outcomes = [futures.brings(post, peer) for peer in peers]
+        if not {"late", "beyond"} & {*outcomes}:
+            found.append(replace(_unmatched(simulation, futures, post), optional=excused))
+    return found
+
+
+def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Finding:
+    sends = post.message.sends
+    step = post.call.step
+    other = _other_tag(simulation, futures, post)
+    if other is not None:
+        peer, tag, where = other
+        first, second = (post.rank, peer) if sends else (peer, post.rank)
+        mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
+        whom = " from anyone" if post.message.peer is None else ""
+        return Finding(
+            name="tag_mismatch",
+            prose=(
+                f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
+                f"`{post.call.label}`{place(post)}, rank {peer} {theirs} with tag {tag}{where}"
+            ),
+            kind=f"tag:{post.group.key}:{first}:{second}",
+            index=step.index,
+            iteration=post.call.iteration,
+            ranks=tuple(sorted({post.rank, peer})),
+            also=("unmatched_send", "unmatched_recv", "circular_wait"),
+        )
+    elsewhere = _other_group(simulation, futures, post)
+    here = on(simulation, post)
+    if elsewhere is not None:
+        here, there = f" on {post.group.name}", f" on {elsewhere}"
+    whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
+    mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
+    prose = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`{place(post)}, and "
+    if elsewhere is not None:
+        does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
+        prose += f"{whom} {does}, and only{there}: messages of two groups never meet"
+    else:
+        prose += f"{whom} never {lacks}"
+    name = "unmatched_send" if sends else "unmatched_recv"
+    return Finding(
+        name=name,
+        prose=prose,
+        kind=f"{name}:{step.index}:{post.rank}",
+        index=step.index,
+        iteration=post.call.iteration,
+        ranks=(post.rank,) if post.message.peer is None else (post.rank, post.message.peer),
+        odd=() if post.message.peer is None else (post.message.peer,),
+        also=("buffering_hazard",) if sends else ("missing_participant",),
+    )
+
+
+def _other_tag(
+    simulation: Simulation, futures: Futures, post: Posted
+) -> tuple[int, int, str] | None:
+    """Return a peer, the tag of the message that it has for this rank under another tag, where."""
+    tag = post.message.tag
+    for peer, group, message, call in _opposite(simulation, futures, post):
+        if group == post.group and message.tag != tag:
+            return peer, message.tag, f" ({call.mark.short})" if call.mark else ""
+    return None
+
+
+def _other_group(simulation: Simulation, futures: Futures, post: Posted) -> str | None:
+    """Return the group on which a named peer has the opposite of a message, under its tag."""
+    if post.message.peer is None:
+        return None
+    for _, group, message, _ in _opposite(simulation, futures, post):
+        if group != post.group and message.tag == post.message.tag:
+            return group.name
+    return None
+
+
+def _opposite(
+    simulation: Simulation, futures: Futures, post: Posted
+) -> Iterator[tuple[int, Group, Message, Call]]:
+    """Yield the messages that would be the other end of one, but for tag and group."""
+    mine = post.message
+    box = simulation.mailbox.receives if mine.sends else simulation.mailbox.sends
+    for other in box:
+        if _meets(mine.peer, other.rank) and _meets(other.message.peer, post.rank):
+            yield other.rank, other.group, other.message, other.call
+    members = post.group.ranks if mine.peer is None else (mine.peer,)
+    for peer in members if len(members) <= MOST_PEERS else ():
+        for call in futures.of(peer) if peer != post.rank else ():
+            for message in messages_of(call):
+                if message.sends != mine.sends and _meets(message.peer, post.rank):
+                    yield peer, call.entry.group, message, call
+
+
+def _meets(peer: int | None, rank: int) -> bool:
+    """Whether a message to or from `peer` (None: anyone) may be one with `rank`."""
+    return peer is None or peer == rank
