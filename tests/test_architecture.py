@@ -38,6 +38,7 @@ FLOORS = (
     ("explain",),
     ("report",),
     ("bless",),
+    ("record",),
     ("minimize", "watch", "pytest_plugin"),
     ("cli",),
 )

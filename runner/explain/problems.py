@@ -1016,4 +1016,17 @@ COMMANDS: tuple[Explanation, ...] = (
         "in another folder, `scenario check` and torchrun keep none.",
         "run the scenario first, in this project; or name the file: `scenario show FILE --run`.",
     ),
+    problem(
+        "bad_record",
+        "A file, or a folder, is no record of a program.",
+        "`scenario import` reads what `scenario record` wrote, and torch's flight-recorder dumps. "
+        "They are data: what is in neither form is refused.",
+        "name the folder that `scenario record -o` wrote, or that of the dumps.",
+    ),
+    problem(
+        "newer_record",
+        "A record is of a newer version of the format.",
+        "What it says cannot be told with certainty by a program that is older.",
+        "install the version of scenario-runner that wrote it, or a newer one.",
+    ),
 )

@@ -191,6 +191,7 @@ SIDES = {
     "expectation": "expected≠what the semantics give",
     "backend": "expected≠what the run gave",
     "reference": "expected and run≠what the reference gives",
+    "program": "expected≠what the semantics give",
 }
 
 #: findings shown whole for one case, and problems of one file; the rest is counted

@@ -51,7 +51,7 @@ def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
 # Finding.
 
 Status: TypeAlias = Literal["PASSED", "FAILED", "FLAKY", "INCONCLUSIVE", "UNSUPPORTED", "INVALID"]
-Witness: TypeAlias = Literal["expectation", "backend", "reference"]
+Witness: TypeAlias = Literal["expectation", "backend", "reference", "program"]
 Against: TypeAlias = Literal["reference", "run"]
 
 #: FLAKY is a case that was run several times and did not always come to the same
@@ -69,6 +69,8 @@ ALONE: dict[Witness, str] = {
     "expectation": "your expectation is wrong",
     "backend": "the backend deviates",
     "reference": "the reference deviates",
+    # of a recorded program, of which nobody stated anything
+    "program": "the program is wrong",
 }
 
 #: a diagnosis -> what is wrong with a program that has it, in a line

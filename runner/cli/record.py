@@ -1,0 +1,342 @@
+"""`scenario record` and `import`: programs as they are, recorded and judged."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from runner.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
+from runner.display import clean
+from runner.errors import LaunchError, ScenarioError
+from runner.pipeline.interruption import interrupt_on_termination
+
+if TYPE_CHECKING:
+    from runner.record.analysis import Judged
+    from runner.record.format import RankRecord
+    from runner.record.live import Order, Ran
+
+INCONCLUSIVE, FOUND = 3, 1
+
+#: ranks whose stacks are shown, and lines of each
+MOST_STACKS, MOST_LINES = 4, 6
+#: ranks of which is told where they stand
+MOST_RANKS = 16
+
+
+@click.command("record", cls=GroupedCommand, context_settings={"ignore_unknown_options": False})
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@option(
+    HOW, "-n", "--world-size", type=click.IntRange(1, 65_536), default=None, help="How many ranks."
+)
+@option(HOW, "-m", "--module", is_flag=True, help="Run a module, as `python -m` does.")
+@option(
+    HOW, "--fake", is_flag=True, help="Communicate nothing: torch's fake group, one process a rank."
+)
+@option(HOW, "--ranks", "ranks", default="all", help="With --fake: which ranks; `all`, or `0,8`.")
+@option(
+    HOW, "-j", "--jobs", type=click.IntRange(1), default=None, help="With --fake: ranks at once."
+)
+@option(HOW, "--cuda-as-cpu", is_flag=True, help="Take the CPU for every CUDA device.")
+@option(
+    HOW, "--max-seconds", type=click.FloatRange(0), default=0.0, help="End the run after so long."
+)
+@option(HOW, "--keep", is_flag=True, help="Leave ranks that are stuck alone.")
+@option(
+    HOW, "--attach", is_flag=True, help="Print the variables under which your launcher records."
+)
+@option(
+    REPORTS,
+    "-o",
+    "--output",
+    "folder",
+    type=click.Path(),
+    default=None,
+    help="The folder of the record.",
+)
+@option(
+    REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
+)
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the result as `check` does.",
+)
+def record(**options: Any) -> None:
+    """Record a training script on its ranks, and judge what it communicates.
+
+    COMMAND is a script with its arguments, behind `--`; or a launcher of your own (torchrun),
+    under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
+    is and the record is not the whole program, otherwise the script's own.
+    """
+    from runner.record.live import Order, attaching, prepare
+
+    folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
+    if options["attach"]:
+        folder = Path(options["folder"] or "scenario-record").absolute()
+        for name, value in attaching(folder, os.environ.get("PYTHONPATH", "")).items():
+            click.echo(f"export {name}={value}")
+        click.echo(f"# then run your program, and `scenario import {folder}`", err=True)
+        return
+    command = tuple(options["command"])
+    if not command:
+        _usage("there is nothing to record: write `scenario record -n 4 -- train.py`")
+    world = options["world_size"] or (2 if not options["fake"] else 8)
+    order = Order(
+        command=command,
+        folder=folder,
+        world_size=world,
+        ranks=_chosen(options["ranks"], world) if options["fake"] else tuple(range(world)),
+        module=options["module"],
+        fake=options["fake"],
+        jobs=options["jobs"] or min(os.cpu_count() or 1, 8),
+        cuda_as_cpu=options["cuda_as_cpu"],
+        max_seconds=options["max_seconds"],
+        keep=options["keep"],
+    )
+    if not order.own_launcher and not order.module and not Path(command[0]).is_file():
+        _usage(f"there is no script `{command[0]}`")
+    interrupt_on_termination()
+    try:
+        prepare(folder)
+        _recorded(order, options)
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE)
+
+
+def _usage(words: str) -> NoReturn:
+    click.echo(clean(words), err=True)
+    sys.exit(INVALID_EXIT)
+
+
+def _chosen(text: str, world: int) -> tuple[int, ...]:
+    if text == "all":
+        return tuple(range(world))
+    try:
+        found = sorted({int(each) for each in text.split(",")})
+    except ValueError:
+        _usage(f"`--ranks {text}` names no ranks: write `all`, or `0,8`")
+    if not found or found[0] < 0 or found[-1] >= world:
+        _usage(f"`--ranks {text}` names a rank outside of this world of {world} ranks")
+    return tuple(found)
+
+
+def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
+    """Run, judge, tell, and leave with the exit code."""
+    from runner.record.analysis import judged, observed_of
+    from runner.record.format import read
+    from runner.record.live import run
+
+    script = order.command[0]
+    home = _home(order)
+    path = order.folder / "scenario.yaml"
+
+    def asked(records: Mapping[int, RankRecord]) -> bool:
+        return judged(records, path, script=script, folder=home).found
+
+    began = time.monotonic()
+    try:
+        ran = run(order, asked, lambda words: click.echo(f"scenario: {words}", err=True))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    try:
+        records = read(order.folder)
+    except ScenarioError:
+        click.echo("no rank came to communicate: nothing is recorded", err=True)
+        sys.exit(ran.code or INCONCLUSIVE)
+    for rank, code in ran.exits.items():
+        if code < 0 and rank in records and records[rank].code is None:
+            records[rank].died = signal.Signals(-code).name
+    notes = _notes(order, records)
+    observed = None
+    if not order.fake:
+        observed = observed_of(
+            records,
+            ran.exits,
+            backend="gloo",
+            stuck=ran.stuck,
+            duration_s=ran.duration_s,
+            notes=notes,
+        )
+    result = judged(records, path, script=script, observed=observed, folder=home)
+    write_scenario(path, result)
+    _tell(result, records, ran, path, home, notes, time.monotonic() - began)
+    _write(result, options)
+    sys.exit(exit_code(result, ran.code))
+
+
+def _home(order: Order) -> str:
+    if order.module or order.own_launcher:
+        return str(Path.cwd())
+    return str(Path(order.command[0]).absolute().parent)
+
+
+def write_scenario(path: Path, result: Judged) -> None:
+    """Write the scenario of a record."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(result.program.text, encoding="utf-8")
+
+
+def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
+    notes = []
+    if order.cuda_as_cpu:
+        notes.append("the CPU stood for every CUDA device (--cuda-as-cpu)")
+    if order.fake:
+        notes.append(
+            f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
+        )
+    notes += sorted({note for each in records.values() for note in each.notes})
+    return notes
+
+
+def exit_code(result: Judged, code: int) -> int:
+    """Return 1 for a finding, 3 where the record is not the whole, else the script's own."""
+    if result.found:
+        return FOUND
+    if result.result.verdict.status != "PASSED":
+        return INCONCLUSIVE
+    return code
+
+
+def _write(result: Judged, options: Mapping[str, Any]) -> None:
+    if options.get("yaml"):
+        write_scenario(Path(options["yaml"]), result)
+    if options.get("as_json"):
+        from runner.pipeline.results import Outcome
+        from runner.report.json import text
+
+        outcome = Outcome(results=(result.result,), cases=1, selected=1)
+        words = text(outcome)
+        if options["as_json"] == "-":
+            click.echo(words, nl=False)
+        else:
+            Path(options["as_json"]).write_text(words, encoding="utf-8")
+
+
+def _tell(
+    result: Judged,
+    records: Mapping[int, RankRecord],
+    ran: Ran,
+    path: Path,
+    home: str,
+    notes: Sequence[str],
+    seconds: float,
+) -> None:
+    """Print the verdict first, then why, where the ranks stand, and what was written."""
+    from runner.record.live import stack_of
+
+    verdict = result.result.verdict
+    world = len(records)
+    how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
+    print(f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s")  # noqa: T201 -- first of all
+    for line in finding_lines(result):
+        print(clean(line))  # noqa: T201 -- the same
+    if verdict.reason:
+        print(clean(f"  {verdict.reason}"))  # noqa: T201 -- the same
+    if result.found or ran.timed_out:
+        outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
+        for line in standing_lines(records, home):
+            print(line)  # noqa: T201 -- the same
+        for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
+            print(f"  rank {rank} is outside of any call; its Python stack, innermost first:")  # noqa: T201 -- the same
+            for line in stack_of(ran.stacks[rank], MOST_LINES):
+                print(clean(f"    {line}"))  # noqa: T201 -- the same
+    for note in notes:
+        print(clean(f"  note: {note}"))  # noqa: T201 -- the same
+    print(clean(f"  scenario: {path} ({result.program.steps} steps)"))  # noqa: T201 -- the same
+    sys.stdout.flush()
+
+
+def standing_lines(records: Mapping[int, RankRecord], home: str) -> list[str]:
+    """Return where the ranks stand whose program did not come to its end; some where most did."""
+    from runner.record.analysis import standing
+
+    found = []
+    for rank, each in sorted(records.items()):
+        if not each.truncated:
+            continue
+        word = "in" if each.inside else "after"
+        if each.error is not None:
+            found.append(f"  rank {rank}: raised in {standing(each, home)}: {each.error[:160]}")
+        else:
+            found.append(f"  rank {rank}: {word} {standing(each, home)}")
+    if found and len(found) < len(records):
+        found += [
+            f"  rank {rank}: ended after {standing(each, home)}"
+            for rank, each in sorted(records.items())
+            if not each.truncated
+        ]
+    return [clean(line) for line in found[:MOST_RANKS]]
+
+
+def finding_lines(result: Judged) -> list[str]:
+    """Return the findings in words: what is wrong, and a clause a line why."""
+    lines = []
+    for finding in result.result.verdict.findings:
+        lines.append(f"  {finding.prose}")
+        lines += [f"    {clause}" for clause in finding.because]
+    return lines
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario import`: a record that is there already.
+
+
+@click.command("import", cls=GroupedCommand)
+@click.argument("folder", type=click.Path(exists=True))
+@option(
+    REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
+)
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the result as `check` does.",
+)
+def import_records(**options: Any) -> None:
+    """Judge a record, of ours or torch's flight recorder: the kind is told by the content.
+
+    Exit codes: 0 nothing is wrong, 1 something is, 2 it is no record, 3 it is not the whole.
+    """
+    from runner.record.analysis import judged
+    from runner.record.format import read
+
+    folder = Path(options["folder"])
+    try:
+        records = read(folder)
+        first = next(iter(records.values()))
+        argv = first.about.get("argv")
+        script = str(argv[0]) if isinstance(argv, list) and argv else str(folder)
+        home = str(Path(str(first.about.get("cwd", "")), script).parent)
+        path = (folder if folder.is_dir() else folder.parent) / "scenario.yaml"
+        result = judged(records, path, script=script, folder=home)
+    except ScenarioError as error:
+        refuse(error)
+    verdict = result.result.verdict
+    click.echo(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")
+    for line in finding_lines(result):
+        click.echo(clean(line))
+    if verdict.reason:
+        click.echo(clean(f"  {verdict.reason}"))
+    for note in sorted({note for each in records.values() for note in each.notes}):
+        click.echo(clean(f"  note: {note}"))
+    if result.found or verdict.status != "PASSED":
+        for line in standing_lines(records, home):
+            click.echo(line)
+    _write(result, options)
+    sys.exit(exit_code(result, 0))

@@ -1,0 +1,225 @@
+"""A record -> a scenario -> a verdict: the same analysis as of any other scenario.
+
+Where the record of a rank ends, its program goes on (`truncated`): what is found is wrong whatever
+comes later. The words are those of a person who wrote a script and states nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.language.document import load_content
+from runner.limits import DEFAULT, Limits
+from runner.model.scenario import Scenario
+from runner.model.trace import Event, Failure, RankTrace, Trace
+from runner.pipeline.attempts import analyse, case_result
+from runner.pipeline.results import Result
+from runner.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
+from runner.record.program import RecordedProgram, program_of
+from runner.verdict.finding import Finding, Verdict
+
+#: findings that say how the program ends: where a diagnosis says why, they say nothing more
+_ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """What came of a record: its scenario, and the result with the words for a person."""
+
+    program: RecordedProgram
+    scenario: Scenario | None
+    result: Result
+
+    @property
+    def found(self) -> bool:
+        """Whether something is wrong with the program."""
+        return self.result.verdict.status == "FAILED"
+
+
+def judged(
+    records: Mapping[int, RankRecord],
+    path: Path,
+    *,
+    script: str,
+    observed: Trace | None = None,
+    about: str = "",
+    folder: str = "",
+    limits: Limits = DEFAULT,
+) -> Judged:
+    """Return the verdict on the records of a program; its scenario would stand at `path`.
+
+    `script` is what the result is called by, `folder` the one that places are told from.
+    """
+    program = program_of(records, name=Path(script).stem or "recorded", about=about, folder=folder)
+    (scenario,) = load_content(path, program.text.encode(), limits=limits)
+    analysis = analyse(scenario, limits)
+    verdict = _told(analysis.verdict, records, folder)
+    verdict = replace(
+        verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False
+    )
+    verdict = _in_doubt(verdict, records, scenario)
+    result = replace(case_result(scenario, verdict, analysis.duration_s), file=script, case=script)
+    return Judged(program=program, scenario=scenario, result=result)
+
+
+def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> Verdict:
+    """Return the verdict in the words of a program of which nothing is stated."""
+    torn = any(record.truncated for record in records.values())
+    findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
+    findings = findings or [each for each in verdict.findings if each.code in _ENDINGS]
+    rest = [
+        each
+        for each in verdict.findings
+        if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
+    ]
+    names = [each.name for each in verdict.predicted.diagnoses] if verdict.predicted else []
+    told = []
+    for finding in (*findings, *rest):
+        prose = finding.prose
+        if finding.code == "diagnosis_undeclared":
+            named = next((name for name in names if f"has {name}," in prose), "a fault")
+            prose = named
+        elif finding.code == "outcome_differs":
+            prose = prose.partition("; you expect")[0]
+        told.append(replace(finding, witness="program", prose=prose))
+    ended = [
+        finding for record in records.values() for finding in _ended(record, folder, torn=torn)
+    ]
+    if ended:
+        told = [*ended, *(each for each in told if each.code != "outcome_differs")]
+        verdict = replace(verdict, status="FAILED")
+    warnings = tuple(
+        each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
+    )
+    return replace(verdict, findings=tuple(told), warnings=warnings)
+
+
+def _ended(record: RankRecord, folder: str, *, torn: bool) -> list[Finding]:
+    """Return the finding that a rank raised, was killed, or left the others: its own words."""
+    if record.error is not None and record.ending == "raised":
+        where = record.raised_at.short(folder)
+        words = f"raises {record.error}" + (f" ({where})" if where else "")
+    elif record.died is not None:
+        words = f"dies by {record.died} {'in' if record.inside else 'after'} "
+        words += standing(record, folder)
+    elif record.ending == "ended" and record.code and torn:
+        words = f"exits with code {record.code} after {standing(record, folder)}"
+    else:
+        return []
+    return [
+        Finding(
+            witness="program",
+            code="outcome_differs",
+            prose=f"rank {record.rank} {words}",
+            ranks=(record.rank,),
+            name="outcome",
+        )
+    ]
+
+
+def _in_doubt(verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario) -> Verdict:
+    """Return INCONCLUSIVE where nothing was found and the record is not the whole program."""
+    if verdict.status != "PASSED" or not scenario.truncated:
+        return verdict
+    missing = sorted(set(range(scenario.world_size)) - records.keys())
+    ended = [rank for rank in sorted(scenario.truncated) if rank in records]
+    if missing:
+        reason = (
+            f"{len(records)} of {scenario.world_size} ranks are recorded: nothing is wrong with "
+            f"what these do; {_several(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+        )
+    else:
+        reason = (
+            f"the record of {_several(ended)} ends before the program does, and nothing is wrong "
+            "with what is in it"
+        )
+    return replace(verdict, status="INCONCLUSIVE", reason=reason)
+
+
+def _several(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:6]))
+    more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""  # noqa: PLR2004 -- as many as are read
+    return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
+
+
+# -------------------------------------------------------------------------------------------------
+# What was observed while it ran.
+
+
+def observed_of(
+    records: Mapping[int, RankRecord],
+    exits: Mapping[int, int],
+    *,
+    backend: str,
+    stuck: bool,
+    duration_s: float,
+    notes: Sequence[str] = (),
+) -> Trace:
+    """Return what a run came to, as a trace: which rank ended how, and where it stood."""
+    ranks = []
+    for rank, record in sorted(records.items()):
+        ending, died, failure = "finished", None, None
+        last = standing(record)
+        code = exits.get(rank)
+        if stuck and record.truncated and record.inside:
+            ending = "blocked"
+        elif record.error is not None:
+            ending = "raised"
+            failure = Failure(kinds=("other",), message=record.error, own=True)
+        elif code is not None and code < 0:
+            ending, died = "died", _signal(-code)
+        elif code:
+            ending, died = "died", f"exit {code}"
+        elif record.truncated:
+            ending = "possibly_blocked"
+        event = Event(
+            index=-1,
+            label=last,
+            state="blocked" if ending == "blocked" else "done",
+            failure=failure,
+            end_s=record.last_us / 1e6,
+        )
+        ranks.append(RankTrace(rank=rank, ending=ending, died=died, events=(event,)))
+    endings = {each.ending for each in ranks}
+    outcome = "completes"
+    if "died" in endings and not stuck:
+        outcome = "crash"
+    elif "raised" in endings and not stuck:
+        outcome = "error"
+    elif stuck or "blocked" in endings or "possibly_blocked" in endings:
+        outcome = "deadlock"
+    return Trace(
+        backend=backend,
+        outcome=outcome,
+        ranks=tuple(ranks),
+        duration_s=duration_s,
+        notes=tuple(notes),
+    )
+
+
+def _signal(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def standing(record: RankRecord, folder: str = "") -> str:
+    """Return where a rank stands, or what it did last: `all_reduce (train.py:19)`."""
+    if not record.items:
+        return "no call yet"
+    last = record.items[-1]
+    where = last.place.short(folder)
+    if isinstance(last, RecordedCall):
+        what = last.operation
+    elif isinstance(last, RecordedWait):
+        call = next((each for each in record.calls if each.number in last.numbers), None)
+        what = f"wait for {call.operation}" if call else "wait"
+    else:
+        assert isinstance(last, Blocking)
+        what = last.what
+    return f"{what} ({where})" if where else what

@@ -1,0 +1,380 @@
+"""The programs of all ranks -> one list of steps: loops found, ranks merged, peers as expressions.
+
+A rank's program is a list of steps that are equal where they are written alike. It is folded first:
+a part that is repeated becomes a loop, the one that saves most first (the repeats of Noeth et al.,
+ScalaTrace, 2009, found over all periods up to :data:`WINDOW`). Ranks with the same program are one
+class. The trees of the classes are merged into a common supersequence: projected on a rank it is
+that rank's program again, whatever was merged, because a list of steps is projected per rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+#: steps of the longest part that is looked for as a loop's body
+WINDOW = 2000
+#: nodes of two lists that are aligned exactly; longer ones are aligned greedily
+EXACT = 1500
+#: how much of two loops' bodies must be alike, so that they become one loop
+ALIKE = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class Leaf:
+    """A step: what it has in common on its ranks, and by rank where it stands and what differs."""
+
+    key: Hashable
+    ranks: dict[int, tuple[Hashable, Any]] = field(default_factory=dict)
+
+    @property
+    def places(self) -> frozenset[Hashable]:
+        """Where it stands, on any rank."""
+        return frozenset(place for place, _ in self.ranks.values())
+
+
+@dataclass(slots=True, kw_only=True)
+class Loop:
+    """A part that ranks repeat, each as often as it says."""
+
+    body: list[Node]
+    ranks: dict[int, int] = field(default_factory=dict)
+
+
+Node: TypeAlias = Leaf | Loop
+
+#: (what is common, (where it stands, what is the rank's own))
+Item: TypeAlias = tuple[Hashable, tuple[Hashable, Hashable]]
+#: an item, or how often a body is repeated
+Folded: TypeAlias = tuple[Any, ...]
+
+
+def folded(items: Sequence[Hashable]) -> list[Folded]:
+    """Return a list with its repeats: `("item", item)` or `("loop", count, body)`."""
+    numbers: dict[Hashable, int] = {}
+    known: list[Hashable] = []
+    ids = np.empty(len(items), np.int64)
+    for at, item in enumerate(items):
+        number = numbers.get(item)
+        if number is None:
+            number = numbers[item] = len(known)
+            known.append(item)
+        ids[at] = number
+    found: list[Folded] = []
+    _fold(ids, known, found)
+    return found
+
+
+def _fold(ids: Any, known: list[Hashable], found: list[Folded]) -> None:
+    """Fold a stretch of items: what saves most becomes a loop, then what is around it."""
+    work: list[tuple[Any, bool]] = [(ids, False)]
+    while work:
+        stretch, is_plain = work.pop()
+        best = None if is_plain else _best(stretch)
+        if best is None:
+            found += [("item", known[at]) for at in stretch.tolist()]
+            continue
+        start, period, count = best
+        body: list[Folded] = []
+        _fold(stretch[start : start + period], known, body)
+        work.append((stretch[start + period * count :], False))
+        work.append((np.empty(0, np.int64), True))
+        head: list[Folded] = []
+        if start:
+            _fold(stretch[:start], known, head)
+        found += head
+        found.append(("loop", count, tuple(body)))
+
+
+def _best(ids: Any) -> tuple[int, int, int] | None:
+    """Return start, period and count of the repeat that saves most; None without one."""
+    size = len(ids)
+    best: tuple[int, int, int] | None = None
+    gain = 0
+    period = 1
+    while period <= min(size // 2, WINDOW) and gain < size - period:
+        same = ids[:-period] == ids[period:]
+        start, length = _longest(same)
+        count = length // period + 1
+        if count > 1 and (count - 1) * period > gain:
+            gain = (count - 1) * period
+            best = start, period, count
+        period += 1
+    return best
+
+
+def _longest(same: Any) -> tuple[int, int]:
+    """Return where the longest run of what is true begins, and how long it is."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], same.view(np.int8), [0]))))
+    if not len(edges):
+        return 0, 0
+    starts, ends = edges[::2], edges[1::2]
+    at = int(np.argmax(ends - starts))
+    return int(starts[at]), int(ends[at] - starts[at])
+
+
+# -------------------------------------------------------------------------------------------------
+# Classes of ranks -> one tree.
+
+
+def merged(programs: Mapping[int, Sequence[Item]]) -> list[Node]:
+    """Return one list of nodes for the programs of all ranks."""
+    classes: dict[tuple[Item, ...], list[int]] = {}
+    for rank, items in programs.items():
+        classes.setdefault(tuple(items), []).append(rank)
+    trees = [
+        _tree(folded(items), ranks)
+        for items, ranks in sorted(classes.items(), key=lambda each: (-len(each[0]), each[1]))
+    ]
+    if not trees:
+        return []
+    found = trees[0]
+    for tree in trees[1:]:
+        found = _merge(found, tree)
+    return found
+
+
+def _tree(parts: Iterable[Folded], ranks: Sequence[int]) -> list[Node]:
+    nodes: list[Node] = []
+    for part in parts:
+        if part[0] == "item":
+            key, own = part[1]
+            nodes.append(Leaf(key=key, ranks=dict.fromkeys(ranks, own)))
+        else:
+            counts = {rank: int(part[1]) for rank in ranks}
+            nodes.append(Loop(body=_tree(part[2], ranks), ranks=counts))
+    return nodes
+
+
+def _sign(node: Node, *, placed: bool = True) -> Hashable:
+    """Return what two nodes have in common that become one; with `placed` their places as well."""
+    if isinstance(node, Leaf):
+        return (node.key, min(node.places, key=str)) if placed else node.key
+    return ("loop", tuple(_sign(each, placed=placed) for each in node.body))
+
+
+def _merge(one: list[Node], two: list[Node], *, placed: bool = True) -> list[Node]:
+    """Return a common supersequence of two lists whose ranks are not the same.
+
+    What stands at the same place comes together first; then, in between, what is alike elsewhere.
+    """
+    mine = [_sign(each, placed=placed) for each in one]
+    theirs = [_sign(each, placed=placed) for each in two]
+    found: list[Node] = []
+    at_one = at_two = 0
+    for left, right in [*_aligned(mine, theirs), (len(one), len(two))]:
+        gap = one[at_one:left], two[at_two:right]
+        if not all(gap):
+            found += [*gap[0], *gap[1]]
+        elif placed:
+            found += _merge(*gap, placed=False)
+        else:
+            found += _between(*gap)
+        if left < len(one):
+            found.append(_joined(one[left], two[right]))
+        at_one, at_two = left + 1, right + 1
+    return found
+
+
+def _joined(one: Node, two: Node) -> Node:
+    if isinstance(one, Leaf):
+        assert isinstance(two, Leaf)
+        return Leaf(key=one.key, ranks={**one.ranks, **two.ranks})
+    assert isinstance(two, Loop)
+    return Loop(body=_merge(one.body, two.body), ranks={**one.ranks, **two.ranks})
+
+
+def _between(one: list[Node], two: list[Node]) -> list[Node]:
+    """Merge what lies between two nodes that are alike: loops that are alike for the most part.
+
+    What one repeats and the other does once is a loop of one turn there.
+    """
+    turned = _turned(one, two), _turned(two, one)
+    if any(turned):
+        return _merge(turned[0] or one, turned[1] or two, placed=False)
+    found: list[Node] = []
+    rest = list(two)
+    for node in one:
+        at = next((at for at, other in enumerate(rest) if _similar(node, other)), None)
+        if at is not None:
+            found += rest[:at]
+            found.append(_joined(node, rest[at]))
+            rest = rest[at + 1 :]
+        else:
+            found.append(node)
+    return [*found, *rest]
+
+
+def _turned(nodes: list[Node], others: list[Node]) -> list[Node] | None:
+    """Return nodes with what another list repeats as a loop of one turn; None without any."""
+    bodies = [each.body for each in others if isinstance(each, Loop)]
+    for body in bodies:
+        keys = [_sign(each, placed=False) for each in body]
+        if len(keys) < 2:  # noqa: PLR2004 -- a loop around one step is longer than the step
+            continue
+        for at in range(len(nodes) - len(keys) + 1):
+            part = nodes[at : at + len(keys)]
+            if [_sign(each, placed=False) for each in part] != keys:
+                continue
+            ranks = {rank for each in part for rank in each.ranks}
+            if all(each.ranks.keys() == ranks for each in part):
+                loop = Loop(body=part, ranks=dict.fromkeys(sorted(ranks), 1))
+                return [*nodes[:at], loop, *nodes[at + len(keys) :]]
+    return None
+
+
+def _similar(one: Node, two: Node) -> bool:
+    if not isinstance(one, Loop) or not isinstance(two, Loop):
+        return False
+    mine, theirs = Counter(_keys(one.body)), Counter(_keys(two.body))
+    both = sum((mine & theirs).values())
+    return both > ALIKE * min(sum(mine.values()), sum(theirs.values()))
+
+
+def _keys(nodes: Sequence[Node]) -> Iterator[Hashable]:
+    for node in nodes:
+        if isinstance(node, Leaf):
+            yield node.key
+        else:
+            yield from _keys(node.body)
+
+
+def _aligned(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence of two lists."""
+    head = 0
+    while head < min(len(one), len(two)) and one[head] == two[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(one), len(two)) - head and one[-1 - tail] == two[-1 - tail]:
+        tail += 1
+    middle = _common(one[head : len(one) - tail], two[head : len(two) - tail])
+    return [
+        *((at, at) for at in range(head)),
+        *((head + left, head + right) for left, right in middle),
+        *((len(one) - at, len(two) - at) for at in range(tail, 0, -1)),
+    ]
+
+
+def _common(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+    if not one or not two:
+        return []
+    if len(one) * len(two) > EXACT * EXACT:
+        return _greedy(one, two)
+    numbers: dict[Hashable, int] = {}
+    left = np.array([numbers.setdefault(each, len(numbers)) for each in one])
+    right = np.array([numbers.setdefault(each, len(numbers)) for each in two])
+    table = np.zeros((len(one) + 1, len(two) + 1), np.int32)
+    for at in range(len(one) - 1, -1, -1):
+        row = np.where(right == left[at], table[at + 1, 1:] + 1, table[at + 1, :-1])
+        # the longest of what is taken here or further right
+        table[at, :-1] = np.maximum.accumulate(row[::-1])[::-1]
+    found = []
+    i = j = 0
+    while i < len(one) and j < len(two):
+        if left[i] == right[j] and table[i, j] == table[i + 1, j + 1] + 1:
+            found.append((i, j))
+            i, j = i + 1, j + 1
+        elif table[i + 1, j] >= table[i, j + 1]:
+            i += 1
+        else:
+            j += 1
+    return found
+
+
+def _greedy(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
+    places: dict[Hashable, list[int]] = {}
+    for at, key in enumerate(two):
+        places.setdefault(key, []).append(at)
+    found: list[tuple[int, int]] = []
+    after = -1
+    for at, key in enumerate(one):
+        place = next((each for each in places.get(key, ()) if each > after), None)
+        if place is not None and place - after < EXACT:
+            found.append((at, place))
+            after = place
+    return found
+
+
+def projected(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
+    """Yield the program of one rank again."""
+    for node in nodes:
+        if rank not in node.ranks:
+            continue
+        if isinstance(node, Leaf):
+            yield node.key, node.ranks[rank]
+        else:
+            for _ in range(node.ranks[rank]):
+                yield from projected(node.body, rank)
+
+
+# -------------------------------------------------------------------------------------------------
+# What differs by rank, as an expression of `rank`.
+
+
+def selector(ranks: Iterable[int], everyone: Sequence[int], world_size: int) -> str | None:
+    """Return what selects some of `everyone`, as YAML; None where that is all of them."""
+    chosen, among = sorted(ranks), sorted(everyone)
+    if chosen == among:
+        return None
+    if len(chosen) == 1:
+        return str(chosen[0])
+    first, last = chosen[0], chosen[-1]
+    if chosen == [each for each in among if each <= last] and last + 1 < world_size:
+        return f'"rank < {last + 1}"'
+    if chosen == [each for each in among if each >= first]:
+        return f'"rank > {first - 1}"'
+    for step in range(2, min(world_size, 65)):
+        if chosen == [each for each in among if each % step == first % step]:
+            return f'"rank % {step} == {first % step}"'
+    if chosen == list(range(first, last + 1)) and len(chosen) > 2:  # noqa: PLR2004 -- else a list
+        return f'"range({first}, {last + 1})"'
+    return f"[{', '.join(map(str, chosen))}]"
+
+
+def number(values: Mapping[int, int], world_size: int) -> str:
+    """Return an integer by rank as YAML: a number, an expression of the rank, or a mapping."""
+    if len(set(values.values())) == 1:
+        return str(next(iter(values.values())))
+    found = expression(values, world_size)
+    if found is not None:
+        return f'"{found}"'
+    told = ", ".join(f"{rank}: {value}" for rank, value in sorted(values.items()))
+    return f"{{{told}}}"
+
+
+def expression(values: Mapping[int, int], world_size: int) -> str | None:
+    """Return an expression of `rank` for an integer by rank, or None."""
+    deltas = {value - rank for rank, value in values.items()}
+    if len(deltas) == 1:
+        return _plus(next(iter(deltas)))
+    wrapped = {(value - rank) % world_size for rank, value in values.items()}
+    if len(wrapped) == 1 and all(0 <= value < world_size for value in values.values()):
+        delta = next(iter(wrapped))
+        delta = delta if delta <= world_size // 2 else delta - world_size
+        return f"({_plus(delta)}) % world_size"
+    sums = {value + rank for rank, value in values.items()}
+    if len(sums) == 1:
+        return f"{next(iter(sums))} - rank"
+    step = 1
+    while step < world_size:
+        if all(value == rank ^ step for rank, value in values.items()):
+            return f"rank + {step} - {2 * step} * (rank // {step} % 2)"
+        step *= 2
+    for step in range(2, min(world_size, 65)):
+        if all(value == rank // step for rank, value in values.items()):
+            return f"rank // {step}"
+        if all(value == rank // step * step for rank, value in values.items()):
+            return f"rank // {step} * {step}"
+        if all(value == rank % step for rank, value in values.items()):
+            return f"rank % {step}"
+    return None
+
+
+def _plus(delta: int) -> str:
+    if delta == 0:
+        return "rank"
+    return f"rank {'+' if delta > 0 else '-'} {abs(delta)}"

@@ -1,0 +1,463 @@
+"""The record of a program: a folder with a file a rank, append-only, a JSON document a line.
+
+A line is complete or the last one; a torn last line is no fault, because a rank may be killed at
+any moment. Version 1, in microseconds since the file was opened::
+
+    {"scenario_record": 1, "rank": 0, "world_size": 4, "mode": "live", ...}     the first line
+    ["s", number, api, [[file, line, text], ...]]      a place in the user's own files
+    ["g", number, name, ranks, description, backend]   a process group, at first sight
+    ["c", number, operation, group, place, us, thread, maker, [in], [out], {...}]    a call begins
+    ["r", number, us]                                  it has returned
+    ["e", number, us, words]                           it, or its wait, has raised
+    ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
+    ["f", number, us]                                  its work was asked for in another way
+    ["d", number]                                      its work was dropped
+    ["bw", us]                                         a backward pass has returned
+    ["b", number, what, place, us, {...}]              another call that may block begins
+    ["be", number, us, {...}, words or null]           and ends
+    ["raise", words, [[file, line, text], ...], us]    what ended the program
+    ["end", code, us]                                  its end
+
+A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
+Nothing in a record is opened or evaluated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.errors import Problem, ScenarioError
+
+VERSION = 1
+#: bytes of a record's file that are read
+MOST_BYTES = 1 << 30
+#: ranks of a record
+MOST_RANKS = 65_536
+
+#: operation of c10d -> the function of torch.distributed that a person knows
+PUBLIC = {
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce_coalesced",
+    "broadcast_": "broadcast",
+    "reduce_": "reduce",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather_coalesced",
+    "_allgather_base_": "all_gather_single",
+    "allgather_into_tensor_coalesced_": "all_gather_single",
+    "gather_": "gather",
+    "scatter_": "scatter",
+    "reduce_scatter_": "reduce_scatter",
+    "_reduce_scatter_base_": "reduce_scatter_single",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter_single",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all_single",
+    "barrier": "barrier",
+    "monitored_barrier_": "monitored_barrier",
+    "send": "send",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+}
+#: the call of Python's that creates a group
+CREATION = "new_group"
+#: operations whose work may be waited for once
+MESSAGES = frozenset({"send", "recv"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor that a call passes: its place in memory and its size are in bytes."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    address: int = 0
+    size: int = 0
+    #: how many alike a list has
+    count: int = 1
+
+    @property
+    def elements(self) -> int:
+        """The number of elements of one."""
+        found = 1
+        for each in self.shape:
+            found *= each
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptPlace:
+    """Where a call stands in the user's own files: the innermost frame first."""
+
+    frames: tuple[tuple[str, int, str], ...] = ()
+    api: str = ""
+
+    def short(self, folder: str = "") -> str:
+        """Return `train.py:19`, with the function of torch and the callers where they say more."""
+        if not self.frames:
+            return ""
+        file, line, _ = self.frames[0]
+        told = f"{_relative(file, folder)}:{line}"
+        if "object" in self.api or "batch" in self.api:
+            told += f" in {self.api}"
+        callers = [
+            f":{at}" if each == file else f"{_relative(each, folder)}:{at}"
+            for each, at, _ in self.frames[1:]
+            if (each, at) != (file, line)
+        ]
+        return f"{told} called from {', '.join(dict.fromkeys(callers))}" if callers else told
+
+
+def _relative(file: str, folder: str) -> str:
+    path = Path(file)
+    if folder and path.is_relative_to(folder):
+        inside = path.relative_to(folder)
+        return str(inside) if len(inside.parts) <= 2 else path.name  # noqa: PLR2004 -- package/file
+    return path.name
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedCall:
+    """One call that communicates, as a rank made it.
+
+    `operation` is torch's public name, `group` the ranks of its group in order. `peer` and `root`
+    are world ranks; None where there is none, and for a receive from anyone. `completes` tells that
+    the call itself, or the wait right after it, is complete when it returns.
+    """
+
+    number: int
+    operation: str
+    group: tuple[int, ...]
+    group_name: str
+    place: ScriptPlace
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    op: str | None = None
+    root: int | None = None
+    peer: int | None = None
+    tag: int = 0
+    splits: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    maker: str = "py"
+    coalesced: bool = False
+    completes: bool = False
+    began_us: int = 0
+    returned_us: int | None = None
+    ended_us: int | None = None
+    waited: bool = False
+    dropped: bool = False
+    failed: str | None = None
+
+    @property
+    def dtype(self) -> str | None:
+        """The dtype of what it moves; None for a barrier."""
+        tensors = self.inputs or self.outputs
+        return tensors[0].dtype if tensors else None
+
+    @property
+    def elements(self) -> int:
+        """How many elements it passes in, or takes."""
+        return sum(each.elements * each.count for each in self.inputs or self.outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedWait:
+    """A rank waits for the work of calls, by their numbers."""
+
+    numbers: tuple[int, ...]
+    place: ScriptPlace = ScriptPlace()
+    began_us: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class Blocking:
+    """Another call that may block: `new_group`, `init_process_group`, `destroy_process_group`."""
+
+    number: int
+    what: str
+    place: ScriptPlace
+    ranks: tuple[int, ...] | None = None
+    local: bool = False
+    group: int | None = None
+    began_us: int = 0
+    over: bool = False
+    failed: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RankRecord:
+    """What one rank did, in order, and how it ended.
+
+    `ending` is `ended` (with its exit `code`), `raised`, or `stopped`: the record ends, and the
+    program went on, or was killed. `inside` tells whether the rank is inside of a call at the end.
+    """
+
+    rank: int
+    world_size: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+    items: list[RecordedCall | RecordedWait | Blocking] = field(default_factory=list)
+    groups: dict[int, tuple[str, tuple[int, ...], str]] = field(default_factory=dict)
+    ending: str = "stopped"
+    code: int | None = None
+    error: str | None = None
+    #: the signal that ended its process, where it was not ended by us
+    died: str | None = None
+    raised_at: ScriptPlace = ScriptPlace()
+    inside: bool = False
+    notes: list[str] = field(default_factory=list)
+    #: whether calls before the first one that is known are missing
+    wrapped: bool = False
+    last_us: int = 0
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The calls that communicate, in order."""
+        return [each for each in self.items if isinstance(each, RecordedCall)]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the program goes on beyond the record."""
+        return self.ending == "stopped"
+
+
+def refusal(path: Path, code: str, words: str) -> ScenarioError:
+    """Return the error that a file is no record, or none that this program reads."""
+    return ScenarioError([Problem(code=code, message=f"{path}: {words}")])
+
+
+def is_record(folder: Path) -> bool:
+    """Whether a folder holds a record of ours."""
+    return any(folder.glob("rank-*.jsonl"))
+
+
+def read(folder: Path) -> dict[int, RankRecord]:
+    """Return the records of a folder by rank. Raises ScenarioError where one is none of ours."""
+    found: dict[int, RankRecord] = {}
+    for path in sorted(folder.glob("rank-*.jsonl")):
+        if path.stat().st_size == 0:
+            continue
+        record = read_file(path)
+        found[record.rank] = record
+    if not found:
+        raise refusal(folder, "bad_record", "no record of a rank is in this folder")
+    return found
+
+
+def lines_of(path: Path) -> Iterator[Any]:
+    """Yield the documents of a file; the last line may be torn."""
+    if path.stat().st_size > MOST_BYTES:
+        raise refusal(path, "bad_record", f"the record is larger than {MOST_BYTES} bytes")
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                yield json.loads(line)
+            except (ValueError, RecursionError):
+                raise refusal(path, "bad_record", f"line {number} is no line of a record") from None
+
+
+def read_file(path: Path) -> RankRecord:
+    """Return the record of one rank. Raises ScenarioError where it is none."""
+    lines = lines_of(path)
+    about = next(lines, None)
+    if not isinstance(about, dict) or "scenario_record" not in about:
+        raise refusal(path, "bad_record", "this is no record of scenario-runner")
+    version = about["scenario_record"]
+    if not isinstance(version, int) or version > VERSION:
+        raise refusal(
+            path,
+            "newer_record",
+            f"the record is in version {version}; this program reads {VERSION}",
+        )
+    reader = _Reader(about)
+    try:
+        for line in lines:
+            reader.take(line)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
+        raise refusal(path, "bad_record", "a line of it is no line of a record") from None
+    return reader.finish()
+
+
+class _Reader:
+    """Takes the lines of a file one by one."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        rank, world = int(about["rank"]), int(about["world_size"])
+        self.record = RankRecord(rank=rank, world_size=world, about=about)
+        if not 0 <= rank < world <= MOST_RANKS:
+            raise refusal(Path("record"), "bad_record", f"rank {rank} of {world} is no rank")
+        self._places: dict[int, ScriptPlace] = {}
+        self._calls: dict[int, RecordedCall] = {}
+        self._blocking: dict[int, Blocking] = {}
+        self._backward: list[RecordedCall] = []
+        self._before: tuple[Any, ...] = ()
+        self._open: set[tuple[str, int]] = set()
+
+    def take(self, line: Any) -> None:
+        """Take a line."""
+        kind = line[0]
+        getattr(self, f"_take_{kind}")(*line[1:])
+        if kind not in {"s", "g", "d"}:
+            self._before = (kind, line[1])
+
+    def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
+        told = tuple((str(f), int(line), str(text)) for f, line, text in frames)
+        self._places[number] = ScriptPlace(frames=told, api=str(api))
+
+    def _take_g(
+        self, number: int, name: str, ranks: list[int], described: str, _backend: str
+    ) -> None:
+        self.record.groups[number] = (str(name), tuple(map(int, ranks)), str(described))
+
+    def _take_c(self, number: int, operation: str, group: int, *told: Any) -> None:
+        place, us, _thread, maker, inputs, outputs, more = told
+        _, ranks, _ = self.record.groups[group]
+        peer, root = more.get("peer"), more.get("root")
+        call = RecordedCall(
+            number=number,
+            operation=PUBLIC[operation],
+            group=ranks,
+            group_name=str(group),
+            place=self._places[place],
+            inputs=tuple(map(_tensor, inputs)),
+            outputs=tuple(map(_tensor, outputs)),
+            op=more.get("op"),
+            root=None if root is None else ranks[root],
+            peer=None if peer is None else ranks[peer],
+            tag=int(more.get("tag", 0)),
+            splits=(tuple(more.get("out", ())), tuple(more.get("in", ()))),
+            maker=maker,
+            coalesced="coalesced" in operation,
+            completes=maker == "cc" or operation == "monitored_barrier_",
+            began_us=us,
+        )
+        self.record.items.append(call)
+        self._calls[number] = call
+        self._open.add(("c", number))
+        if maker == "bw":
+            self._backward.append(call)
+        self.record.last_us = us
+
+    def _take_r(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        call.returned_us = us
+        self._open.discard(("c", number))
+        if call.completes:
+            call.ended_us = us
+        self.record.last_us = us
+
+    def _take_e(self, number: int, us: int, words: str) -> None:
+        call = self._calls[number]
+        call.failed = words
+        self._open -= {("c", number), ("w", number)}
+        self.record.last_us = us
+
+    def _take_w(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        self._open.add(("w", number))
+        self.record.last_us = us
+        self._await(call, us)
+
+    def _await(self, call: RecordedCall, us: int) -> None:
+        if call.completes:
+            return
+        if not call.waited and self._before == ("r", call.number):
+            call.completes = call.waited = True
+            return
+        if not call.waited or call.operation in MESSAGES:
+            self.record.items.append(
+                RecordedWait(numbers=(call.number,), place=call.place, began_us=us)
+            )
+        call.waited = True
+
+    def _take_x(self, number: int, us: int) -> None:
+        self._open.discard(("w", number))
+        self._calls[number].ended_us = us
+        self.record.last_us = us
+
+    def _take_f(self, number: int, us: int) -> None:
+        call = self._calls[number]
+        if not call.waited:
+            self._await(call, us)
+        self.record.last_us = us
+
+    def _take_d(self, number: int) -> None:
+        self._calls[number].dropped = True
+
+    def _take_bw(self, us: int) -> None:
+        waiting = [call for call in self._backward if not call.waited]
+        self._backward.clear()
+        for call in waiting:
+            call.waited = True
+            call.ended_us = us
+        if len(waiting) == 1 and self.record.items[-1] is waiting[0]:
+            waiting[0].completes = True
+        elif waiting:
+            self.record.items.append(
+                RecordedWait(
+                    numbers=tuple(call.number for call in waiting),
+                    place=waiting[-1].place,
+                    began_us=us,
+                )
+            )
+        self.record.last_us = us
+
+    def _take_b(self, number: int, what: str, place: int, us: int, more: dict[str, Any]) -> None:
+        ranks = more.get("ranks")
+        found = Blocking(
+            number=number,
+            what=what,
+            place=self._places[place],
+            ranks=None if ranks is None else tuple(map(int, ranks)),
+            local=bool(more.get("local")),
+            began_us=us,
+        )
+        self._blocking[number] = found
+        self._open.add(("b", number))
+        self.record.items.append(found)
+        self.record.last_us = us
+
+    def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
+        found = self._blocking[number]
+        found.over, found.failed = words is None, words
+        found.group = done.get("group")
+        self._open.discard(("b", number))
+        self.record.last_us = us
+
+    def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
+        self.record.error = words
+        told = tuple((str(f), int(line), str(text)) for f, line, text in frames)
+        self.record.raised_at = ScriptPlace(frames=told)
+        failed = any(call.failed for call in self._calls.values())
+        self.record.ending = "stopped" if failed else "raised"
+        self.record.last_us = us
+
+    def _take_end(self, code: int, us: int) -> None:
+        self.record.code = code
+        if self.record.error is None:
+            self.record.ending = "ended"
+        self.record.last_us = us
+
+    def finish(self) -> RankRecord:
+        """Return the record, with whether the rank is inside of a call."""
+        record = self.record
+        # what C++ makes in a backward pass that has not returned, it waits for there
+        record.inside = bool(self._open) or bool(self._backward)
+        for call in self._calls.values():
+            if call.maker == "fn" and not call.waited:
+                call.completes = True
+        return record
+
+
+def _tensor(told: list[Any]) -> Tensor:
+    dtype, shape, address, size = told[:4]
+    count = told[4] if len(told) > 4 else 1  # noqa: PLR2004 -- a list of alike ones
+    return Tensor(
+        dtype=str(dtype),
+        shape=tuple(int(each) for each in shape),
+        address=int(address),
+        size=int(size),
+        count=int(count),
+    )

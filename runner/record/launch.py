@@ -1,0 +1,222 @@
+"""Ranks of a user's script, forked from a process that has imported torch: `python -m` this module.
+
+Each rank has torchrun's environment and a recorder. The parent waits for them, and writes how each
+ended to `launch.jsonl`. It is told what to do by one JSON document on its standard input.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+from runner.record.recorder import Recorder
+
+#: modules that a training script is likely to import: they are imported once, before the forks
+LIKELY = {
+    "device_mesh": ("torch.distributed.device_mesh",),
+    "distributed.tensor": ("torch.distributed.tensor.parallel", "torch._dynamo"),
+    "distributed.fsdp": ("torch.distributed.fsdp", "torch._dynamo"),
+    "pipelining": ("torch.distributed.pipelining", "torch._dynamo"),
+    "DistributedDataParallel": ("torch.nn.parallel", "torch._dynamo"),
+    "optim": ("torch._dynamo",),
+}
+
+
+def main() -> int:
+    """Fork the ranks and wait for all of them."""
+    told = json.loads(sys.stdin.readline())
+    import torch
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    torch.set_num_threads(1)
+    names = [name for word in told["mentions"] for name in LIKELY[word]]
+    if told["fake"]:
+        names.append("torch.testing._internal.distributed.fake_pg")
+    for name in dict.fromkeys(names):
+        with suppress(ImportError):
+            importlib.import_module(name)
+    folder, ranks, world = told["folder"], told["ranks"], told["world_size"]
+    fake = bool(told["fake"])
+    store = None
+    if not fake:
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    port = store.port if store is not None else 29500
+    log = os.open(
+        str(Path(folder) / "launch.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+    )
+
+    def put(entry: dict[str, Any]) -> None:
+        os.write(log, f"{json.dumps(entry)}\n".encode())
+
+    put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
+    _forked(told, port, put)
+    put({"over": True})
+    return 0
+
+
+def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
+    """Fork the ranks, and wait for all of them."""
+    board = fake_board(told)
+    waiting = list(told["ranks"])
+    running: dict[int, int] = {}
+    while waiting or running:
+        while waiting and _may_start(told, board, running):
+            rank = waiting.pop(0)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            if board is not None:
+                board.become(rank, 1)
+            pid = os.fork()
+            if pid == 0:
+                _rank(told, rank, port, board)
+            running[pid] = rank
+            put({"rank": rank, "pid": pid})
+        pid, status = os.waitpid(-1, os.WNOHANG if told["fake"] else 0)
+        if pid == 0:
+            time.sleep(0.005)
+        elif pid in running:
+            rank = running.pop(pid)
+            if board is not None:
+                board.become(rank, 3)
+            put({"rank": rank, "exit": os.waitstatus_to_exitcode(status)})
+
+
+def fake_board(told: dict[str, Any]) -> Any:
+    """Return what ranks of a fake world share; None in a real one."""
+    if not told["fake"]:
+        return None
+    from runner.record.fake import States
+
+    return States(told["world_size"])
+
+
+def _may_start(told: dict[str, Any], board: Any, running: dict[int, int]) -> bool:
+    """Whether one more rank may start: those of a fake world do not all run at once."""
+    if board is None:
+        return True
+    busy = sum(board.state(rank) == 1 for rank in running.values())
+    return bool(busy < told["jobs"])
+
+
+def _rank(told: dict[str, Any], rank: int, port: int, board: Any) -> NoReturn:
+    """Be one rank of the user's program."""
+    code = 1
+    try:
+        code = _run(told, rank, port, board)
+    except BaseException:  # noqa: BLE001 -- whatever it is, no rank goes on as the parent
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def environment(told: dict[str, Any], rank: int, port: int) -> dict[str, str]:
+    """Return what torchrun tells a rank."""
+    world = str(told["world_size"])
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": world,
+        "LOCAL_WORLD_SIZE": world,
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "ROLE_WORLD_SIZE": world,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RUN_ID": "scenario",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+
+
+def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
+    import faulthandler
+
+    os.environ.update(environment(told, rank, port))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    folder = told["folder"]
+    stack = (Path(folder) / f"rank-{rank:05d}.stack").open("w", encoding="utf-8")  # it stays open
+    faulthandler.register(signal.SIGUSR1, file=stack, all_threads=False)
+    recorder = Recorder(
+        folder,
+        {
+            "rank": rank,
+            "world_size": told["world_size"],
+            "argv": told["command"],
+            "cwd": os.getcwd(),  # noqa: PTH109
+            "pid": os.getpid(),
+            "mode": "fake" if told["fake"] else "live",
+            "shim": told["cuda_as_cpu"],
+        },
+    )
+    if told["cuda_as_cpu"]:
+        from runner.record import shim
+
+        shim.install()
+    if told["fake"]:
+        from runner.record import fake
+
+        fake.install(recorder, told, rank, board)
+    elif not _has_cuda():
+        from runner.record import shim
+
+        shim.map_backends()
+    code = _script(told, recorder)
+    import atexit
+
+    with suppress(BaseException):
+        atexit._run_exitfuncs()  # noqa: SLF001 -- as the interpreter does at its end
+    recorder.end(code)
+    return code
+
+
+def _has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _script(told: dict[str, Any], recorder: Recorder) -> int:
+    """Run the script or module as `python` does; returns its exit code."""
+    command = told["command"]
+    try:
+        if told["module"]:
+            sys.argv = list(command)
+            sys.path.insert(0, "")
+            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+        else:
+            path = str(Path(command[0]).absolute())
+            sys.argv = [command[0], *command[1:]]
+            sys.path.insert(0, str(Path(path).parent))
+            runpy.run_path(path, run_name="__main__")
+    except SystemExit as exiting:
+        code = exiting.code
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)  # noqa: T201 -- as the interpreter does
+        return code if isinstance(code, int) else 0 if code is None else 1
+    except BaseException as error:  # noqa: BLE001 -- the user's own, whatever it is
+        recorder.raised(error)
+        traceback.print_exception(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

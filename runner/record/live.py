@@ -1,0 +1,314 @@
+"""A user's program, run and watched: started, judged while it runs, ended where it is stuck.
+
+The ranks write their records; here they are read. A rank that computes, sleeps or writes a
+checkpoint is never taken for stuck: a run is ended only where every rank that lives is inside of a
+call, nothing moves, and the analysis of what was recorded so far proves that a rank is blocked
+whatever comes later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.errors import LaunchError
+from runner.record.format import RankRecord, lines_of, read
+from runner.record.launch import LIKELY
+
+#: seconds between two looks at the ranks
+LOOK_S = 0.1
+#: seconds without a movement after which the record is analysed
+QUIET_S = 0.8
+#: seconds that a rank gets to end after SIGTERM
+TERM_S = 10.0
+#: seconds that ranks get to write their Python stacks
+STACK_S = 0.3
+#: seconds between two analyses of one and the same standstill
+AGAIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be run: a script, a module, or a launcher of the user's own."""
+
+    command: tuple[str, ...]
+    folder: Path
+    world_size: int
+    ranks: tuple[int, ...]
+    module: bool = False
+    fake: bool = False
+    jobs: int = 2
+    cuda_as_cpu: bool = False
+    max_seconds: float = 0.0
+    keep: bool = False
+
+    @property
+    def own_launcher(self) -> bool:
+        """Whether the command starts the ranks itself: torchrun, accelerate, a shell script."""
+        return not self.module and not self.command[0].endswith((".py", ".pyw"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Ran:
+    """How a run ended: exit codes by rank, whether it was stuck, the stacks of ranks."""
+
+    exits: dict[int, int] = field(default_factory=dict)
+    stuck: bool = False
+    timed_out: bool = False
+    stacks: dict[int, str] = field(default_factory=dict)
+    duration_s: float = 0.0
+    code: int = 0
+
+
+#: asked at a standstill: the records so far -> whether a rank is surely blocked
+Asked = Callable[[Mapping[int, RankRecord]], bool]
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder of a record, and empty it of one that was there before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in ("rank-*.jsonl", "rank-*.stack", "launch.jsonl", "scenario.yaml"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    box = folder / "mailbox"
+    if box.is_dir():
+        shutil.rmtree(box)
+
+
+def run(order: Order, asked: Asked, notice: Callable[[str], None]) -> Ran:
+    """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
+    began = time.monotonic()
+    process = _started(order)
+    watch = _Watch(order, process, asked, notice)
+    try:
+        ran = watch.until_over()
+    finally:
+        watch.end_all(gently=False)
+    ran.duration_s = time.monotonic() - began
+    return ran
+
+
+def _started(order: Order) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ)
+    if order.own_launcher:
+        environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
+        try:
+            return subprocess.Popen(  # noqa: S603 -- the user's own command
+                order.command, env=environment, start_new_session=True
+            )
+        except OSError as error:
+            message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
+            raise LaunchError(message) from error
+    told = {
+        "folder": str(order.folder.resolve()),
+        "ranks": list(order.ranks),
+        "world_size": order.world_size,
+        "fake": order.fake,
+        "jobs": order.jobs,
+        "cuda_as_cpu": order.cuda_as_cpu,
+        "module": order.module,
+        "command": list(order.command),
+        "mentions": [] if order.module else _mentions(Path(order.command[0])),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner.record.launch"],
+        stdin=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.close()
+    return process
+
+
+def _mentions(script: Path) -> list[str]:
+    """Return the words of a script that tell what it imports: that is imported once, for all."""
+    try:
+        text = script.read_text(encoding="utf-8", errors="replace")[:1_000_000]
+    except OSError as error:
+        message = f"`{script}` cannot be read: {error.strerror or error}"
+        raise LaunchError(message) from error
+    return [word for word in LIKELY if word in text]
+
+
+def attaching(folder: Path, python_path: str) -> dict[str, str]:
+    """Return the environment variables under which every rank records itself."""
+    site = str(Path(__file__).parent / "site")
+    return {
+        "SCENARIO_RECORD": str(folder.resolve()),
+        "PYTHONPATH": f"{site}{os.pathsep}{python_path}" if python_path else site,
+    }
+
+
+class _Watch:
+    """Looks at the ranks until they have ended, or are ended."""
+
+    def __init__(
+        self,
+        order: Order,
+        process: subprocess.Popen[bytes],
+        asked: Asked,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._order, self._process = order, process
+        self._asked, self._notice = asked, notice
+        self._sizes: dict[Path, int] = {}
+        self._moved = time.monotonic()
+        self._analysed: tuple[float, float] = (0.0, 0.0)
+        self._said = False
+        self._pids: dict[int, int] = {}
+        self._exits: dict[int, int] = {}
+        self._ended = False
+
+    def until_over(self) -> Ran:
+        """Return how the run ended."""
+        began = time.monotonic()
+        limit = self._order.max_seconds
+        while self._process.poll() is None:
+            time.sleep(LOOK_S)
+            self._look()
+            now = time.monotonic()
+            if limit and now - began > limit:
+                return self._end(Ran(timed_out=True))
+            if now - self._moved < QUIET_S:
+                continue
+            moved, asked = self._analysed
+            if moved == self._moved and now - asked < AGAIN_S:
+                continue
+            self._analysed = (self._moved, now)
+            verdict = self._stuck()
+            if verdict == "stuck" and not self._order.keep:
+                return self._end(Ran(stuck=True))
+            if verdict != "going" and not self._said:
+                self._said = True
+                self._notice(verdict)
+        self._look()
+        code = self._process.returncode
+        codes = [each for each in self._exits.values() if each]
+        return Ran(
+            exits=dict(self._exits),
+            stuck=False,
+            code=abs(codes[0]) + 128 * (codes[0] < 0) if codes else abs(code),
+        )
+
+    def _look(self) -> None:
+        """Note what moved, which ranks there are, and which have ended."""
+        for path in self._order.folder.glob("rank-*.jsonl"):
+            with suppress(OSError):
+                size = path.stat().st_size
+                if self._sizes.get(path) != size:
+                    if path not in self._sizes:
+                        self._know(path)
+                    self._sizes[path] = size
+                    self._moved = time.monotonic()
+        path = self._order.folder / "launch.jsonl"
+        if path.exists() and self._sizes.get(path) != path.stat().st_size:
+            self._sizes[path] = path.stat().st_size
+            self._moved = time.monotonic()
+            for entry in lines_of(path):
+                if "exit" in entry:
+                    self._exits[entry["rank"]] = entry["exit"]
+                elif "rank" in entry:
+                    self._pids[entry["rank"]] = entry["pid"]
+
+    def _know(self, path: Path) -> None:
+        if not self._order.own_launcher:
+            return
+        about: Any = next(lines_of(path), {})
+        with suppress(KeyError, TypeError):
+            self._pids[int(about["rank"])] = int(about["pid"])
+
+    def _live(self) -> list[int]:
+        return [rank for rank, pid in self._pids.items() if rank not in self._exits and _lives(pid)]
+
+    def _stuck(self) -> str:
+        """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
+        if not self._sizes or self._order.fake:
+            return "going"
+        records = read(self._order.folder)
+        live = self._live()
+        if not live or any(rank not in records for rank in live):
+            return "going"
+        for rank, record in records.items():
+            if rank not in live and record.ending == "stopped" and self._exits.get(rank, 0) < 0:
+                record.died = "a signal"  # nothing more comes of it
+        outside = [rank for rank in live if not records[rank].inside]
+        if len(outside) == len(live) or not self._asked(records):
+            return "going"
+        if outside:
+            told = ", ".join(map(str, outside[:4]))
+            return (
+                f"a rank is surely blocked already; rank {told} is not inside of a call and goes "
+                "on until it is"
+            )
+        return "stuck"
+
+    def _end(self, ran: Ran) -> Ran:
+        """Write the stacks down, end every rank, and return how it was."""
+        live = self._live()
+        for rank in live:
+            if not self._order.own_launcher:
+                with suppress(ProcessLookupError):
+                    os.kill(self._pids[rank], signal.SIGUSR1)
+        if live and not self._order.own_launcher:
+            time.sleep(STACK_S)
+        for rank in live:
+            path = self._order.folder / f"rank-{rank:05d}.stack"
+            with suppress(OSError):
+                ran.stacks[rank] = path.read_text(encoding="utf-8", errors="replace")[:8000]
+        ran.exits = dict(self._exits)
+        self.end_all(gently=True)
+        return ran
+
+    def end_all(self, *, gently: bool) -> None:
+        """End every process of the run: SIGTERM, and what is left by SIGKILL."""
+        if self._ended:
+            return
+        self._ended = True
+        if self._process.poll() is None or self._live():
+            self._signal(signal.SIGTERM)
+            until = time.monotonic() + (TERM_S if gently else 2.0)
+            while time.monotonic() < until and self._anybody():
+                self._process.poll()
+                time.sleep(0.02)
+            self._signal(signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=10)
+        # whatever a rank started and left behind
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _anybody(self) -> bool:
+        return self._process.poll() is None or bool(self._live())
+
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+
+def _lives(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+def stack_of(text: str, most: int = 8) -> Sequence[str]:
+    """Return the lines of a Python stack, the innermost first, without those of the runner."""
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("File ")]
+    own = [line for line in lines if "runner/record" not in line and "<frozen" not in line]
+    return own[:most]

@@ -1,0 +1,835 @@
+"""The records of all ranks -> one scenario file: a short program that does what they did.
+
+Each call becomes a step with the function and arguments of `torch.distributed`, without values:
+its tensors are zeros, and two have one name where they are alike and are never in use at once. The
+place in the user's own files is the step's `at`. Names that a record holds are words: they become
+no expression and no name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import gcd
+from typing import Any
+
+from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
+from runner.record.format import CREATION, Blocking, RankRecord, RecordedCall, RecordedWait, Tensor
+from runner.vocabulary import DTYPES, REDUCE_OPS
+
+WORLD = "world"
+
+#: elements of all tensors of all ranks together from which on their sizes are reduced
+MOST_ELEMENTS = 1 << 24
+
+_SHORT = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i", "complex": "c", "bool": "b"}
+
+#: characters of an error, or of a place, that a scenario carries
+MOST_WORDS = 180
+
+#: columns of a line of YAML
+WIDTH = 110
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """An argument that holds tensors: the first or all of what a call passes in, or takes.
+
+    `mark` tells its tensor's name from others, `at_root` that only the root passes it, `wrapped`
+    that it is a list of one.
+    """
+
+    name: str
+    of: str
+    mark: str = ""
+    at_root: bool = False
+    wrapped: bool = False
+
+
+_OUT_IN = (Slot(name="output", of="out"), Slot(name="input", of="in"))
+_SENT, _TAKEN = (Slot(name="tensor", of="in"),), (Slot(name="tensor", of="out"),)
+
+#: operation -> its arguments that hold tensors
+SLOTS: dict[str, tuple[Slot, ...]] = {
+    "barrier": (),
+    "monitored_barrier": (),
+    "all_reduce": _SENT,
+    "broadcast": _SENT,
+    "send": _SENT,
+    "recv": _TAKEN,
+    "reduce": (Slot(name="tensor", of="in", mark="reduced"),),
+    "all_gather": (Slot(name="tensor_list", of="outs"), Slot(name="tensor", of="in")),
+    "all_gather_coalesced": (
+        Slot(name="output_tensor_lists", of="outs", wrapped=True),
+        Slot(name="input_tensor_list", of="in", wrapped=True),
+    ),
+    "gather": (
+        Slot(name="tensor", of="in"),
+        Slot(name="gather_list", of="outs", at_root=True),
+    ),
+    "scatter": (
+        Slot(name="tensor", of="out"),
+        Slot(name="scatter_list", of="ins", at_root=True),
+    ),
+    "reduce_scatter": (Slot(name="output", of="out"), Slot(name="input_list", of="ins")),
+    "all_to_all": (
+        Slot(name="output_tensor_list", of="outs", mark="out"),
+        Slot(name="input_tensor_list", of="ins"),
+    ),
+    "all_reduce_coalesced": (Slot(name="tensors", of="ins"),),
+    "all_gather_single": _OUT_IN,
+    "reduce_scatter_single": _OUT_IN,
+    "all_to_all_single": _OUT_IN,
+}
+
+#: operation with a root -> whether the root sends
+ROOTED = {"broadcast": True, "scatter": True, "reduce": False, "gather": False}
+#: operation of one message -> the argument that names the other rank
+MESSAGES = {"send": "dst", "recv": "src"}
+#: operations that leave something undefined where they are no root
+LEAVING = frozenset({"reduce"})
+#: operations whose tensors are rows of any number, which may differ by rank
+ROWS = frozenset({"all_to_all_single"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStep:
+    """What a step has in common on all ranks that take it.
+
+    `kind` is `call`, `await`, `create` (a group), `reset` (a tensor) or `fail`.
+    """
+
+    kind: str = "call"
+    operation: str = ""
+    group: str = WORLD
+    tensors: tuple[str, ...] = ()
+    op: str | None = None
+    root: int | None = None
+    splits: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    handle: str | None = None
+    is_async: bool = False
+    has_peer: bool = False
+    handles: tuple[str, ...] = ()
+    words: str = ""
+    ranks: tuple[int, ...] = ()
+    local: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Family:
+    """Groups of one name: each rank is in at most one of them."""
+
+    name: str
+    parts: list[tuple[int, ...]] = field(default_factory=list)
+
+    def members(self) -> list[int]:
+        """Return the ranks that are in one of them."""
+        return sorted(rank for part in self.parts for rank in part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedProgram:
+    """One list of steps for all ranks, and the text of the scenario that it is."""
+
+    text: str
+    nodes: list[Node]
+    programs: Mapping[int, Sequence[Item]]
+    steps: int
+    notes: tuple[str, ...] = ()
+
+
+def program_of(
+    records: Mapping[int, RankRecord], *, name: str = "recorded", about: str = "", folder: str = ""
+) -> RecordedProgram:
+    """Return the program of records by rank; ranks of the world without one are truncated."""
+    return _Writer(records, name, about, folder).program()
+
+
+class _Writer:
+    """Makes one scenario of the records of all ranks."""
+
+    def __init__(
+        self, records: Mapping[int, RankRecord], name: str, about: str, folder: str
+    ) -> None:
+        self._records = records
+        self._name, self._about, self._folder = name, about, folder
+        self._world = max((each.world_size for each in records.values()), default=1)
+        self._tensors: dict[str, str] = {}
+        self._notes: list[str] = []
+        self._sizes = Sizes(records)
+        if self._sizes.reduced:
+            self._notes.append(
+                "the sizes of tensors are reduced: equal ones stay equal, and multiples multiples"
+            )
+        self._families: list[Family] = []
+        #: whether some rank did not come to its end
+        self._torn = any(each.truncated for each in records.values())
+        #: (rank, number of its group) -> name
+        self._named: dict[tuple[int, int], str] = {}
+        self._creating = self._find_groups()
+
+    # ------------------------------------------------------------------ groups
+
+    def _find_groups(self) -> bool:
+        """Name all groups; returns whether their creations are steps, because ranks differ."""
+        created = {rank: _creations(record) for rank, record in self._records.items()}
+        lists = {
+            rank: [(_listed(each, self._world), each.local) for each in calls]
+            for rank, calls in created.items()
+        }
+        local = any(is_local for each in lists.values() for _, is_local in each)
+        whole = all(each.over for calls in created.values() for each in calls)
+        alike = whole and not local and len({tuple(each) for each in lists.values()}) == 1
+        described = {
+            (rank, gid): (ranks, desc)
+            for rank, record in self._records.items()
+            for gid, (_, ranks, desc) in record.groups.items()
+        }
+        taken: set[str] = {WORLD}
+        if alike:
+            first = min(lists)
+            members = [ranks for ranks, _ in lists[first]]
+            families = self._families_of(members, created, described, taken)
+            for rank, calls in created.items():
+                for family, call in zip(families, calls, strict=True):
+                    if call.group is not None:
+                        self._named[rank, call.group] = family.name
+        else:
+            numbers: dict[tuple[tuple[int, ...], int], str] = {}
+            for rank, calls in created.items():
+                seen: dict[tuple[int, ...], int] = {}
+                for call in calls:
+                    ranks = _listed(call, self._world)
+                    at = seen[ranks] = seen.get(ranks, -1) + 1
+                    found = numbers.get((ranks, at))
+                    if found is None:
+                        found = numbers[ranks, at] = _fresh("group", taken)
+                    if call.group is not None:
+                        self._named[rank, call.group] = found
+            self._step_names = numbers
+        self._rest(described, taken)
+        return not alike
+
+    def _families_of(
+        self,
+        members: list[tuple[int, ...]],
+        created: Mapping[int, list[Any]],
+        described: Mapping[tuple[int, int], tuple[tuple[int, ...], str]],
+        taken: set[str],
+    ) -> list[Family]:
+        found: list[Family] = []
+        family: Family | None = None
+        for at, ranks in enumerate(members):
+            fits = (
+                family is not None
+                and len(ranks) == len(family.parts[0])
+                and not set(ranks) & {rank for part in family.parts for rank in part}
+            )
+            if not fits or family is None:
+                call = created[ranks[0]][at] if ranks and ranks[0] in created else None
+                desc = described.get((ranks[0], call.group), ((), ""))[1] if call else ""
+                family = Family(name=_fresh(_word(desc), taken))
+                self._families.append(family)
+            family.parts.append(ranks)
+            found.append(family)
+        return found
+
+    def _rest(
+        self, described: Mapping[tuple[int, int], tuple[tuple[int, ...], str]], taken: set[str]
+    ) -> None:
+        """Name the groups whose creation was not seen: the world, and those that C++ made."""
+        whole = tuple(range(self._world))
+        families: dict[tuple[str, int], list[Family]] = {}
+        for (rank, gid), (ranks, desc) in sorted(described.items()):
+            if (rank, gid) in self._named:
+                continue
+            if ranks == whole and desc in {"default_pg", "", "undefined"}:
+                self._named[rank, gid] = WORLD
+                continue
+            known = families.setdefault((desc, len(ranks)), [])
+            family = next((each for each in known if ranks in each.parts), None)
+            if family is None:
+                family = next(
+                    (
+                        each
+                        for each in known
+                        if not set(ranks) & {one for part in each.parts for one in part}
+                    ),
+                    None,
+                )
+                if family is None:
+                    family = Family(name=_fresh(_word(desc), taken))
+                    known.append(family)
+                    self._families.append(family)
+                family.parts.append(ranks)
+            self._named[rank, gid] = family.name
+
+    # ------------------------------------------------------------------ steps
+
+    def program(self) -> RecordedProgram:
+        """Return the program."""
+        programs = {
+            rank: tuple(self._items(record)) for rank, record in sorted(self._records.items())
+        }
+        nodes = merged(programs)
+        lines = self._lines(nodes)
+        return RecordedProgram(
+            text="\n".join(lines) + "\n",
+            nodes=nodes,
+            programs=programs,
+            steps=_counted(nodes),
+            notes=tuple(self._notes),
+        )
+
+    def _items(self, record: RankRecord) -> Iterable[Item]:
+        rank = record.rank
+        handles: dict[int, list[str]] = {}
+        busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]] = {}
+        awaited: list[str] = []
+        where = ""
+        for item in record.items:
+            at = item.place.short(self._folder)
+            if isinstance(item, RecordedWait):
+                names = [name for each in item.numbers for name in handles.get(each, ())]
+                for name in names:
+                    busy.pop(name, None)
+                if awaited and (at != where or set(names) & set(awaited)):
+                    yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
+                    awaited = []
+                awaited, where = [*awaited, *names], at
+                continue
+            if awaited:
+                yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
+                awaited = []
+            if isinstance(item, RecordedCall):
+                yield from self._call(rank, item, at, handles, busy)
+            elif item.what == CREATION and self._creating:
+                ranks = _listed(item, self._world)
+                name = self._step_name(record, item, ranks)
+                step = ProgramStep(kind="create", words=name, ranks=ranks, local=item.local)
+                yield step, (at, None)
+        if awaited:
+            yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
+        yield from self._end_of(record)
+
+    def _end_of(self, record: RankRecord) -> Iterable[Item]:
+        """Yield how a rank fails, where it does."""
+        if record.ending == "raised" and record.error is not None:
+            at = record.raised_at.short(self._folder)
+            yield ProgramStep(kind="fail", words=record.error), (at, None)
+        elif record.ending == "ended" and record.code and self._torn:
+            yield ProgramStep(kind="fail"), ("", None)
+
+    def _step_name(self, record: RankRecord, item: Blocking, ranks: tuple[int, ...]) -> str:
+        before = [
+            each
+            for each in _creations(record)
+            if each.number < item.number and _listed(each, self._world) == ranks
+        ]
+        return self._step_names[ranks, len(before)]
+
+    def _call(
+        self,
+        rank: int,
+        call: RecordedCall,
+        at: str,
+        handles: dict[int, list[str]],
+        busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+    ) -> Iterable[Item]:
+        """Yield the steps of a call: one, or one for each tensor of a coalesced one."""
+        group = self._named.get((rank, int(call.group_name)), WORLD)
+        is_async = not call.completes
+        parts: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = [(call.inputs, call.outputs)]
+        if call.coalesced and call.operation.endswith("single"):
+            parts = [
+                ((one,), (other,)) for one, other in zip(call.inputs, call.outputs, strict=True)
+            ]
+        for inputs, outputs in parts:
+            used: list[tuple[str, Tensor]] = []
+            names = self._tensors_of(call, inputs, outputs, busy, used)
+            handle = None
+            if is_async:
+                handle = next(name for name in _handles() if name not in busy)
+                # of work that is never waited for nobody knows until when it uses its memory
+                held = (
+                    used
+                    if call.waited
+                    else [(each, Tensor(dtype="", shape=())) for each, _ in used]
+                )
+                busy[handle] = (call.number, tuple(held))
+                handles.setdefault(call.number, []).append(handle)
+                if not call.waited and (call.dropped or not self._records[rank].truncated):
+                    # its handle is lost: the next one has another name
+                    lost = handle
+                    handle = None
+                    del busy[lost]
+            operation = call.operation
+            root = None
+            if call.root is not None:
+                root = call.group.index(call.root)
+            if operation in LEAVING:
+                yield ProgramStep(kind="reset", tensors=names), (at, None)
+            own: Hashable = None
+            if call.peer is not None:
+                own = ((call.peer - rank) % self._world, call.tag)
+            elif operation in MESSAGES:
+                own = (None, call.tag)
+            yield (
+                ProgramStep(
+                    operation=operation,
+                    group=group,
+                    tensors=names,
+                    op=call.op if call.op in {*REDUCE_OPS} else ("sum" if call.op else None),
+                    root=root,
+                    splits=call.splits,
+                    handle=handle,
+                    is_async=is_async,
+                    has_peer=call.peer is not None,
+                ),
+                (at, own),
+            )
+
+    def _tensors_of(
+        self,
+        call: RecordedCall,
+        inputs: tuple[Tensor, ...],
+        outputs: tuple[Tensor, ...],
+        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+        used: list[tuple[str, Tensor]],
+    ) -> tuple[str, ...]:
+        """Return the names of what a call passes, in the order of the operation's arguments."""
+        found = []
+        for slot in SLOTS[call.operation]:
+            tensors = inputs if slot.of.startswith("in") else outputs
+            if slot.of.endswith("s"):
+                # who is no root passes no list: its size is that of the group
+                other = outputs if tensors is inputs else inputs
+                listed = tensors or (_many(other[0], len(call.group)),)
+                found.append(self._list_of(call, listed, busy, used, slot.mark))
+            elif tensors:
+                first = tensors[0]
+                shape = self._shape(call, first)
+                found.append(self._name_of(first, shape, busy, used, slot.mark))
+        return tuple(found)
+
+    def _shape(self, call: RecordedCall, tensor: Tensor) -> tuple[int, ...]:
+        if call.operation in ROWS and self._sizes.reduced:
+            return tensor.shape[:1]
+        return self._sizes.of(tensor)
+
+    def _name_of(
+        self,
+        tensor: Tensor,
+        shape: tuple[int, ...],
+        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+        used: list[tuple[str, Tensor]],
+        mark: str = "",
+    ) -> str:
+        dtype = tensor.dtype if tensor.dtype in DTYPES else "uint8"
+        base = f"{_short(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}"
+        base += f"_{mark}" if mark else ""
+        value = f"zeros([{', '.join(map(str, shape))}])"
+        return self._slot(base, dtype, f'"{value}"', tensor, busy, used)
+
+    def _list_of(
+        self,
+        call: RecordedCall,
+        tensors: Sequence[Tensor],
+        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+        used: list[tuple[str, Tensor]],
+        mark: str = "",
+    ) -> str:
+        first = tensors[0] if tensors else Tensor(dtype="float32", shape=())
+        dtype = first.dtype if first.dtype in DTYPES else "uint8"
+        shapes = [self._shape(call, each) for each in tensors for _ in range(each.count)]
+        if len(set(shapes)) == 1:
+            inner = ", ".join(map(str, shapes[0]))
+            value = f"[zeros([{inner}]) for i in range({len(shapes)})]"
+            base = f"{_short(dtype)}_{'x'.join(map(str, shapes[0])) or 'scalar'}_of_{len(shapes)}"
+        else:
+            value = f"[{', '.join(f'zeros({list(each)})' for each in shapes)}]"
+            base = f"{_short(dtype)}_list_of_{len(shapes)}"
+        base += f"_{mark}" if mark else ""
+        whole = Tensor(
+            dtype=dtype,
+            shape=(),
+            address=min((each.address for each in tensors), default=0),
+            size=sum(each.size for each in tensors),
+        )
+        return self._slot(base, dtype, f'"{value}"', whole, busy, used)
+
+    def _slot(
+        self,
+        base: str,
+        dtype: str,
+        value: str,
+        tensor: Tensor,
+        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+        used: list[tuple[str, Tensor]],
+    ) -> str:
+        """Return the first name that no work in flight uses for other memory."""
+        flying = [each for _, held in busy.values() for each in held]
+        for name, other in flying:
+            if _overlap(tensor, other) and self._tensors.get(name) == _value(dtype, value):
+                used.append((name, tensor))
+                return name
+        taken = {name for name, _ in flying} | {name for name, _ in used}
+        count = 1
+        while True:
+            name = base if count == 1 else f"{base}_n{count}"
+            wanted = _value(dtype, value)
+            if name not in taken and self._tensors.get(name, wanted) == wanted:
+                self._tensors[name] = wanted
+                used.append((name, tensor))
+                return name
+            count += 1
+
+    # ------------------------------------------------------------------ the text
+
+    def _lines(self, nodes: list[Node]) -> list[str]:
+        truncated = sorted(
+            rank
+            for rank in range(self._world)
+            if rank not in self._records or self._records[rank].truncated
+        )
+        lines = ["version: 1", f"name: {quoted(self._name)}"]
+        if self._about or self._notes:
+            lines.append(f"description: {quoted(' '.join([self._about, *self._notes]).strip())}")
+        lines += ["tags: [recorded]", f"world_size: {self._world}"]
+        lines += self._group_lines()
+        steps = self._step_lines(nodes, range(self._world), 1)
+        reset = {
+            name
+            for node in _leaves(nodes)
+            if node.key.kind == "reset"  # type: ignore[attr-defined]
+            for name in node.key.tensors  # type: ignore[attr-defined]
+        }
+        named = {name: value for name, value in self._tensors.items() if name not in reset}
+        if named:
+            lines.append("tensors:")
+            lines += [f"  {name}: {value}" for name, value in sorted(named.items())]
+        lines.append("steps:")
+        lines += steps or ["  - sleep: 0s"]
+        if truncated:
+            told = "all" if len(truncated) == self._world else _ranges(truncated)
+            lines.append(f"truncated: {told}")
+        return lines
+
+    def _group_lines(self) -> list[str]:
+        lines = []
+        for family in self._families:
+            parts = sorted(family.parts)
+            ordered = all(list(part) == sorted(part) for part in parts)
+            lines.append(f"  {family.name}: {self._group_text(parts, ordered=ordered)}")
+        return ["groups:", *lines] if lines else []
+
+    def _group_text(self, parts: list[tuple[int, ...]], *, ordered: bool) -> str:
+        size = len(parts[0])
+        if len(parts) == 1:
+            listed = list(parts[0])
+            if not ordered:
+                return f"{{ranks: {listed}, sort_ranks: false}}"
+            if len(listed) > 8 and listed == list(range(listed[0], listed[-1] + 1)):  # noqa: PLR2004 -- a line
+                return f'"range({listed[0]}, {listed[-1] + 1})"'
+            return str(listed)
+        count = len(parts)
+        if size * count == self._world and ordered:
+            if parts == [tuple(range(at * size, at * size + size)) for at in range(count)]:
+                return f"{{size: {size}}}"
+            if parts == [tuple(range(at, self._world, count)) for at in range(count)]:
+                return (
+                    f'{{partition: "[[i + j * {count} for j in range({size})] '
+                    f'for i in range({count})]"}}'
+                )
+        return f"{{partition: {[list(part) for part in parts]}}}"
+
+    def _step_lines(self, nodes: Sequence[Node], among: Iterable[int], depth: int) -> list[str]:
+        lines: list[str] = []
+        indent = "  " * depth
+        inside = list(among)
+        for node in nodes:
+            if isinstance(node, Loop):
+                ranks = sorted(node.ranks)
+                chosen = selector(ranks, inside, self._world)
+                count = number(node.ranks, self._world).strip('"')
+                if count.startswith("{"):
+                    listed = [node.ranks.get(rank, 0) for rank in range(self._world)]
+                    count = f"{listed}[rank]"
+                first = f'for: {{i{depth // 2}: "range({count})"}}'
+                lines.append(f"{indent}- {first}")
+                if chosen is not None:
+                    lines.append(f"{indent}  ranks: {chosen}")
+                lines.append(f"{indent}  steps:")
+                lines += self._step_lines(node.body, ranks, depth + 2)
+                continue
+            lines += self._leaf_lines(node, inside, indent)
+        return lines
+
+    def _leaf_lines(self, node: Leaf, inside: list[int], indent: str) -> list[str]:
+        step: Any = node.key
+        ranks = sorted(node.ranks)
+        members = self._members(step.group) if step.kind == "call" else None
+        everyone = inside if members is None else [rank for rank in inside if rank in members]
+        chosen = selector(ranks, everyone, self._world)
+        told = [f"{self._action(step, node.ranks)}"]
+        if chosen is not None:
+            told.insert(0, f"ranks: {chosen}")
+        if step.handle is not None:
+            told.append(f"as: {step.handle}")
+        places = {rank: str(place) for rank, (place, _) in node.ranks.items() if place}
+        if places:
+            told.append(f"at: {self._places(places, inside)}")
+        line = f"{indent}- {{{', '.join(told)}}}"
+        if len(line) <= WIDTH:
+            return [line]
+        return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(told)]
+
+    def _places(self, places: Mapping[int, str], inside: list[int]) -> str:
+        """Return where a step stands: on each rank at its own place, or everywhere at one."""
+        by_place: dict[str, list[int]] = {}
+        for rank, place in sorted(places.items()):
+            by_place.setdefault(place, []).append(rank)
+        if len(by_place) == 1:
+            return quoted(next(iter(by_place)))
+        last = max(by_place, key=lambda place: len(by_place[place]))
+        told = [
+            f"{selector(ranks, [*inside, -1], self._world)}: {quoted(place)}"
+            for place, ranks in by_place.items()
+            if place != last
+        ]
+        listed = [
+            part.replace("[", '"[', 1).replace("]:", ']":', 1) if part[0] == "[" else part
+            for part in told
+        ]
+        return f"{{{', '.join([*listed, f'else: {quoted(last)}'])}}}"
+
+    def _members(self, group: str) -> set[int] | None:
+        family = next((each for each in self._families if each.name == group), None)
+        if family is not None:
+            return set(family.members())
+        if self._creating:
+            found = [ranks for (ranks, _), name in self._step_names.items() if name == group]
+            return set(found[0]) if found else None
+        return None
+
+    def _action(self, step: ProgramStep, own: Mapping[int, Any]) -> str:
+        """Return the operation with its arguments, as YAML."""
+        if step.kind != "call":
+            return self._other(step)
+        given: list[str] = []
+        for slot, name in zip(SLOTS[step.operation], step.tensors, strict=False):
+            value = f"'[{name}]'" if slot.wrapped else name
+            given.append(
+                self._at_root(slot.name, name, step) if slot.at_root else f"{slot.name}: {value}"
+            )
+        if step.splits[0]:
+            given.append(f"output_split_sizes: {list(step.splits[0])}")
+        if step.splits[1]:
+            given.append(f"input_split_sizes: {list(step.splits[1])}")
+        given += self._whom(step, own)
+        if step.op is not None and step.op != "sum":
+            given.append(f"op: {step.op}")
+        if step.group != WORLD:
+            given.append(f"group: {step.group}")
+        message = step.operation in MESSAGES
+        if step.is_async and not message:
+            given.append("async_op: true")
+        name = f"i{step.operation}" if step.is_async and message else step.operation
+        return f"{name}: {{{', '.join(given)}}}"
+
+    def _other(self, step: ProgramStep) -> str:
+        """Return what is no call of a collective or a message, as YAML."""
+        if step.kind == "await":
+            listed = step.handles[0] if len(step.handles) == 1 else _flow(step.handles)
+            return f"wait: {listed}"
+        if step.kind == "fail":
+            return f"fault: {f'{{raise: {quoted(step.words)}}}' if step.words else 'exit'}"
+        if step.kind == "create":
+            more = ", use_local_synchronization: true" if step.local else ""
+            return f"new_group: {{name: {step.words}, group_ranks: {list(step.ranks)}{more}}}"
+        name = step.tensors[0]
+        value = self._tensors[name]
+        inner = value.partition("value: ")[2].rstrip("}").strip('"')
+        dtype = value.partition("dtype: ")[2].partition(",")[0]
+        return f'compute: {{{name}: "astype({inner}, {dtype})"}}'
+
+    def _whom(self, step: ProgramStep, placed: Mapping[int, tuple[Any, Any]]) -> list[str]:
+        """Return the arguments that name another rank."""
+        if step.root is not None:
+            word = "group_src" if ROOTED[step.operation] else "group_dst"
+            if step.group == WORLD:
+                word = word.removeprefix("group_")
+            return [f"{word}: {step.root}"]
+        if step.operation not in MESSAGES:
+            return []
+        own = {rank: each for rank, (_, each) in placed.items()}
+        given = []
+        if step.has_peer:
+            peers = {rank: (rank + each[0]) % self._world for rank, each in own.items()}
+            given.append(f"{MESSAGES[step.operation]}: {number(peers, self._world)}")
+        tags = {rank: each[1] for rank, each in own.items()}
+        if any(tags.values()):
+            given.append(f"tag: {number(tags, self._world)}")
+        return given
+
+    def _at_root(self, word: str, name: str, step: ProgramStep) -> str:
+        if step.group == WORLD:
+            return f"{word}: {{{step.root}: {name}}}"
+        return f'{word}: {{"group_rank({step.group}) == {step.root}": {name}}}'
+
+
+# -------------------------------------------------------------------------------------------------
+# Sizes: those of a model are too large to be computed with, and only their relations matter.
+
+
+class Sizes:
+    """The shapes of tensors; of large programs reduced, so that relations stay."""
+
+    def __init__(self, records: Mapping[int, RankRecord]) -> None:
+        """Look at every tensor of every call."""
+        self._map: dict[int, int] = {}
+        total: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._parents: dict[int, int] = {}
+        calls = (call for record in records.values() for call in record.calls)
+        for call in calls:
+            tensors = [*call.inputs, *call.outputs]
+            for each in tensors:
+                total[each.dtype, each.shape] = each.elements * each.count
+                self._find(each.elements)
+            for one, two in pairwise(tensors):
+                if one.elements and two.elements:
+                    self._parents[self._find(one.elements)] = self._find(two.elements)
+        world = max((each.world_size for each in records.values()), default=1)
+        self.reduced = sum(total.values()) * world > MOST_ELEMENTS
+        if self.reduced:
+            self._reduce(world)
+
+    def _find(self, size: int) -> int:
+        """Return who stands for all sizes that are related to one."""
+        parents = self._parents
+        parents.setdefault(size, size)
+        while parents[size] != size:
+            parents[size] = parents[parents[size]]
+            size = parents[size]
+        return size
+
+    def _reduce(self, world: int) -> None:
+        together: dict[int, list[int]] = {}
+        for size in self._parents:
+            together.setdefault(self._find(size), []).append(size)
+        primes = _primes(world)
+        for sizes in sorted(together.values()):
+            common = gcd(*sizes)
+            factor = next(primes)
+            for size in sizes:
+                self._map[size] = size if size <= 1 else factor * (size // common)
+
+    def of(self, tensor: Tensor) -> tuple[int, ...]:
+        """Return the shape that a tensor has in the scenario."""
+        if not self.reduced or not tensor.shape:
+            return tensor.shape
+        return (self._map[tensor.elements],)
+
+
+def _primes(world: int) -> Iterator[int]:
+    found: list[int] = []
+    size = 3
+    while True:
+        if all(size % each for each in found) and (size == 3 or size % 2):  # noqa: PLR2004 -- the first
+            found.append(size)
+            if world % size:
+                yield size
+        size += 2
+
+
+# -------------------------------------------------------------------------------------------------
+# Small parts.
+
+
+def quoted(words: str) -> str:
+    """Return words as a string of YAML, whatever is in them, as many as are read."""
+    plain = words.encode("utf-8", "replace").decode()[:MOST_WORDS]
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def _creations(record: RankRecord) -> list[Blocking]:
+    """Return the calls that create groups, in order."""
+    return [each for each in record.items if isinstance(each, Blocking) and each.what == CREATION]
+
+
+def _listed(item: Blocking, world: int) -> tuple[int, ...]:
+    return tuple(range(world)) if item.ranks is None else tuple(sorted(item.ranks))
+
+
+def _word(described: str) -> str:
+    """Return a name for a group, from torch's own description of it."""
+    letters = "".join(each if each.isascii() and each.isalnum() else "_" for each in described)
+    letters = letters.strip("_").removeprefix("mesh_")
+    return letters[:30] if letters and letters[0].isalpha() and letters != "undefined" else "group"
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name, count = wanted, 1
+    while name in taken or name in _NOT_A_GROUP:
+        count += 1
+        name = f"{wanted}_{count}"
+    taken.add(name)
+    return name
+
+
+#: words that mean something in every scenario
+_NOT_A_GROUP = frozenset({"rank", "world", "world_size", "else", "all", "sum", "min", "max", "i"})
+
+
+def _handles() -> Iterator[str]:
+    count = 0
+    while True:
+        yield f"work_{count}"
+        count += 1
+
+
+def _many(tensor: Tensor, count: int) -> Tensor:
+    return Tensor(
+        dtype=tensor.dtype, shape=tensor.shape, address=0, size=tensor.size * count, count=count
+    )
+
+
+def _overlap(one: Tensor, two: Tensor) -> bool:
+    if not one.address or not two.address:
+        return False
+    return one.address < two.address + two.size and two.address < one.address + one.size
+
+
+def _short(dtype: str) -> str:
+    head = dtype.rstrip("0123456789")
+    if head in _SHORT:
+        return _SHORT[head] + dtype[len(head) :]
+    return dtype
+
+
+def _value(dtype: str, value: str) -> str:
+    return f"{{dtype: {dtype}, value: {value}}}"
+
+
+def _flow(words: Sequence[str]) -> str:
+    return f"[{', '.join(words)}]"
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    if len(ranks) > 8 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):  # noqa: PLR2004 -- a line
+        return f'"range({ranks[0]}, {ranks[-1] + 1})"'
+    return f"[{', '.join(map(str, ranks))}]"
+
+
+def _leaves(nodes: Sequence[Node]) -> Iterable[Leaf]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _leaves(node.body)
+        else:
+            yield node
+
+
+def _counted(nodes: Sequence[Node]) -> int:
+    return sum(1 + _counted(node.body) if isinstance(node, Loop) else 1 for node in nodes)

@@ -1,0 +1,585 @@
+"""The kernel in the user's processes: every call that communicates, written down as it is made.
+
+A Python kernel at dispatch key BackendSelect for each operation of `c10d` sees every call, whoever
+makes it: `torch.distributed`, the reducer of DDP, FSDP, DTensor, functional collectives, compiled
+code, any thread (measured on torch 2.6 and 2.13). Waits are seen at `Work.wait` and
+`_c10d_functional::wait_tensor`; the C++ waits of the reducer at the end of `backward`.
+
+The record is a file a rank, a line an event (:mod:`runner.record.format`), written with one `write`
+each before and after the call: it is whole after SIGKILL. No value of a tensor is in it. Nothing
+here keeps a tensor alive after its wait, catches a signal or prints.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import json
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+VERSION = 1
+
+#: frames of the user's own that a call is told by, the innermost first
+FRAMES = 3
+#: frames that are looked through for them
+DEEPEST = 200
+#: tensors of a list that are told one by one
+LISTED = 4
+#: characters of a line of a script that the record carries
+MOST_LINE = 200
+
+DTYPES = {
+    "float32": "float32",
+    "float64": "float64",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+}
+
+REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
+
+_STDLIB = os.path.dirname(os.__file__)  # noqa: PTH120 -- compared as text
+_PREFIXES = tuple(
+    {
+        sysconfig.get_paths()["stdlib"],
+        sysconfig.get_paths()["platstdlib"],
+        _STDLIB,
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),  # noqa: PTH100, PTH120
+    }
+)
+
+
+class Sink:
+    """The file of one rank: lines are appended whole, by any thread."""
+
+    def __init__(self, folder: str, about: dict[str, Any]) -> None:
+        """Open the file and say whose it is."""
+        host = about.get("host", "")
+        name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "") + ".jsonl"
+        self.path = os.path.join(folder, name)  # noqa: PTH118
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
+        self._file = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+        self.began = time.perf_counter_ns()
+        self.put(json.dumps({"scenario_record": VERSION, **about, "time": time.time()}))
+
+    def put(self, line: str) -> None:
+        """Append a line."""
+        os.write(self._file, f"{line}\n".encode())
+
+    def now_us(self) -> int:
+        """Return the microseconds since the file was opened."""
+        return (time.perf_counter_ns() - self.began) // 1000
+
+
+class Sites:
+    """Where calls stand in the user's own files, each place written once."""
+
+    def __init__(self, sink: Sink) -> None:
+        """Know no place."""
+        self._sink = sink
+        self._known: dict[Any, int] = {}
+        self._foreign: dict[str, bool] = {}
+        self._lock = threading.Lock()
+
+    def of(self, frame: Any) -> tuple[int, str]:
+        """Return the number of the place of a call, and by whom it is made.
+
+        `py` is a call whose work returns to Python, `bw` one of a backward pass, `fn` a functional
+        one, `cc` one that C++ makes and waits for.
+        """
+        foreign = self._foreign
+        inner = frame
+        found: list[tuple[str, int]] = []
+        api = ""
+        deep = 0
+        while frame is not None and len(found) < FRAMES and deep < DEEPEST:
+            deep += 1
+            code = frame.f_code
+            file = code.co_filename
+            away = foreign.get(file)
+            if away is None:
+                away = foreign[file] = _is_foreign(file)
+            if not away:
+                found.append((file, frame.f_lineno))
+            elif not found and file.endswith("distributed_c10d.py"):
+                name = code.co_name
+                if name != "wrapper":
+                    api = name
+            frame = frame.f_back
+        key = (api, *found)
+        number = self._known.get(key)
+        if number is None:
+            number = self._write(key, api, found)
+        return number, _maker(inner, foreign)
+
+    def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
+        with self._lock:
+            number = self._known.get(key)
+            if number is None:
+                number = len(self._known)
+                places = [
+                    [file, line, linecache.getline(file, line).strip()[:MOST_LINE]]
+                    for file, line in found
+                ]
+                self._sink.put(json.dumps(["s", number, api, places]))
+                self._known[key] = number
+        return number
+
+
+def _is_foreign(file: str) -> bool:
+    """Whether a file is not the user's own: torch, another package, the standard library."""
+    return (
+        file.startswith(("<", *_PREFIXES))
+        or "/site-packages/" in file
+        or "/dist-packages/" in file
+        or "torchinductor" in file
+        or "/torch/" in file
+    )
+
+
+def _maker(frame: Any, foreign: dict[str, bool]) -> str:
+    if frame is None:
+        return "bw"
+    file, name = frame.f_code.co_filename, frame.f_code.co_name
+    if file.endswith("distributed_c10d.py"):
+        return "py"
+    if name == "_engine_run_backward":
+        return "bw"
+    if file.endswith(("_functional_collectives.py", "_ops.py")) or "torchinductor" in file:
+        return "fn"
+    if file.startswith("<") or not foreign.get(file, False):
+        return "py"
+    return "cc" if "/torch/" in file else "py"
+
+
+class Recorder:
+    """What one process records; one a process."""
+
+    def __init__(self, folder: str, about: dict[str, Any]) -> None:
+        """Open the rank's file and put the kernels in their place."""
+        import torch
+        import torch.distributed as dist
+
+        self.dist: Any = dist
+        self.torch: Any = torch
+        self.sink = Sink(folder, {**about, "torch": torch.__version__})
+        self.sites = Sites(self.sink)
+        self.numbers = itertools.count()
+        self._groups: dict[str, int] = {}
+        self._works: dict[int, int] = {}
+        self._refs: dict[int, Any] = {}
+        self._storages: dict[int, int] = {}
+        self._held = threading.local()
+        self._backward: set[int] = set()
+        self._ended = False
+        self._put = self.sink.put
+        self._now = self.sink.now_us
+        #: may answer a call in place of the backend: (operation, arguments, go on) -> result
+        self.answer: Callable[..., Any] | None = None
+        self._libraries: list[Any] = []
+        self._install()
+
+    # ------------------------------------------------------------------ kernels
+
+    def _install(self) -> None:
+        torch = self.torch
+        library = torch.library.Library("c10d", "IMPL")
+        key = torch._C.DispatchKey.BackendSelect  # noqa: SLF001 -- no public name
+        after = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001 -- the same
+        for schema in torch._C._jit_get_all_schemas():  # noqa: SLF001 -- the same
+            name = schema.name
+            if not name.startswith("c10d::"):
+                continue
+            arguments = [each.name for each in schema.arguments]
+            if "process_group" not in arguments:
+                continue
+            short = name.partition("::")[2]
+            operation = getattr(torch.ops.c10d, short)
+            operation = getattr(operation, schema.overload_name or "default")
+            kernel = self._kernel(short, operation, arguments, after)
+            library.impl(short, kernel, "BackendSelect", with_keyset=True)
+        functional = torch.library.Library("_c10d_functional", "IMPL")
+        waiting = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001 -- its name
+        functional.impl(
+            "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
+        )
+        self._libraries = [library, functional]
+        self._watch_works()
+        self._watch_backward()
+        self._watch_groups()
+
+    def _kernel(self, name: str, operation: Any, arguments: list[str], after: Any) -> Any:
+        group_at = arguments.index("process_group")
+        describe = _DESCRIBED.get(name, _describe_nothing)
+        redispatch = operation.redispatch
+        unbox = self.dist.distributed_c10d.Work.unbox
+        group_of = self.dist.ProcessGroup.unbox
+        numbers, sites, put, now = self.numbers, self.sites.of, self._put, self._now
+        frame_of, thread = sys._getframe, threading.get_ident  # noqa: SLF001 -- the caller
+
+        def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
+            number = next(numbers)
+            group = group_of(args[group_at])
+            gid = self._groups.get(group.group_name)
+            if gid is None:
+                gid = self._group(group)
+            site, maker = sites(frame_of(1))
+            ins, outs, more = describe(args)
+            put(
+                f'["c",{number},"{name}",{gid},{site},{now()},{thread()},"{maker}",{ins},{outs},{more}]'
+            )
+            try:
+                if self.answer is None:
+                    result = redispatch(keyset & after, *args, **kwargs)
+                else:
+                    result = self.answer(
+                        name, group, args, lambda: redispatch(keyset & after, *args, **kwargs)
+                    )
+            except BaseException as error:
+                put(json.dumps(["e", number, now(), _words(error)]))
+                raise
+            put(f'["r",{number},{now()}]')
+            if maker == "py":
+                work = result[-1] if isinstance(result, tuple | list) and result else result
+                if work is not None:
+                    self._track(unbox(work), number)
+            else:
+                if maker == "bw":
+                    self._backward.add(number)
+                for storage in _storages(args):
+                    self._storages[storage] = number
+            return result
+
+        return kernel
+
+    def _track(self, work: Any, number: int) -> None:
+        """Know a work by its Python object, which lives as long as somebody holds it.
+
+        It is held here until the next call of the thread, so that what Python is given is it.
+        """
+        key = id(work)
+        self._works[key] = number
+        put = self._put
+
+        def dropped(_: Any, key: int = key, number: int = number) -> None:
+            if self._works.get(key) == number:
+                del self._works[key]
+                self._refs.pop(key, None)
+            if put is not None and not self._ended:
+                put(f'["d",{number}]')
+
+        self._refs[key] = weakref.ref(work, dropped)
+        self._held.work = work
+
+    def _tensor_wait(self, operation: Any, after: Any) -> Any:
+        put, now = self._put, self._now
+
+        def kernel(keyset: Any, tensor: Any) -> Any:
+            number = self._storages.pop(_storage(tensor), None)
+            if number is None:
+                return operation.redispatch(keyset & after, tensor)
+            put(f'["w",{number},{now()}]')
+            result = operation.redispatch(keyset & after, tensor)
+            put(f'["x",{number},{now()}]')
+            self._backward.discard(number)
+            return result
+
+        return kernel
+
+    # ------------------------------------------------------------------ waits
+
+    def _watch_works(self) -> None:
+        kind = self.dist.distributed_c10d.Work
+        wait, future, completed = kind.wait, kind.get_future, kind.is_completed
+        works, put, now, held = self._works, self._put, self._now, self._held
+
+        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+            number = works.get(id(work))
+            if number is None:
+                return wait(work, *args, **kwargs)
+            put(f'["w",{number},{now()}]')
+            try:
+                result = wait(work, *args, **kwargs)
+            except BaseException as error:
+                put(json.dumps(["e", number, now(), _words(error)]))
+                raise
+            put(f'["x",{number},{now()}]')
+            held.work = None
+            return result
+
+        def getting(work: Any) -> Any:
+            number = works.get(id(work))
+            if number is not None:
+                put(f'["f",{number},{now()}]')
+            return future(work)
+
+        def asking(work: Any) -> Any:
+            done = completed(work)
+            if done:
+                number = works.get(id(work))
+                if number is not None:
+                    put(f'["f",{number},{now()}]')
+            return done
+
+        kind.wait, kind.get_future, kind.is_completed = waiting, getting, asking
+
+    def _watch_backward(self) -> None:
+        graph = self.torch.autograd.graph
+        run = graph._engine_run_backward  # noqa: SLF001 -- where every backward goes through
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = run(*args, **kwargs)
+            except BaseException as error:
+                if self._backward:
+                    last = max(self._backward)
+                    self._backward.clear()
+                    self._put(json.dumps(["e", last, self._now(), _words(error)]))
+                raise
+            if self._backward:
+                self._backward.clear()
+                self._put(f'["bw",{self._now()}]')
+            return result
+
+        graph._engine_run_backward = backward  # noqa: SLF001 -- the same
+        self.torch.autograd._engine_run_backward = backward  # noqa: SLF001 -- its other name
+
+    # ------------------------------------------------------------------ groups
+
+    def _group(self, group: Any) -> int:
+        """Write down a group at first sight."""
+        name = group.group_name
+        ranks = list(self.dist.get_process_group_ranks(group))
+        described = getattr(group, "group_desc", "") or ""
+        number = len(self._groups)
+        while number in self._groups.values():
+            number += 1
+        try:
+            backend = str(self.dist.get_backend(group))
+        except (RuntimeError, ValueError):
+            backend = ""
+        self._put(json.dumps(["g", number, name, ranks, described, backend]))
+        self._groups[name] = number
+        return number
+
+    def _watch_groups(self) -> None:
+        module = self.dist.distributed_c10d
+        make = module._new_group_with_tag  # noqa: SLF001 -- where every new group goes through
+
+        def made(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
+            local = bool(kwargs.get("use_local_synchronization"))
+            listed = None if ranks is None else [int(each) for each in ranks]
+            with self._inside("new_group", {"ranks": listed, "local": local}) as done:
+                group = make(ranks, *args, **kwargs)
+                is_member = isinstance(group, self.dist.ProcessGroup)
+                done["group"] = self._group(group) if is_member else None
+                return group
+
+        module._new_group_with_tag = made  # noqa: SLF001 -- the same
+        for name in ("init_process_group", "destroy_process_group"):
+            self._watch(module, name)
+
+    def _watch(self, module: Any, name: str) -> None:
+        function = getattr(module, name)
+
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self._inside(name, {}):
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    self._groups.clear() if name.startswith("destroy") else None
+
+        watched.__name__, watched.__doc__ = name, function.__doc__
+        watched.__wrapped__ = function  # type: ignore[attr-defined]
+        for holder in (module, self.dist):
+            if getattr(holder, name, None) is function:
+                setattr(holder, name, watched)
+
+    def _inside(self, what: str, more: dict[str, Any]) -> _Blocking:
+        return _Blocking(self, what, more)
+
+    # ------------------------------------------------------------------ its end
+
+    def raised(self, error: BaseException) -> None:
+        """Write down what ended the program."""
+        places = [
+            [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
+            for frame in traceback.extract_tb(error.__traceback__)
+            if not _is_foreign(frame.filename)
+        ]
+        self._put(json.dumps(["raise", _words(error), places[::-1][:FRAMES], self._now()]))
+
+    def end(self, code: int) -> None:
+        """Write down that the program came to its end."""
+        if not self._ended:
+            self._ended = True
+            self._put(f'["end",{int(code)},{self._now()}]')
+
+
+class _Blocking:
+    """A call of Python's that may block and is no operation: written when it begins and ends."""
+
+    def __init__(self, recorder: Recorder, what: str, more: dict[str, Any]) -> None:
+        self._recorder, self._what, self._more = recorder, what, more
+        self._number = -1
+        self._done: dict[str, Any] = {}
+
+    def __enter__(self) -> dict[str, Any]:
+        recorder = self._recorder
+        self._number = next(recorder.numbers)
+        site, _ = recorder.sites.of(sys._getframe(2))  # noqa: SLF001 -- the caller
+        told = ["b", self._number, self._what, site, recorder.sink.now_us(), self._more]
+        recorder.sink.put(json.dumps(told))
+        return self._done
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        words = None if error is None else _words(error)
+        now = self._recorder.sink.now_us()
+        self._recorder.sink.put(json.dumps(["be", self._number, now, self._done, words]))
+
+
+# -------------------------------------------------------------------------------------------------
+# What a call passes: its tensors by dtype, shape and place in memory, and what else tells it.
+
+
+def _words(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:500]
+
+
+def _tensor(tensor: Any) -> str:
+    dtype = str(tensor.dtype)[6:]
+    try:
+        place = tensor.data_ptr()
+    except RuntimeError:
+        place = 0
+    return f'["{dtype}",{list(tensor.shape)},{place},{tensor.nbytes}]'
+
+
+def _tensors(tensors: Any) -> str:
+    if len(tensors) <= LISTED:
+        return f"[{','.join(map(_tensor, tensors))}]"
+    kinds = {(each.dtype, tuple(each.shape)) for each in tensors}
+    if len(kinds) > 1:
+        return f"[{','.join(map(_tensor, tensors))}]"
+    first = tensors[0]
+    dtype = str(first.dtype)[6:]
+    place = min(each.data_ptr() for each in tensors)
+    whole = sum(each.nbytes for each in tensors)
+    return f'[["{dtype}",{list(first.shape)},{place},{whole},{len(tensors)}]]'
+
+
+def _lists(lists: Any) -> str:
+    return _tensors(lists[0]) if len(lists) else "[]"
+
+
+def _storage(tensor: Any) -> int:
+    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 -- who it is
+
+
+def _storages(args: Any) -> list[int]:
+    found: list[int] = []
+    for each in args:
+        if isinstance(each, list | tuple):
+            found += _storages(each)
+        elif hasattr(each, "untyped_storage"):
+            try:
+                found.append(_storage(each))
+            except (RuntimeError, NotImplementedError):
+                continue
+    return found
+
+
+def _op(op: Any) -> str:
+    code = op.op()
+    number = int(getattr(code, "value", code))
+    return REDUCE_OPS[number] if number < len(REDUCE_OPS) else "sum"
+
+
+def _describe_nothing(_: Any) -> tuple[str, str, str]:
+    return "[]", "[]", "{}"
+
+
+#: operation of c10d -> what its call passes: tensors in, tensors out, the rest as JSON
+_DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
+    "allreduce_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}"}}'),
+    "allreduce_coalesced_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}"}}'),
+    "broadcast_": lambda a: (_tensors(a[0]), "[]", f'{{"root":{a[2]}}}'),
+    "reduce_": lambda a: (_tensors(a[0]), "[]", f'{{"op":"{_op(a[2])}","root":{a[3]}}}'),
+    "allgather_": lambda a: (_tensors(a[1]), _lists(a[0]), "{}"),
+    "allgather_coalesced_": lambda a: (
+        _tensors(a[1]),
+        _tensors([one for each in a[0] for one in each]),
+        "{}",
+    ),
+    "_allgather_base_": lambda a: (_tensors([a[1]]), _tensors([a[0]]), "{}"),
+    "allgather_into_tensor_coalesced_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "gather_": lambda a: (_tensors(a[1]), _lists(a[0]), f'{{"root":{a[3]}}}'),
+    "scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"root":{a[3]}}}'),
+    "reduce_scatter_": lambda a: (_lists(a[1]), _tensors(a[0]), f'{{"op":"{_op(a[3])}"}}'),
+    "_reduce_scatter_base_": lambda a: (
+        _tensors([a[1]]),
+        _tensors([a[0]]),
+        f'{{"op":"{_op(a[3])}"}}',
+    ),
+    "reduce_scatter_tensor_coalesced_": lambda a: (
+        _each(a[1]),
+        _each(a[0]),
+        f'{{"op":"{_op(a[3])}"}}',
+    ),
+    "alltoall_": lambda a: (_each(a[1]), _each(a[0]), "{}"),
+    "alltoall_base_": lambda a: (
+        _tensors([a[1]]),
+        _tensors([a[0]]),
+        f'{{"out":{list(a[3])},"in":{list(a[4])}}}',
+    ),
+    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "recv_any_source_": lambda a: ("[]", _tensors(a[0]), f'{{"tag":{a[2]}}}'),
+}
+
+
+def _each(tensors: Any) -> str:
+    return f"[{','.join(map(_tensor, tensors))}]"
+
+
+# -------------------------------------------------------------------------------------------------
+# Under a launcher of the user's own: by the environment alone.
+
+
+def attach(folder: str) -> Recorder:
+    """Record this process from now on; its rank is what the launcher's environment says."""
+    import socket
+
+    rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+    world = int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1")))
+    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    recorder = Recorder(
+        folder,
+        {
+            "rank": rank,
+            "world_size": world,
+            "argv": sys.argv,
+            "cwd": os.getcwd(),  # noqa: PTH109
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "mode": "attached",
+        },
+    )
+    hook = sys.excepthook
+
+    def excepting(kind: Any, error: BaseException, trace: Any) -> None:
+        recorder.raised(error)
+        hook(kind, error, trace)
+
+    sys.excepthook = excepting
+    atexit.register(recorder.end, 0)
+    return recorder

@@ -1,0 +1,80 @@
+"""Record this process, where `SCENARIO_RECORD` names a folder; then do what was here before.
+
+`scenario record --attach` puts this folder on `PYTHONPATH`: nothing is installed. Python imports a
+module of this name at its start. The recorder comes to life when `torch.distributed` is imported,
+so that a process without it costs nothing.
+"""
+
+import importlib.abc
+import importlib.util
+import os
+import sys
+from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Waiting(importlib.abc.MetaPathFinder):
+    """Waits for `torch.distributed` to be imported, and records from then on."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Let the module be found by the others, and begin behind it."""
+        if name != "torch.distributed.distributed_c10d":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        _later(spec)
+        return spec
+
+
+def _later(spec: Any) -> None:
+    """Begin once `torch.distributed` is whole: at the first group that is made."""
+    run = spec.loader.exec_module
+
+    def executing(module: Any) -> None:
+        run(module)
+        first = module.init_process_group
+
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            import torch.distributed as dist
+
+            module.init_process_group = first
+            dist.init_process_group = first
+            _begin()
+            return dist.init_process_group(*args, **kwargs)
+
+        init_process_group.__doc__ = first.__doc__
+        module.init_process_group = init_process_group
+
+    spec.loader.exec_module = executing
+
+
+def _begin() -> None:
+    folder = os.environ.get("SCENARIO_RECORD")
+    if not folder:
+        return
+    try:
+        import runner.record.recorder
+    except ImportError:
+        sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))))
+        import runner.record.recorder
+    runner.record.recorder.attach(folder)
+
+
+def _chain() -> None:
+    """Run the `sitecustomize` that this one stands before."""
+    for folder in sys.path:
+        path = os.path.join(folder or ".", "sitecustomize.py")
+        if os.path.abspath(folder or ".") != _HERE and os.path.isfile(path):
+            spec = importlib.util.spec_from_file_location("sitecustomize", path)
+            if spec is not None and spec.loader is not None:
+                module = importlib.util.module_from_spec(spec)
+                spec.loader.exec_module(module)
+            return
+
+
+if os.environ.get("SCENARIO_RECORD"):
+    sys.meta_path.insert(0, _Waiting())
+_chain()

@@ -1,0 +1,145 @@
+"""Training scripts as people write them, recorded on real ranks and on fake ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from runner.language.document import load
+from runner.pipeline.attempts import analyse
+from runner.record.fold import projected
+from runner.record.format import read
+from runner.record.program import program_of
+
+if TYPE_CHECKING:
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+LIVE, FAKE = ("-n", "4"), ("-n", "4", "--fake")
+
+#: a script that is wrong: its variables, what it is called, what its report names
+WRONG = [
+    pytest.param("ring.py", {}, "circular_wait", ["ring.py:21"], id="ring"),
+    pytest.param("ring.py", {"BUG": "2"}, "tag_mismatch", ["ring.py:15", "ring.py:18"], id="tag"),
+    pytest.param(
+        "rank0_evaluates.py",
+        {},
+        "call_mismatch",
+        ["rank0_evaluates.py:8 called from :13, :20", "rank0_evaluates.py:21"],
+        id="rank 0 evaluates",
+    ),
+    pytest.param(
+        "uneven_loader.py",
+        {},
+        "call_mismatch",
+        ["uneven_loader.py:12", "uneven_loader.py:14 in all_gather_object"],
+        id="uneven loader",
+    ),
+]
+
+RIGHT = [
+    pytest.param("handles.py", {}, 9, id="handles"),
+    pytest.param("fsdp2.py", {}, 8, id="FSDP2"),
+    pytest.param("tensor_parallel.py", {}, 9, id="TP"),
+    pytest.param("tensor_parallel.py", {"TP": "2"}, 16, id="TP and FSDP2"),
+    pytest.param("pipeline.py", {}, 40, id="1F1B"),
+]
+
+
+def place_of(text: str, word: str) -> str:
+    return text if word in text else f"{word} is missing in: {text}"
+
+
+@pytest.mark.parametrize("how", [LIVE, FAKE], ids=["live", "fake"])
+@pytest.mark.parametrize(("script", "variables", "diagnosis", "places"), WRONG)
+def test_a_wrong_script_is_told_with_the_lines_of_both_sides(
+    recording: Recording,
+    how: tuple[str, ...],
+    script: str,
+    variables: dict[str, str],
+    diagnosis: str,
+    places: list[str],
+) -> None:
+    ran = recording.of(script, *how, **variables)
+    assert ran.code == 1, ran.output + ran.errors
+    assert ran.diagnoses[0] == diagnosis
+    assert "unmatched_send" not in ran.diagnoses
+    for place in places:
+        assert place in ran.messages, ran.messages
+    assert ran.output.startswith("FAILED")
+    if how == LIVE:
+        assert ran.result["observed"]["outcome"] == "deadlock"
+
+
+@pytest.mark.parametrize("how", [LIVE, FAKE], ids=["live", "fake"])
+@pytest.mark.parametrize(("script", "variables", "steps"), RIGHT)
+def test_a_right_script_has_no_finding_and_a_short_scenario(
+    recording: Recording, how: tuple[str, ...], script: str, variables: dict[str, str], steps: int
+) -> None:
+    ran = recording.of(script, *how, **variables)
+    assert ran.code == 0, ran.output + ran.errors
+    assert ran.diagnoses == []
+    (scenario,) = load(ran.folder / "scenario.yaml")
+    assert analyse(scenario).verdict.status == "PASSED"
+    program = program_of(read(ran.folder))
+    assert program.steps <= steps, program.text
+
+
+@pytest.mark.parametrize(("script", "variables", "_"), RIGHT)
+def test_fake_ranks_call_what_real_ones_do(
+    recording: Recording, script: str, variables: dict[str, str], _: int
+) -> None:
+    live = read(recording.of(script, *LIVE, **variables).folder)
+    fake = read(recording.of(script, *FAKE, **variables).folder)
+
+    def told(folder: dict[int, object], rank: int) -> list[object]:
+        return [
+            (call.operation, call.group, call.inputs and call.inputs[0].shape, call.peer, call.tag)
+            for call in folder[rank].calls  # type: ignore[attr-defined]
+        ]
+
+    for rank in range(4):
+        assert told(fake, rank) == told(live, rank)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("script", "variables", "_"), RIGHT)
+def test_projected_on_a_rank_a_scenario_is_its_record(
+    recording: Recording, script: str, variables: dict[str, str], _: int
+) -> None:
+    program = program_of(read(recording.of(script, *LIVE, **variables).folder))
+    for rank, items in program.programs.items():
+        assert list(projected(program.nodes, rank)) == list(items)
+
+
+def test_every_way_to_call_is_seen_and_the_planted_fault_is_found(recording: Recording) -> None:
+    ran = recording.of("every_call.py", *LIVE)
+    assert ran.diagnoses == ["missing_wait"]
+    assert "every_call.py:23" in ran.messages
+    counts = [len(record.calls) for record in read(ran.folder).values()]
+    assert counts == [25, 25, 22, 22]
+
+
+def test_a_rank_that_sleeps_is_not_stuck(recording: Recording) -> None:
+    ran = recording.of("slow.py", *LIVE)
+    assert ran.code == 0, ran.output
+    assert ran.diagnoses == []
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "words"),
+    [
+        ("raise", 1, "rank 1 raises ValueError: no data on rank 1 (ends.py:15)"),
+        ("exit", 1, "rank 1 exits with code 3"),
+        ("kill", 1, "rank 1 dies by SIGKILL"),
+        ("return", 1, "rank 1 never enters `all_reduce` (ends.py:22"),
+        ("all", 3, ""),
+    ],
+)
+def test_a_rank_that_ends_is_told_before_what_the_others_waited_for(
+    recording: Recording, how: str, code: int, words: str
+) -> None:
+    ran = recording.of("ends.py", "-n", "3", HOW=how)
+    assert ran.code == code, ran.output
+    assert words in ran.messages
