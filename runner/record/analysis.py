@@ -74,16 +74,14 @@ def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> V
         for each in verdict.findings
         if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
     ]
-    names = [each.name for each in verdict.predicted.diagnoses] if verdict.predicted else []
     told = []
     for finding in (*findings, *rest):
-        prose = finding.prose
-        if finding.code == "diagnosis_undeclared":
-            named = next((name for name in names if f"has {name}," in prose), "a fault")
-            prose = named
-        elif finding.code == "outcome_differs":
+        prose, more = finding.prose, finding.help
+        if finding.diagnosis is not None:
+            prose, more = f"{finding.diagnosis}: {prose}", more[:1]
+        elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
-        told.append(replace(finding, witness="program", prose=prose))
+        told.append(replace(finding, witness="program", prose=prose, help=more))
     ended = [
         finding for record in records.values() for finding in _ended(record, folder, torn=torn)
     ]
@@ -140,7 +138,7 @@ def _in_doubt(verdict: Verdict, records: Mapping[int, RankRecord], scenario: Sce
 
 def _several(ranks: Sequence[int]) -> str:
     shown = ", ".join(map(str, ranks[:6]))
-    more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""  # noqa: PLR2004 -- as many as are read
+    more = f" and {len(ranks) - 6} more" if len(ranks) > 6 else ""
     return f"rank{'' if len(ranks) == 1 else 's'} {shown}{more}"
 
 

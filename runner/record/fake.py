@@ -424,7 +424,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         return begin("fake", rank=rank, world_size=world, store=FakeStore(), **kept)
 
     def new_group(*args: Any, **kwargs: Any) -> Any:
-        args = (*args[:2], None, *args[3:]) if len(args) > 2 else args  # noqa: PLR2004 -- the backend
+        args = (*args[:2], None, *args[3:]) if len(args) > 2 else args
         kwargs.pop("backend", None)
         return make(*args, **kwargs)
 

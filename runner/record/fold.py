@@ -214,7 +214,7 @@ def _turned(nodes: list[Node], others: list[Node]) -> list[Node] | None:
     bodies = [each.body for each in others if isinstance(each, Loop)]
     for body in bodies:
         keys = [_sign(each, placed=False) for each in body]
-        if len(keys) < 2:  # noqa: PLR2004 -- a loop around one step is longer than the step
+        if len(keys) < 2:
             continue
         for at in range(len(nodes) - len(keys) + 1):
             part = nodes[at : at + len(keys)]
@@ -330,7 +330,7 @@ def selector(ranks: Iterable[int], everyone: Sequence[int], world_size: int) -> 
     for step in range(2, min(world_size, 65)):
         if chosen == [each for each in among if each % step == first % step]:
             return f'"rank % {step} == {first % step}"'
-    if chosen == list(range(first, last + 1)) and len(chosen) > 2:  # noqa: PLR2004 -- else a list
+    if chosen == list(range(first, last + 1)) and len(chosen) > 2:
         return f'"range({first}, {last + 1})"'
     return f"[{', '.join(map(str, chosen))}]"
 

@@ -114,7 +114,7 @@ def _relative(file: str, folder: str) -> str:
     path = Path(file)
     if folder and path.is_relative_to(folder):
         inside = path.relative_to(folder)
-        return str(inside) if len(inside.parts) <= 2 else path.name  # noqa: PLR2004 -- package/file
+        return str(inside) if len(inside.parts) <= 2 else path.name
     return path.name
 
 
@@ -453,7 +453,7 @@ class _Reader:
 
 def _tensor(told: list[Any]) -> Tensor:
     dtype, shape, address, size = told[:4]
-    count = told[4] if len(told) > 4 else 1  # noqa: PLR2004 -- a list of alike ones
+    count = told[4] if len(told) > 4 else 1
     return Tensor(
         dtype=str(dtype),
         shape=tuple(int(each) for each in shape),

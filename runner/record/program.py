@@ -531,7 +531,7 @@ class _Writer:
             listed = list(parts[0])
             if not ordered:
                 return f"{{ranks: {listed}, sort_ranks: false}}"
-            if len(listed) > 8 and listed == list(range(listed[0], listed[-1] + 1)):  # noqa: PLR2004 -- a line
+            if len(listed) > 8 and listed == list(range(listed[0], listed[-1] + 1)):
                 return f'"range({listed[0]}, {listed[-1] + 1})"'
             return str(listed)
         count = len(parts)
@@ -737,7 +737,7 @@ def _primes(world: int) -> Iterator[int]:
     found: list[int] = []
     size = 3
     while True:
-        if all(size % each for each in found) and (size == 3 or size % 2):  # noqa: PLR2004 -- the first
+        if all(size % each for each in found) and (size == 3 or size % 2):
             found.append(size)
             if world % size:
                 yield size
@@ -818,7 +818,7 @@ def _flow(words: Sequence[str]) -> str:
 
 
 def _ranges(ranks: Sequence[int]) -> str:
-    if len(ranks) > 8 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):  # noqa: PLR2004 -- a line
+    if len(ranks) > 8 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f'"range({ranks[0]}, {ranks[-1] + 1})"'
     return f"[{', '.join(map(str, ranks))}]"
 
