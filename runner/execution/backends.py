@@ -287,6 +287,7 @@ ARGUMENTS = (
     (r"does not support.* on complex tensors|does not support.on complex", "invalid_argument"),
     (r"redistributing to Partial is for internal use only", "invalid_argument"),
     (r"Mixed Partial reduce types are not supported", "invalid_argument"),
+    (r"a and b must have same reduction dim", "invalid_argument"),
 )
 
 #: what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: the aspects that differ stand at the message's end

@@ -321,12 +321,15 @@ def _model(
     if oracle is not None and isinstance(oracle, Mapping):
         _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
     under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
+    parallel = _parallel(node.get("parallel"), context, named)
+    for strategy in parallel:
+        _police_strategy(strategy, network, node.get("parallel") or key, context)
     return Model(
         name=name,
         network=network,
         loss=loss,
         optimizer=optimizer,
-        parallel=_parallel(node.get("parallel"), context, named),
+        parallel=parallel,
         init=_init(node.get("init"), context, network),
         oracle_loss=_loss(under.get("loss"), context),
         oracle_optimizer=_optimizer(under.get("optimizer"), context),
@@ -345,6 +348,25 @@ def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Cont
                 key.mark,
                 listed="its keys are",
             )
+
+
+def _police_strategy(strategy: Strategy, network: Sequential, node: Node, context: Context) -> None:
+    """Note a strategy that names a layer or a group that is not there, or that does not fit."""
+    misfit = strategy.misfit(network)
+    if misfit is not None:
+        context.faults.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
+    where = strategy.where
+    dims = {name for name in context.names.groups if "." in name}
+    known = {*context.names.groups, "world", *(name.partition(".")[0] for name in dims)}
+    if where is not None and where not in known:
+        context.faults.unknown(
+            "unknown_group",
+            f"{strategy.name} works on `{where}`, and there is no such group",
+            where,
+            tuple(sorted(known)),
+            node.mark,
+            listed="known are",
+        )
 
 
 def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:

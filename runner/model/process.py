@@ -658,6 +658,7 @@ class Process(Membership):
                 operation=part.operation,
                 entry=Entry(rank=self.rank, group=part.group, arguments=part.arguments),
                 roots=stored,
+                handle=part.handle,
                 mark=call.mark,
                 whole=operation.label(entry),
             )

@@ -183,6 +183,8 @@ class Part:
     operation: Operation
     group: Group
     arguments: Mapping[str, Any]
+    #: of one that returns at once: the name under which it is waited for
+    handle: str | None = None
 
 
 class Issued(NamedTuple):

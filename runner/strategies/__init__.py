@@ -14,10 +14,24 @@ from runner.strategies.data_parallel import (
     DistributedDataParallel,
     ZeroRedundancyOptimizer,
 )
+from runner.strategies.fully_shard import FullyShard, FullySharded
+from runner.strategies.pipeline import Pipeline, PipelineStage
+from runner.strategies.tensor_parallel import (
+    FullyShardedTensorParallel,
+    ParallelizeModule,
+    TensorParallel,
+)
 
 #: every strategy of `parallel:`, by torch's name
 STRATEGIES: dict[str, type[Strategy]] = {
-    each.name: each for each in (DistributedDataParallel, ZeroRedundancyOptimizer)
+    each.name: each
+    for each in (
+        DistributedDataParallel,
+        ZeroRedundancyOptimizer,
+        FullyShard,
+        ParallelizeModule,
+        Pipeline,
+    )
 }
 
 #: the strategies of a model, in order -> one rank of it
@@ -25,6 +39,10 @@ TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
     (): Alone,
     ("DistributedDataParallel",): DataParallel,
     ("DistributedDataParallel", "ZeroRedundancyOptimizer"): DataParallel,
+    ("fully_shard",): FullySharded,
+    ("parallelize_module",): TensorParallel,
+    ("parallelize_module", "fully_shard"): FullyShardedTensorParallel,
+    ("pipeline",): PipelineStage,
 }
 
 __all__ = [

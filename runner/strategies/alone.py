@@ -15,10 +15,6 @@ class Alone(Trainee):
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward, over the layers that it does not pass by."""
         self.know_loss(x, y)
-        network = self.model.network.without(order.skip)
-        given, saved = network.forward(self.params, x)
-        loss, dy = self.model.loss.value(given, y)
-        _, found = network.backward(self.params, saved, dy)
+        loss, found = yield from self.compute(self.params, order, x, y)
         self.added(found)
-        yield from ()
         return loss

@@ -37,7 +37,7 @@ class Strategy(ABC):
 
     name: ClassVar[str]
     #: modules of torch's that have to be imported for it
-    modules: ClassVar[tuple[str, ...]] = ()
+    imports: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -47,6 +47,10 @@ class Strategy(ABC):
     @abstractmethod
     def apply(self, real: Any) -> None:
         """Let torch apply it to a model that was built, in the worker."""
+
+    def misfit(self, network: Sequential) -> str | None:
+        """Return why it does not go with the layers of a model, or None."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +77,7 @@ class Model:
     def modules(self) -> tuple[str, ...]:
         """Modules of torch's that its strategies need."""
         # the first step of any optimizer imports torch._dynamo, which takes seconds
-        own = tuple(module for each in self.parallel for module in each.modules)
+        own = tuple(module for each in self.parallel for module in each.imports)
         return ("torch._dynamo", *own)
 
     @property
@@ -291,6 +295,7 @@ class Trainee(ABC):
         self.rank = caller.rank
         self.groups = caller.mesh(model.where) if model.where else (caller.group(None),)
         first = self.groups[0].ranks[0] if self.groups else 0
+        self.settle()
         self.whole = weights(model, caller, caller.rank)
         self.params: Arrays = {
             name: self.share(name, value).copy() for name, value in self.begin().items()
@@ -300,6 +305,21 @@ class Trainee(ABC):
         self.oracle = Oracle(model, weights(model, caller, first))
         #: the first value that is not what one process has, and whether it was told
         self.told = False
+
+    def settle(self) -> None:
+        """Find out what the rank's part of a parameter depends on."""
+        return
+
+    def compute(
+        self, params: Arrays, order: TrainStep, x: Array, y: Array
+    ) -> Generator[Part, None, tuple[Array, Arrays]]:
+        """Go forward and backward with these weights; return the loss and the gradients."""
+        network = self.model.network.without(order.skip)
+        given, saved = network.forward(params, x)
+        loss, dy = self.model.loss.value(given, y)
+        _, found = network.backward(params, saved, dy)
+        yield from ()
+        return loss, found
 
     def begin(self) -> Arrays:
         """Return the whole weights with which the rank begins."""
@@ -517,6 +537,13 @@ class WeightError(Exception):
         """Keep the place."""
         super().__init__(message)
         self.mark = mark
+
+
+def unknown_label(network: Sequential, labels: Any) -> str | None:
+    """Return words for a label that no layer has, or None."""
+    known = [label for label, _ in network.layers]
+    stranger = next((each for each in labels if each not in known), None)
+    return None if stranger is None else f"no layer is called `{stranger}`: {', '.join(known)} are"
 
 
 def summed(group: Group, value: Array, op: str = "sum") -> Generator[Part, None, Array]:

@@ -85,7 +85,7 @@ class ZeroRedundancyOptimizer(Strategy):
     """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
 
     name = "ZeroRedundancyOptimizer"
-    modules = ("torch.distributed.optim",)
+    imports = ("torch.distributed.optim",)
 
     @property
     def where(self) -> str | None:

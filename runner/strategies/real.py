@@ -38,12 +38,11 @@ class Real:
         self.mesh = mesh
         self.without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.set_sync: Callable[[bool], None] = lambda _: None
-        self.schedule: Any = None
+        #: where its tensors are; None is the host
+        self.device: Any = None
+        self.schedule: Callable[[Any, Any], Any] | None = None
         self.module = _with_passing(torch, model)
-        with torch.no_grad():
-            given = weights(model, caller, caller.rank)
-            for name, param in self.module.named_parameters():
-                param.copy_(given[name])
+        self.load(weights(model, caller, caller.rank))
         self.forward: Any = self.module
         self.optimizer: Any = None
         said: list[Issued] = []
@@ -53,6 +52,20 @@ class Real:
         self.construction = tuple(said)
         if self.optimizer is None:
             self.optimizer = model.optimizer.build(torch, self.module.parameters())
+
+    def stage(self, labels: tuple[str, ...]) -> Any:
+        """Return a module of some layers alone, with weights of its own."""
+        return stage_of(self.torch, self.model, labels)
+
+    def target(self, given: Any) -> Any:
+        """Return a target as the loss takes it."""
+        return whole_numbers(self.model, given)
+
+    def load(self, given: Mapping[str, Any]) -> None:
+        """Let the parameters of the module hold these weights."""
+        with self.torch.no_grad():
+            for name, param in self.module.named_parameters():
+                param.copy_(given[name])
 
     def held(self) -> dict[str, Any]:
         """Return what the rank holds before step 1, by the names of a scenario."""
@@ -120,8 +133,11 @@ def local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
-def _with_passing(torch: Any, model: Model) -> Any:
-    """Return the module; it can be told to pass layers by, as a wrong program does."""
+def _with_passing(torch: Any, model: Model, labels: tuple[str, ...] | None = None) -> Any:
+    """Return the module; it can be told to pass layers by, as a wrong program does.
+
+    `labels` are the layers of a stage; None is all of them.
+    """
 
     class Layers(torch.nn.Sequential):  # type: ignore[misc]
         passed_by: tuple[str, ...] = ()
@@ -138,8 +154,13 @@ def _with_passing(torch: Any, model: Model) -> Any:
     built = model.network.build(torch.nn)
     made = Layers()
     for label, layer in built.named_children():
-        made.add_module(label, layer)
+        if labels is None or label in labels:
+            made.add_module(label, layer)
     return made
+
+
+#: the module of some layers alone
+stage_of = _with_passing
 
 
 #: calls as torch's dispatcher has them -> as an author writes them

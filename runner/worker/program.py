@@ -664,6 +664,10 @@ def _allowed_s(record: Record, world: World) -> float:
 # It knows the shapes of operations and no operation by name, and it knows nothing of other ranks.
 
 
+class ModelRefusedError(Exception):
+    """Torch raised while a model was made; the account is given already."""
+
+
 class Program:
     """A rank of a plan, running."""
 
@@ -707,6 +711,8 @@ class Program:
             process = self._process()
         except ScenarioError as error:
             self._cannot_go_on(error)
+            return "raised"
+        except ModelRefusedError:
             return "raised"
         convert = None if self._completion.enqueues else self._board.convert
         copies = Copies(self._world.torch, process.scope, convert)
@@ -764,7 +770,19 @@ class Program:
     def _real(self, model: Model, process: Process) -> Real:
         """Return this rank's part of a model, on torch."""
         world = self._world
-        return Real(model, world.torch, process, world.handle, world.mesh)
+        site = Site(f"model {model.name}", communicates=True)
+        record = self._board.enter(site, -1)
+        try:
+            made = Real(model, world.torch, process, world.handle, world.mesh)
+        except ScenarioError:
+            raise
+        except Exception as error:
+            self._failures.note(record, error)
+            raise ModelRefusedError from error
+        finally:
+            self._board.leave(record)
+        self._board.forget(record)
+        return made
 
     def _cannot_go_on(self, error: ScenarioError) -> None:
         """Note that the next step's arguments cannot be computed from what the rank holds."""

@@ -1,0 +1,190 @@
+"""`fully_shard`: each rank has a part of every parameter, and gathers a unit where it is needed.
+
+A unit is a layer that was wrapped, and the root has the rest. What is said (torch 2.13, measured):
+forward, an all_gather a unit; backward, where the unit was given away after the forward, another
+one (the next unit's is called before this one's gradients are reduced), and a reduce_scatter a
+unit. Parts are rows, as `torch.chunk` cuts them; what travels is padded. Gradients are summed, and
+then divided. With a mesh of two dimensions the outer one replicates: an all_reduce follows each
+reduce_scatter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.modules.base import Array
+from runner.modules.sequential import Sequential
+from runner.operations.base import Group, Part
+from runner.operations.placement import call, chunks, padded
+from runner.strategies.alone import Alone
+from runner.strategies.base import (
+    Arrays,
+    Calls,
+    Strategy,
+    TrainStep,
+    clipped,
+    sliced,
+    summed,
+    unknown_label,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullyShard(Strategy):
+    """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole."""
+
+    name = "fully_shard"
+    imports = ("torch.distributed.fsdp", "torch.distributed.tensor")
+    mesh: str
+    modules: tuple[str, ...] = ()
+    reshard_after_forward: bool | None = None
+
+    @property
+    def where(self) -> str | None:
+        """Its mesh."""
+        return self.mesh
+
+    def misfit(self, network: Sequential) -> str | None:
+        """Units are layers."""
+        return unknown_label(network, self.modules)
+
+    def apply(self, real: Any) -> None:
+        """Wrap the layers, and the whole."""
+        shard = real.torch.distributed.fsdp.fully_shard
+        more: dict[str, Any] = {"mesh": real.mesh(self.mesh)}
+        if self.reshard_after_forward is not None:
+            more["reshard_after_forward"] = self.reshard_after_forward
+        layers = dict(real.module.named_children())
+        for label in self.modules:
+            shard(layers[label], **more)
+        shard(real.module, **more)
+        real.set_sync = real.module.set_requires_gradient_sync
+
+
+class FullySharded(Alone):
+    """One rank of a model under `fully_shard`."""
+
+    def settle(self) -> None:
+        """Find the groups: of two mesh dimensions the outer one replicates."""
+        self._said: FullyShard = self.model.strategy(FullyShard)
+        groups = self.caller.mesh(self._said.mesh)
+        self._group: Group = groups[-1]
+        self._replicas: Group | None = groups[0] if len(groups) > 1 else None
+        #: gradients of whole parameters that were not synchronised yet
+        self._kept: Arrays = {}
+
+    def share(self, name: str, whole: Array) -> Array:
+        """Return the rank's rows."""
+        part = super().share(name, whole)
+        sizes = chunks(part.shape[0], self._group.size)
+        return sliced(part, sizes, self._group.group_rank(self.rank))
+
+    def _rows(self, name: str) -> int:
+        """Return the rows of a parameter, all ranks together."""
+        return int(super().share(name, self.whole[name]).shape[0])
+
+    def forget_gradients(self) -> None:
+        """Forget those that were not synchronised as well."""
+        super().forget_gradients()
+        self._kept = {}
+
+    # ------------------------------------------------------------------ units
+
+    def _units(self, skip: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
+        """Return the parameters of each unit in the order of the forward, and if it is given away.
+
+        The root comes first, and keeps what it has gathered unless it is told to give it away.
+        """
+        stated = self._said.reshard_after_forward
+        names = self.model.parameters
+        units = [label for label, _ in self.model.network.layers if label in self._said.modules]
+        wrapped = {
+            label: tuple(each for each in names if each.startswith(f"{label}.")) for label in units
+        }
+        inside = {each for listed in wrapped.values() for each in listed}
+        root = tuple(each for each in names if each not in inside)
+        found = [(root, bool(stated))]
+        found += [(wrapped[each], stated is not False) for each in units if each not in skip]
+        return [each for each in found if each[0]]
+
+    def _gather(self, names: tuple[str, ...], into: Arrays) -> Calls:
+        """Gather the parameters of a unit, all in one call."""
+        size = self._group.size
+        parts = [self._padded(name, self.params[name]) for name in names]
+        flat = np.concatenate([each.reshape(-1) for each in parts])
+        output = np.zeros(size * flat.size, flat.dtype)
+        yield call("all_gather_single", self._group, output=output, input=flat)
+        rows = output.reshape(size, -1)
+        at = 0
+        for name, part in zip(names, parts, strict=True):
+            pieces = [row[at : at + part.size].reshape(part.shape) for row in rows]
+            into[name] = np.concatenate(pieces)[: self._rows(name)]
+            at += part.size
+
+    def _padded(self, name: str, part: Array) -> Array:
+        most = max(chunks(self._rows(name), self._group.size))
+        return padded(part, 0, most)
+
+    def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
+        """Reduce the gradients of a unit, of which the rank keeps its part, all in one call."""
+        size, at = self._group.size, self._group.group_rank(self.rank)
+        pieces: list[list[Array]] = [[] for _ in range(size)]
+        for name in names:
+            sizes = chunks(self._rows(name), size)
+            for member in range(size):
+                piece = self._padded(name, sliced(grads[name], sizes, member))
+                pieces[member].append(piece.reshape(-1))
+        given = np.concatenate([each for listed in pieces for each in listed])
+        output = np.zeros(given.size // size, given.dtype)
+        yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
+        mean = output / np.float32(size)
+        if self._replicas is not None:
+            mean = yield from summed(self._replicas, mean)
+            mean = mean / np.float32(self._replicas.size)
+        start, found = 0, {}
+        for name in names:
+            shape = self._padded(name, self.params[name]).shape
+            count = int(np.prod(shape))
+            rows = chunks(self._rows(name), size)[at]
+            found[name] = mean[start : start + count].reshape(shape)[:rows]
+            start += count
+        self.added(found)
+
+    # ------------------------------------------------------------------ a step
+
+    def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+        """Gather unit by unit, compute, gather again, and reduce unit by unit."""
+        self.know_loss(x, y)
+        whole: Arrays = {}
+        units = self._units(order.skip)
+        for names, _ in units:
+            yield from self._gather(names, whole)
+        passed = {name: self.params[name] for name in self.params if name not in whole}
+        loss, found = yield from self.compute({**passed, **whole}, order, x, y)
+        for name, value in found.items():
+            self._kept[name] = self._kept[name] + value if name in self._kept else value
+        backward = [each for each in reversed(units) if all(name in found for name in each[0])]
+        yield from self._backward(backward, order)
+        return loss
+
+    def _backward(self, units: list[tuple[tuple[str, ...], bool]], order: TrainStep) -> Calls:
+        grads = self._kept
+        for nth, (names, given_away) in enumerate(units):
+            if not nth and given_away:
+                yield from self._gather(names, {})
+            if nth + 1 < len(units) and units[nth + 1][1]:
+                yield from self._gather(units[nth + 1][0], {})
+            if order.sync:
+                yield from self._scatter(names, {name: grads[name] for name in names})
+        if order.sync:
+            self._kept = {}
+
+    def clip(self, most: float) -> Calls:
+        """Clip by the norm over all ranks: one sum of a number for each parameter."""
+        squares = [float((each.astype(np.float64) ** 2).sum()) for each in self.grads.values()]
+        total = yield from summed(self._group, np.asarray(squares, np.float32))
+        self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))

@@ -1,0 +1,159 @@
+"""Strategies lowered into calls: schedules, units, and that a fault planted in them is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from runner.language import load
+from runner.model.plan import plan
+from runner.modules.linear import Linear
+from runner.modules.loss import MseLoss
+from runner.modules.optimizer import Adam
+from runner.modules.relu import ReLU
+from runner.reference import simulate
+from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
+from runner.strategies.pipeline import GPIPE, ONE_EACH, actions
+from runner.verdict import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CORPUS = Path(__file__).parents[2] / "scenarios" / "strategies"
+
+
+def test_gpipe_goes_all_forward_and_then_all_back() -> None:
+    done = [f"{kind}{part}" for kind, part in actions(GPIPE, 0, 2, 3)]
+    assert done == ["F0", "F1", "F2", "B0", "B1", "B2"]
+
+
+def test_one_forward_one_backward_keeps_few_parts() -> None:
+    last = [f"{kind}{part}" for kind, part in actions(ONE_EACH, 1, 2, 3)]
+    assert last == ["F0", "B0", "F1", "B1", "F2", "B2"]
+    first = [f"{kind}{part}" for kind, part in actions(ONE_EACH, 0, 2, 3)]
+    assert first == ["F0", "F1", "B0", "F2", "B1", "B2"]
+
+
+def statuses(name: str) -> list[str]:
+    found: list[str] = []
+    for scenario in load(CORPUS / f"{name}.yaml"):
+        planned = plan(scenario)
+        found.append(judge(planned, simulate(planned), None, None).status)
+    return found
+
+
+def off(function: Callable[..., Any], change: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a function whose result is changed."""
+
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        return change(function(*args, **kwargs))
+
+    return changed
+
+
+def scaled(result: Any) -> Any:
+    """Return the gradients of a layer, those of its parameters twice as large."""
+    dx, grads = result
+    return dx, {name: 2 * value for name, value in grads.items()}
+
+
+#: what is wrong -> where, the change, and a scenario that must not pass with it.
+#: one process and the ranks share the layers: a fault there is one of the run's to find
+FAULTS: dict[str, tuple[Any, str, Callable[[Any], Any], str]] = {
+    "the mean of DDP is a sum": (
+        data_parallel,
+        "summed",
+        lambda _: _doubled,
+        "ddp_accumulates",
+    ),
+    "a bucket is closed too late": (
+        data_parallel,
+        "buckets",
+        lambda old: lambda sizes, limits: old(sizes, (10 * limits[0], 10 * limits[1])),
+        "ddp_equals_one_process",
+    ),
+    "the smallest parameters are given away first": (
+        data_parallel,
+        "owners",
+        lambda old: lambda numels, ranks: old([(name, -size) for name, size in numels], ranks),
+        "zero1_owns_parameters",
+    ),
+    "rows are dealt out from the last rank on": (
+        fully_shard,
+        "sliced",
+        lambda old: lambda value, sizes, at, axis=0: old(value, sizes, len(sizes) - 1 - at, axis),
+        "fully_shard_calls",
+    ),
+    "features are cut in the wrong order": (
+        tensor_parallel,
+        "sliced",
+        lambda old: (
+            lambda value, sizes, at, axis=0: (
+                old(value, sizes, len(sizes) - 1 - at, axis)
+                if axis == 0
+                else old(value, sizes, at, axis)
+            )
+        ),
+        "column_then_row",
+    ),
+    "a stage takes parts back in the wrong order": (
+        pipeline,
+        "actions",
+        lambda old: (
+            lambda _, at, stages, parts: iter(
+                [
+                    (kind, parts - 1 - part if kind == "B" and at else part)
+                    for kind, part in old(GPIPE, at, stages, parts)
+                ]
+            )
+        ),
+        "pipeline_schedules",
+    ),
+}
+
+
+def _doubled(group: Any, value: Any) -> Any:
+    from runner.strategies.base import summed
+
+    result = yield from summed(group, value)
+    return 2 * result
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_a_lowering_turns_a_scenario_red(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, name, change, scenario = FAULTS[fault]
+    assert set(statuses(scenario)) == {"PASSED"}
+    monkeypatch.setattr(module, name, change(getattr(module, name)))
+    assert "FAILED" in statuses(scenario)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        (Linear, "backward", scaled),
+        (ReLU, "backward", lambda result: (-result[0], result[1])),
+        (MseLoss, "value", lambda result: (result[0], result[1] / 2)),
+        (Adam, "step", lambda result: result + np.float32(1e-2)),
+    ],
+)
+def test_a_fault_in_a_layer_is_found_by_the_run(
+    kind: Any,
+    name: str,
+    change: Callable[[Any], Any],
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: Any,
+) -> None:
+    """What both references share only torch can contradict."""
+    scenario = "ddp_equals_one_process" if kind is not Adam else "zero1_owns_parameters"
+    (case,) = load(CORPUS / f"{scenario}.yaml")
+    planned = plan(case)
+    observed = launcher.run(planned, simulate(planned))
+    assert judge(planned, simulate(planned), observed, observed.backend).status == "PASSED"
+    monkeypatch.setattr(kind, name, off(getattr(kind, name), change))
+    assert judge(planned, simulate(planned), observed, observed.backend).status == "FAILED"
