@@ -41,7 +41,8 @@ steps:
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """The assigned names."""
         parts = _parts(given)
-        return tuple(name for name in _assignments(given) if name not in parts)
+        names = _assignments(given)
+        return tuple(name for name in names if name not in parts) if parts else tuple(names)
 
     def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """What is read, and under `parts` the tensors of which a part is stored into."""

@@ -95,8 +95,12 @@ class Ledger:
     def keep_bytes(self, count: int, mark: Mark | None) -> None:
         """Count bytes that are kept; ScenarioError beyond `max_bytes`."""
         self._kept += count
-        self.account.keep(count, mark)
-        self.account.spend(count // COPIED_BYTES, mark)
+        account = self.account
+        if count > account.bytes_left:
+            account.room(count, mark)
+        account.bytes_left -= count
+        if work := count // COPIED_BYTES:
+            account.spend(work, mark)
 
     def room(self, values: Iterable[Any], mark: Mark | None, *, copies: int = 1) -> None:
         """Raise ScenarioError where copies of these values have no room beside what is kept.
