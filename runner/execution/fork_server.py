@@ -24,8 +24,8 @@ from typing import Any
 from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution.backends import Sharing, carrier, device_type, lack_of, resolve
 from runner.execution.channel import Channel
-from runner.execution.heartbeat import Beats, Listener
-from runner.execution.protocol import Job, Watch
+from runner.execution.heartbeat import Beats, Listener, is_stopped
+from runner.execution.protocol import TERMINATED, Job, Watch
 from runner.execution.supervisor import Supervisor
 
 # -------------------------------------------------------------------------------------------------
@@ -191,9 +191,15 @@ class Launch:
             found = dict.fromkeys(self._processes or (0,), self.failure or "its launch ended")
         for rank, process in self._processes.items():
             code = process.exitcode
-            if code:
+            if code == TERMINATED:
+                found[rank] = "SIGTERM"
+            elif code:
                 found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
         return found
+
+    def has_stopped(self) -> bool:
+        """Whether a worker is stopped, which nothing asks of it: the next scenario need not pay."""
+        return any(is_stopped(process.pid or 0) for process in self._processes.values())
 
     def lost(self, watch: Watch) -> dict[int, str]:
         """Return the workers of a scenario's world that do not run any more, in words."""
@@ -341,6 +347,7 @@ class Host:
             job.fresh
             or launch.size < job.size
             or launch.deaths()
+            or launch.has_stopped()
             or not launch.suits(choice.sharing)
         ):
             self._give_up()

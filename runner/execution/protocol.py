@@ -183,6 +183,10 @@ class Unable:
     unsupported: bool = False
 
 
+#: exit code of a worker that was told to end (SIGTERM): a shell has the same for one that it ended
+TERMINATED = 128 + 15
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
     """A rank was told by its agent to end, because another process of its launch died."""

@@ -16,7 +16,17 @@ from datetime import timedelta
 from types import ModuleType
 from typing import Any
 
-from runner.execution.protocol import Alive, Free, Leaving, Moved, Outbox, Store, Stuck, Told
+from runner.execution.protocol import (
+    TERMINATED,
+    Alive,
+    Free,
+    Leaving,
+    Moved,
+    Outbox,
+    Store,
+    Stuck,
+    Told,
+)
 from runner.worker.board import Board, Record
 from runner.worker.program import why_lost
 from runner.worker.world import World
@@ -411,4 +421,4 @@ class Watcher:
         running = self._running
         released = running is None or self._store.check([running.key("over")])
         if released or time.monotonic() - self._told_to_end_s > LAST_S:
-            os._exit(0)
+            os._exit(TERMINATED)

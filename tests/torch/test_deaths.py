@@ -255,8 +255,9 @@ def test_a_host_killed_from_outside_ends_one_scenario(
         assert analysed(FINE).run_on(launcher).outcome == "completes"
 
 
-@pytest.mark.parametrize("victim", ["host", "worker"])
-@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+@pytest.mark.parametrize(
+    ("victim", "moment"), [("host", "before"), ("host", "meanwhile"), ("worker", "meanwhile")]
+)
 def test_a_stopped_process_ends_one_scenario(
     victim: str,
     moment: str,
@@ -315,12 +316,13 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
         os.fstat(launch.gate[1])
 
 
-def test_a_worker_killed_between_two_scenarios_costs_neither(
-    analysed: Callable[[str], Analysed],
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
+def test_a_worker_lost_between_two_scenarios_costs_neither(
+    number: signal.Signals, analysed: Callable[[str], Analysed]
 ) -> None:
     with Launcher(LaunchOptions()) as launcher:
         analysed(FINE).run_on(launcher)
         for _ in range(5):
             _, *workers = launcher.processes()
-            os.kill(workers[1], signal.SIGKILL)
+            os.kill(workers[1], number)
             assert analysed(FINE).run_on(launcher).outcome == "completes"
