@@ -8,14 +8,17 @@ The command line judges and reports. Where it is lost, or its node, the other sa
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from hosts import IP, Hosts, until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hosts import Ended, Hosts
+    from hosts import Ended
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -63,6 +66,20 @@ def check_reported(ended: Ended, *, rank: int, host: str) -> None:
         assert host in ended.reason(case)
     assert ended.junit is not None
     assert ended.junit.count("<testcase ") == len(CASES)
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_what_a_killed_test_has_left_is_swept_away(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    name = f"scenario-{gone.pid}-0"
+    subprocess.run([IP, "netns", "add", name], check=True)
+    left = subprocess.Popen([IP, "netns", "exec", name, "sleep", "600"])
+    until(lambda: subprocess.check_output([IP, "netns", "pids", name]))
+    with Hosts(tmp_path):
+        left.wait()
+        names = subprocess.check_output([IP, "netns", "list"], text=True)
+    assert name not in names.split()
 
 
 def test_a_killed_worker_is_named_and_the_launch_ends(hosts: Hosts) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -98,7 +99,8 @@ class Hosts:
     # ------------------------------------------------------------------ the network
 
     def __enter__(self) -> Self:
-        """Make the namespaces."""
+        """Make the namespaces; those of tests that were killed go first."""
+        sweep()
         try:
             _ip("netns", "add", self.switch)
             _ip("-n", self.switch, "link", "add", "br0", "type", "bridge")
@@ -288,6 +290,20 @@ class Hosts:
             report=report,
             junit=self._junit.read_text(encoding="utf-8") if self._junit.exists() else None,
         )
+
+
+def sweep() -> None:
+    """End what killed tests have left: their process is in the names of the namespaces."""
+    for line in _ip("netns", "list").splitlines():
+        name = line.split()[0]
+        found = re.fullmatch(r"scenario-(\d+)-\w+", name)
+        if found is None or Path(f"/proc/{found[1]}").exists():
+            continue
+        for pid in map(int, _ip("netns", "pids", name).split()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(subprocess.CalledProcessError):
+            _ip("netns", "del", name)
 
 
 def address(number: int) -> str:
