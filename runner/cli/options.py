@@ -104,6 +104,7 @@ CONFIGURABLE = frozenset(
         "confirm",
         "durations",
         "exitfirst",
+        "quiet",
         "isolate",
         "strict",
         "tag",
@@ -502,6 +503,7 @@ def reporting_as(kinds: Sequence[Format]) -> Callable[[CommandF], CommandF]:
                 is_flag=True,
                 help="Show every case, with prediction, observation and explanation.",
             ),
+            option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the summary alone."),
         ):
             command = add(command)
         return command
@@ -598,8 +600,18 @@ def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
 
     taken = any(path == STANDARD_OUTPUT for _, path in _wanted(options))
     file = sys.stderr if taken else sys.stdout
+    if options["verbose"] and options["quiet"]:
+        message = "--verbose and --quiet exclude each other"
+        raise click.UsageError(message)
+    command = click.get_current_context().info_name
     return TerminalReport(
-        file, verbose=options["verbose"], durations=options["durations"], quiet=quiet
+        file,
+        verbose=options["verbose"],
+        durations=options["durations"],
+        quiet=quiet,
+        brief=options["quiet"],
+        again=command if command in {"run", "check"} else "",
+        starts=command == "run" and not options["dry_run"],
     )
 
 

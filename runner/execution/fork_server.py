@@ -355,6 +355,7 @@ class Host:
         if launch is None:
             launch = self._begin_at_last(job.size)
         launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
+        began_s = time.monotonic()
         watch = job.own.get(carrier(choice.backend), job.watch)
         findings = launch.supervisor.run(order, watch)
         if findings.unbegun:
@@ -362,10 +363,14 @@ class Host:
             self._give_up()
             launch = self._begin_at_last(job.size)
             launch.takes(choice.sharing, on_gpus=device_type(choice.backend) != "cpu")
+            began_s = time.monotonic()
             findings = launch.supervisor.run(order, watch)
         self._spoilt = not findings.usable
         return replace(
-            findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
+            findings,
+            busy_s=time.monotonic() - began_s,
+            environment=choice.environment,
+            notes=(*choice.notes, *findings.notes),
         )
 
     def _prepare(self, job: Job) -> None:

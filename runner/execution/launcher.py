@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -254,6 +255,7 @@ class Launcher:
             self._start()
         control = self._control
         assert control is not None
+        asked_s = time.monotonic()
         try:
             control.send(pickle.dumps(job, protocol=5))
             answer = pickle.loads(control.receive())  # noqa: S301 -- from our own host
@@ -262,7 +264,7 @@ class Launcher:
         self._answered = True
         if isinstance(answer, LaunchError | UnsupportedError):
             raise answer
-        return answer
+        return replace(answer, ready_s=max(0.0, time.monotonic() - asked_s - answer.busy_s))
 
     def _ended(self) -> LaunchError:
         """Return why the host ended, and clear up after it.

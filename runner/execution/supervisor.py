@@ -332,7 +332,12 @@ def _killed(rank: int, how: str, findings: Findings) -> str:
 def _environment(findings: Findings) -> dict[str, str]:
     """Return what the run was on; `world_s` is the seconds that its world took to be made."""
     made_s = max((told.world_s for told in findings.told.values()), default=0.0)
-    return {**findings.environment, **({"world_s": f"{made_s:.4f}"} if made_s else {})}
+    found = dict(findings.environment)
+    if made_s:
+        found["world_s"] = f"{made_s:.4f}"
+    if findings.ready_s:
+        found["ready_s"] = f"{findings.ready_s:.4f}"
+    return found
 
 
 def _late(findings: Findings) -> dict[int, float]:
@@ -466,7 +471,8 @@ class Findings:
 
     `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are
     the processes of all ranks; `unbegun`: one of them ended before the scenario began. `usable`:
-    the launch can take another. `duration_s`: from the order to the verdict, in seconds.
+    the launch can take another. `duration_s`: from the order to the verdict, in seconds; `busy_s`:
+    how long the workers were at it; `ready_s`: how long until torch was imported and they were up.
     `environment` is what the backend was chosen by; `notes` is for the report.
     """
 
@@ -480,6 +486,8 @@ class Findings:
     unbegun: bool = False
     hung: bool = False
     duration_s: float = 0.0
+    busy_s: float = 0.0
+    ready_s: float = 0.0
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

@@ -142,6 +142,7 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     if analysis.verdict.status != "PASSED" or analysis.plan is None or analysis.predicted is None:
         return result_of(analysis)
     began = time.perf_counter()
+    ready_s = 0.0
     try:
         observed = executor.run(analysis.plan, analysis.predicted)
     except UnsupportedError as error:
@@ -149,13 +150,14 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     except (LaunchError, WorkerError) as error:
         verdict = replace(analysis.verdict, status="INCONCLUSIVE", reason=str(error))
     else:
+        ready_s = float(observed.environment.get("ready_s", 0.0))
         try:
             verdict = judge(analysis.plan, analysis.predicted, observed, backend)
         except Exception as error:  # noqa: BLE001 -- as in the analysis
             verdict = our_fault("verdict", error)
     verdict = verdict.strict() if analysis.strict else verdict
-    duration_s = time.perf_counter() - began
-    return replace(result_of(analysis), verdict=verdict, duration_s=duration_s)
+    duration_s = max(0.0, time.perf_counter() - began - ready_s)
+    return replace(result_of(analysis), verdict=verdict, duration_s=duration_s, ready_s=ready_s)
 
 
 def repeated(analysis: Analysis, executor: Executor, times: int) -> Result:

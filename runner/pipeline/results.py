@@ -59,7 +59,7 @@ class AtEnd:
 # What the results of a run share of their environment.
 
 #: what a trace tells of its own case; all else in its environment is the same for a whole run
-_OF_ONE_CASE = frozenset({"world_s", "gpus"})
+_OF_ONE_CASE = frozenset({"world_s", "ready_s", "gpus"})
 
 
 def environment(outcome: Outcome) -> dict[str, str]:
@@ -136,12 +136,14 @@ class Result:
     `attempts` are the verdicts of each run of a case that was run several times. `scenario` is None
     where the file is INVALID, or where the result was read back from a file: `text` then has the
     lines that a person was told, without styles, and `page` what an HTML page showed of it.
+    `duration_s` is the case's own time; `ready_s` what it waited before for torch and the workers.
     """
 
     file: str
     case: str
     verdict: Verdict
     duration_s: float = 0.0
+    ready_s: float = 0.0
     scenario: Scenario | None = None
     description: str = ""
     tags: tuple[str, ...] = ()

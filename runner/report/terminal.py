@@ -7,10 +7,12 @@ line. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
+from runner.display import brief
 from runner.errors import Problem
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
@@ -55,6 +57,13 @@ WORDS: dict[Status, str] = {
     "INVALID": "invalid",
 }
 
+#: seconds that a start of workers may take without a word
+SLOW_START_S = 0.5
+#: cases that did not pass which a command line names; more are taken by --last-failed
+MOST_NAMED = 3
+#: why a case counts as one that did not pass
+_BAD: frozenset[Status] = frozenset({"FAILED", "FLAKY", "INCONCLUSIVE", "INVALID"})
+
 #: variables by which `rich` may take for a terminal what is none
 _FORCING = ("FORCE_COLOR", "TTY_COMPATIBLE")
 
@@ -63,17 +72,30 @@ class TerminalReport:
     """Listens to the pipeline and prints. Also a context manager: it ends the progress bar."""
 
     def __init__(
-        self, file: TextIO, *, verbose: bool = False, durations: int = 0, quiet: bool = False
+        self,
+        file: TextIO,
+        *,
+        verbose: bool = False,
+        durations: int = 0,
+        quiet: bool = False,
+        brief: bool = False,
+        again: str = "",
+        starts: bool = False,
     ) -> None:
         """Print to `file`; `durations` is how many of the slowest cases the summary shows.
 
-        `quiet` leaves out what passed, as a terminal does.
+        `quiet` leaves out what passed, as a terminal does; `brief` all but the summary. `again` is
+        the command that the summary names for what did not pass. `starts`: torch is imported first.
         """
+        self.brief = brief
+        self.again = again
+        self.starts = starts
         self.file = file
         self.verbose = verbose
         self.durations = durations
         self.quiet = quiet
         self._bar: Bar | None = None
+        self._answered = False
         self._warned: set[Problem] = set()
         self._plain = not file.isatty() and not any(os.environ.get(name) for name in _FORCING)
 
@@ -96,20 +118,29 @@ class TerminalReport:
         from runner.report.progress import Bar
 
         self._bar = Bar(self.console, total)
+        if self.starts:
+            self._bar.name("torch is imported")
 
     def running(self, scenario: Scenario) -> None:
         """Name the case beside the bar."""
         if self._bar is not None:
-            self._bar.name(scenario.case)
+            first = self.starts and not self._answered
+            self._bar.name(f"{scenario.case} (torch is imported)" if first else scenario.case)
 
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
         quiet = (self.quiet or self._bar is not None) and not self.verbose
         warnings = self._new(result.verdict.warnings)
-        if warnings or not (quiet and result.verdict.status == "PASSED"):
+        if result.ready_s >= SLOW_START_S and not self.brief:
+            text = f"workers ready in {milliseconds(result.ready_s)}"
+            self.print([Line(text, "dim")])
+        if self.brief:
+            pass
+        elif warnings or not (quiet and result.verdict.status == "PASSED"):
             self.print([headline(result), *warnings, *details(result)])
         if self.verbose:
             self.print(more(result.verdict))
+        self._answered = self._answered or result.verdict.observed is not None
         if self._bar is not None:
             self._bar.advance()
 
@@ -144,6 +175,7 @@ class TerminalReport:
         self.print(self._new(outcome.warnings))
         self._silent(outcome)
         self._slowest(outcome)
+        self._again(outcome)
         self.print(Line(f"note: {note}", "dim") for note in outcome.notes)
         self.print(summary_lines(outcome))
 
@@ -157,6 +189,21 @@ class TerminalReport:
             predicted = result.verdict.predicted
             names = ", ".join(d.name for d in predicted.diagnoses) if predicted else ""
             self.print([Line(f"  {result.name}  {names}")])
+
+    def _again(self, outcome: Outcome) -> None:
+        """List what did not pass, a line each, with the command that runs just these."""
+        bad = [result for result in outcome.results if result.verdict.status in _BAD]
+        if not self.again or not bad or len(outcome.results) == 1:
+            return
+        self.print([Line("what did not pass:", "strong")])
+        for result in bad:
+            verdict = result.verdict
+            kinds = [*(each.kind for each in verdict.findings), *(p.code for p in verdict.problems)]
+            told = ", ".join(dict.fromkeys(kinds)) or brief(verdict.reason or "")
+            self.print([Line(f"  {verdict.status:<12} {result.name}  {told}", verdict.status)])
+        names = [shlex.quote(result.name) for result in bad]
+        which = " ".join(names) if len(bad) <= MOST_NAMED else "--last-failed, with the same paths"
+        self.print([Line(f"these alone: scenario {self.again} {which}", "dim")])
 
     def _slowest(self, outcome: Outcome) -> None:
         if self.durations <= 0:

@@ -47,9 +47,9 @@ def outcome(*verdicts: Verdict, interrupted: bool = False) -> Outcome:
     return Outcome(results=results, interrupted=interrupted, duration_s=1.5)
 
 
-def printed(*verdicts: Verdict, verbose: bool = False, durations: int = 0) -> str:
+def printed(*verdicts: Verdict, durations: int = 0, **options: Any) -> str:
     file = io.StringIO()
-    report = TerminalReport(file, verbose=verbose, durations=durations)
+    report = TerminalReport(file, durations=durations, **options)
     report.begin(len(verdicts))
     for verdict in verdicts:
         report.finish(result(verdict))
@@ -250,3 +250,38 @@ def test_the_reference_of_operations_shows_each_with_its_example() -> None:
     for operation in OPERATIONS:
         assert f"  {operation.name} " in shown
         assert operation.example.splitlines()[0] in page(operation)
+
+
+def test_the_end_lists_what_did_not_pass_with_the_command_that_runs_it(tmp_path: Path) -> None:
+    right = checked(WRONG.replace("[6, 7, 6]", "[6, 6, 6]"), tmp_path)
+    shown = printed(right, checked(WRONG, tmp_path), again="check")
+    assert (
+        """
+what did not pass:
+  FAILED       some/folder/sum.yaml::sum  value_differs
+these alone: scenario check some/folder/sum.yaml::sum
+1 passed, 1 failed, 1 warning in 1.50 s
+""".replace(", 1 warning", "")
+        in shown.replace(", 1 warning", "")
+    )
+    assert "what did not pass" not in printed(right, right, again="check")
+    assert "what did not pass" not in printed(checked(WRONG, tmp_path), again="check")
+    many = printed(*[checked(WRONG, tmp_path)] * 4, again="run")
+    assert "these alone: scenario run --last-failed, with the same paths" in many
+
+
+def test_a_brief_report_has_the_summary_alone(tmp_path: Path) -> None:
+    shown = printed(checked(WRONG, tmp_path), checked(WRONG, tmp_path), brief=True, again="check")
+    assert shown.startswith("what did not pass:")
+    assert "judged.yaml" not in shown
+
+
+def test_the_start_of_the_workers_has_a_line_of_its_own(tmp_path: Path) -> None:
+    verdict = ran(WRONG.replace("[6, 7, 6]", "[6, 6, 6]"), tmp_path)
+    file = io.StringIO()
+    report = TerminalReport(file)
+    report.begin(2)
+    report.finish(replace(result(verdict), ready_s=2.4))
+    report.finish(replace(result(verdict), ready_s=0.001))
+    assert file.getvalue().startswith("workers ready in 2.40 s\nPASSED ")
+    assert file.getvalue().count("workers ready") == 1
