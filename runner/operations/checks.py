@@ -17,15 +17,6 @@ from runner.operations.base import Collective, Entry, PremulSum, Refusal, dtype_
 # Integers wrap in their width. Floats are reduced in float64 (complex128) and rounded once to the
 # dtype. Semantics of each op: `torch.distributed.ReduceOp`.
 
-#: dtype -> (rtol, atol) within which two values are equal; other dtypes are exact
-TOLERANCES = {
-    "float16": (2.0**-10, 1e-5),
-    "bfloat16": (2.0**-7, 1e-5),
-    "float32": (1.3e-6, 1e-5),
-    "float64": (1e-7, 1e-7),
-    "complex64": (1.3e-6, 1e-5),
-    "complex128": (1e-7, 1e-7),
-}
 #: arrays of one shape and dtype: a sequence, or stacked in one array
 Parts: TypeAlias = Any
 

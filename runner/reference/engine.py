@@ -16,6 +16,7 @@ from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Expectation, RaiseSpec
+from runner.model.tolerance import moved, slack_of
 from runner.model.trace import Event, Failure
 from runner.model.traffic import Enter, Traffic, size_of
 from runner.operations.base import (
@@ -61,7 +62,6 @@ from runner.reference.state import (
     tainted,
 )
 from runner.reference.symptoms import Finding, clipped, odd_first, place
-from runner.reference.tolerance import moved, slack_of
 from runner.reference.waits import moves_nothing, needs, needs_of
 from runner.vocabulary import WORLD
 
@@ -1094,7 +1094,7 @@ class Simulation:
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
-        `way` lets every reduction be off by its slack (:mod:`runner.reference.tolerance`).
+        `way` lets every reduction be off by its slack (:mod:`runner.model.tolerance`).
         `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
         none of them the run is `cut` there. `reads` lets the run note what is read and written.
         """

@@ -19,6 +19,7 @@ from runner.model.plan import Plan
 from runner.model.trace import Trace
 from runner.reference.backends import Forecasts
 from runner.reference.diagnoses import diagnosed
+from runner.reference.drift import Drifts
 from runner.reference.engine import Simulation
 from runner.reference.matching import apart
 from runner.reference.schedules import (
@@ -36,7 +37,6 @@ from runner.reference.schedules import (
 )
 from runner.reference.semantics import Reading
 from runner.reference.symptoms import Finding, place, several
-from runner.reference.tolerance import Drifts
 
 #: ranks from which on it pays to take a step for all of them at once
 MANY = 16

@@ -24,8 +24,8 @@ from runner.expressions.values import (
 )
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step, steps_of
+from runner.model.tolerance import TOLERANCES
 from runner.operations.base import PointToPoint
-from runner.operations.checks import TOLERANCES
 from runner.reference.state import RankState, frozen, size_of
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,94 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.expressions.values import Undefined
+from runner.model.tolerance import (
+    allowed,
+    as_numbers,
+    exactly,
+    inexactly,
+    is_array,
+    is_tensors,
+    largest,
+    ratio,
+)
 from runner.model.trace import Event, Trace, Value
-from runner.operations.base import dtype_name
-from runner.operations.checks import TOLERANCES, is_inexact, wide
+from runner.operations.checks import is_inexact
 from runner.verdict.finding import Difference
-
-# -------------------------------------------------------------------------------------------------
-# Values as numbers: literals become arrays, and arrays are compared without rounding.
-
-#: the largest integer that a double holds
-LARGEST = int(sys.float_info.max)
-
-
-def is_array(value: Value) -> bool:
-    """Return whether a value is one tensor, or one element of one."""
-    return isinstance(value, np.ndarray | np.generic)
-
-
-def as_numbers(value: Value) -> NDArray[Any] | None:
-    """Return a number, nested lists of numbers or an array as an array; None for anything else.
-
-    Integers beyond 64 bits stay Python's own, so that nothing is rounded before it is compared.
-    """
-    if is_array(value):
-        return np.asarray(value)
-    if isinstance(value, range):
-        value = list(value)
-    if not _numeric(value):
-        return None
-    try:
-        made = np.asarray(value)
-    except ValueError:
-        return None  # rows of different lengths
-    if made.dtype == object:
-        made = np.asarray(np.frompyfunc(_finite, 1, 1)(made), dtype=object)
-    return made if made.dtype.kind in "biufcVO" else None
-
-
-def _finite(value: Value) -> Value:
-    """Return an integer that a double cannot hold as an infinity; it equals no element anyway."""
-    if isinstance(value, int) and abs(value) > LARGEST:
-        return math.inf if value > 0 else -math.inf
-    return value
-
-
-def _numeric(value: Value) -> bool:
-    if isinstance(value, list | tuple):
-        return all(_numeric(item) for item in value)
-    return is_array(value) or isinstance(value, bool | int | float | complex)
-
-
-def exactly(
-    numbers: NDArray[Any], got: NDArray[Any]
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Compare exactly: by Python's own numbers where the kinds differ, so that nothing rounds."""
-    if numbers.dtype.kind == got.dtype.kind and numbers.dtype.kind in "biu":
-        wrong = np.asarray(numbers != got)
-        left, right = numbers.astype(np.float64), got.astype(np.float64)
-    elif is_inexact(numbers):
-        left, right = wide(numbers), got.astype(np.float64)
-        wrong = np.asarray(left != right)
-    else:
-        wrong = np.asarray(numbers.astype(object) != got.astype(object)).astype(bool)
-        left, right = numbers.astype(np.float64), got.astype(np.float64)
-    return np.asarray(wrong), np.abs(left - right), np.abs(left)
-
-
-def ratio(errors: NDArray[Any], sizes: NDArray[Any]) -> NDArray[Any]:
-    """Return relative errors; what is relative to zero is not finite."""
-    with np.errstate(all="ignore"):
-        return np.asarray(errors / sizes)
-
-
-def largest(errors: NDArray[Any], wrong: NDArray[Any]) -> float | None:
-    """Return the largest finite error among those that are wrong."""
-    chosen = errors[wrong]
-    chosen = chosen[np.isfinite(chosen)]
-    return float(chosen.max()) if chosen.size else None
-
 
 # -------------------------------------------------------------------------------------------------
 # When two values are equal: shapes strictly, dtypes where stated, numbers within their error.
 #
-# The tolerances are those of `torch.testing.assert_close` for each dtype, but one unit in the last
-# place, relatively, for the 16-bit floats, whose defaults there hide a wrong rank's contribution.
-# Integers, booleans and float8 are exact. NaN equals NaN. An undefined value equals nothing; who
-# calls decides before whether it may be asked.
-
-EXACT = (0.0, 0.0)
+# How near numbers must be says :mod:`runner.model.tolerance`. An undefined value equals nothing;
+# the caller decides before whether it may be asked.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,22 +47,6 @@ class Wanted:
     atol: float | None = None
     unchanged: bool = False
     strict: bool = False
-
-
-def is_tensors(value: Value) -> bool:
-    """Return whether a value is a list of tensors (or of lists of them)."""
-    return isinstance(value, list | tuple) and any(is_array(x) or is_tensors(x) for x in value)
-
-
-def same(left: Value, right: Value) -> bool:
-    """Return whether two values are equal to the bit: the quick answer for most."""
-    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return (
-            left.dtype == right.dtype
-            and left.shape == right.shape
-            and left.tobytes() == right.tobytes()
-        )
-    return False
 
 
 def differences(rank: int, wanted: Wanted, got: Value, slack: Value = None) -> list[Difference]:
@@ -206,7 +119,9 @@ class _Comparison:
     ) -> list[Difference]:
         with np.errstate(all="ignore"):
             if is_inexact(got):
-                wrong, errors, sizes = self.inexact(numbers, got, slack, typed=typed)
+                wrong, errors, sizes = inexactly(
+                    numbers, got, slack, (self.wanted.rtol, self.wanted.atol), typed=typed
+                )
             else:
                 wrong, errors, sizes = exactly(numbers, got)
         if not wrong.any():
@@ -226,29 +141,6 @@ class _Comparison:
                 item=self.item,
             )
         ]
-
-    def inexact(
-        self, numbers: NDArray[Any], got: NDArray[Any], slack: Value, *, typed: bool
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        rtol, atol = TOLERANCES.get(dtype_name(got.dtype), EXACT)
-        if typed and is_inexact(numbers):
-            other = TOLERANCES.get(dtype_name(numbers.dtype), EXACT)
-            rtol, atol = max(rtol, other[0]), max(atol, other[1])
-        rtol = rtol if self.wanted.rtol is None else self.wanted.rtol
-        atol = atol if self.wanted.atol is None else self.wanted.atol
-        expected = numbers
-        if not (numbers.dtype.kind == "c" and got.dtype.kind != "c"):
-            expected = numbers.astype(got.dtype)
-        left, right = wide(expected), wide(got)
-        errors = np.abs(left - right)
-        allowed = atol + rtol * np.abs(left)
-        if slack is not None and self.wanted.rtol is None and self.wanted.atol is None:
-            allowed = allowed + np.asarray(slack, dtype=np.float64)
-        finite = np.isfinite(left) & np.isfinite(right)
-        equal = (
-            (left == right) | (np.isnan(left) & np.isnan(right)) | (finite & (errors <= allowed))
-        )
-        return ~equal, errors, np.abs(left)
 
     def plain(self, expected: Value, got: Value) -> list[Difference]:
         if not self.wanted.has_value:
@@ -340,12 +232,4 @@ def differences_beyond(
         return off
     at = None if event is None else (event.index, event.iteration)
     drift = predicted.drift(rank, at, name)
-    return off if drift is None else differences(rank, wanted, got, _allowed(slack, drift))
-
-
-def _allowed(slack: Value, drift: Value) -> Value:
-    """Return how far a value may be off; the drift has the slack of its own step in it, twice."""
-    if isinstance(drift, list):
-        own = slack if isinstance(slack, list) else [None] * len(drift)
-        return [_allowed(one, two) for one, two in zip(own, drift, strict=True)]
-    return drift if slack is None else np.maximum(slack, drift - np.asarray(slack))
+    return off if drift is None else differences(rank, wanted, got, allowed(slack, drift))

@@ -29,10 +29,11 @@ from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan, plan
 from runner.model.process import Process
 from runner.model.scenario import Expectation, FinalExpectation, Scenario, Step, steps_of
+from runner.model.tolerance import as_numbers
 from runner.model.trace import Recorded, Trace
 from runner.operations.base import Group, GroupCreation
 from runner.operations.checks import reduced
-from runner.verdict.comparison import Wanted, as_numbers, differences
+from runner.verdict.comparison import Wanted, differences
 from runner.verdict.finding import Finding
 from runner.verdict.witnesses import Case
 from runner.vocabulary import REDUCE_OPS

@@ -7,8 +7,9 @@ from typing import TypeAlias
 
 from runner.expressions.values import Undefined
 from runner.model.scenario import ValueExpectation
+from runner.model.tolerance import same
 from runner.model.trace import Event, RankTrace, Trace, Value
-from runner.verdict.comparison import Wanted, differences, differences_beyond, same
+from runner.verdict.comparison import Wanted, differences, differences_beyond
 from runner.verdict.conduct import GAVE_UP, observed_outcome
 from runner.verdict.finding import Against, Difference, Finding, Witness, prose_of, ranks_text
 from runner.verdict.witnesses import (

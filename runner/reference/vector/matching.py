@@ -16,10 +16,10 @@ from runner.expressions.params import Param
 from runner.expressions.values import Constant, Form, ListForm, PerRank, Record, Undefined
 from runner.model.plan import Plan
 from runner.model.scenario import Step
+from runner.model.tolerance import common_slack, slack_of
 from runner.model.traffic import Enter, Traffic
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
 from runner.reference.matching import apart
-from runner.reference.tolerance import common_slack, slack_of
 from runner.reference.vector.cohort import Active, Named, Scene, View, argument_of, leave
 from runner.reference.vector.record import Said
 from runner.vocabulary import WORLD
