@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -175,30 +175,30 @@ class PerRank(Generic[T]):
 Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"
 
 
-def children(form: Any) -> Iterator[Form]:
-    """Yield the forms that a form is made of, one level down; of a selector its form.
+def children(form: Any) -> Iterator[Any]:
+    """Yield what a form is made of, one level down: forms, and the selectors between them.
 
-    What is no form, as an expectation that nothing changes, is made of none.
+    What is no form, as an expectation that nothing changes, is made of nothing.
     """
+    return (part for part in _parts(form) if part is not None)
+
+
+def _parts(form: Any) -> Iterable[Any]:
     match form:
         case ListForm():
-            yield from form.items
+            return form.items
         case Record():
-            if form.ranks is not None:
-                yield form.ranks.form
-            yield from (over for _, over in form.loops)
-            yield from form.fields.values()
+            return (form.ranks, *(over for _, over in form.loops), *form.fields.values())
         case PerRank():
-            for selector, value in form.branches:
-                yield selector.form
-                if value is not None:
-                    yield value
-            if form.otherwise is not None:
-                yield form.otherwise
+            return (*(part for branch in form.branches for part in branch), form.otherwise)
+        case Selector():
+            return (form.form,)
         case Typed():
-            yield from (each for each in (form.value, form.dtype, form.shape) if each is not None)
+            return (form.value, form.dtype, form.shape)
         case Objects():
-            yield from _leaves(form.tree)
+            return _leaves(form.tree)
+        case _:
+            return ()
 
 
 def _leaves(tree: Any) -> Iterator[Expression]:
@@ -213,7 +213,7 @@ def _leaves(tree: Any) -> Iterator[Expression]:
             yield from _leaves(value)
 
 
-def expressions_in(form: Form | None) -> Iterator[Expression]:
+def expressions_in(form: Any) -> Iterator[Expression]:
     """Yield every expression that a form is made of, itself included."""
     if isinstance(form, Expression):
         yield form

@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runner.expressions.values import (
-    Expression,
-    ListForm,
-    Objects,
-    PerRank,
-    Record,
-    Selector,
-    Typed,
-    Undefined,
-)
+from runner.expressions.values import Expression, Undefined, expressions_in
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step, steps_of
 from runner.model.tolerance import TOLERANCES
@@ -251,35 +242,9 @@ def _stated(expect: Expectation) -> frozenset[str]:
 
 def _of(form: Any) -> frozenset[str]:
     """Return the names that a form may look at."""
-    if isinstance(form, Expression):
-        return form.names | form.before
-    return frozenset().union(*(_of(part) for part in _parts(form)))
+    return frozenset().union(*(each.names | each.before for each in expressions_in(form)))
 
 
 def _before(form: Any) -> frozenset[str]:
     """Return the names that a form asks other ranks for."""
-    if isinstance(form, Expression):
-        return form.before
-    return frozenset().union(*(_before(part) for part in _parts(form)))
-
-
-def _parts(form: Any) -> Iterable[Any]:
-    match form:
-        case Selector():
-            return (form.form,)
-        case ListForm():
-            return form.items
-        case Record():
-            return [*form.fields.values(), form.ranks, *(over for _, over in form.loops)]
-        case PerRank():
-            return [part for branch in form.branches for part in branch] + [form.otherwise]
-        case Typed():
-            return form.value, form.dtype, form.shape
-        case Objects():
-            return (form.tree,)
-        case dict():
-            return form.values()
-        case list() | tuple():
-            return form
-        case _:
-            return ()
+    return frozenset().union(*(each.before for each in expressions_in(form)))

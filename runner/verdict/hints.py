@@ -17,11 +17,10 @@ from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import (
     Constant,
-    Expression,
     Form,
-    ListForm,
     PerRank,
     Selector,
+    expressions_in,
     roots_of,
 )
 from runner.language.document import load_content
@@ -612,15 +611,12 @@ class _Reach:
             return None
 
     def _is_unknown(self, form: Form | None) -> bool:
-        match form:
-            case Expression():
-                words = form.names | form.calls | form.before
-                asked = {*re.findall(r"\w+", form.text)} & self._created
-                return bool(asked or words & self._unknown)
-            case ListForm():
-                return any(self._is_unknown(item) for item in form.items)
-            case _:
-                return False
+        for each in expressions_in(form):
+            words = each.names | each.calls | each.before
+            asked = {*re.findall(r"\w+", each.text)} & self._created
+            if asked or words & self._unknown:
+                return True
+        return False
 
 
 def _lines(
