@@ -314,11 +314,16 @@ def import_records(**options: Any) -> None:
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is no record, 3 it is not the whole.
     """
     from runner.record.analysis import judged
-    from runner.record.format import read
+    from runner.record.format import is_record, read
 
     folder = Path(options["folder"])
     try:
-        records = read(folder)
+        if folder.is_dir() and is_record(folder):
+            records = read(folder)
+        else:
+            from runner.record.flight_recorder import read_dumps
+
+            records = read_dumps(folder)
         first = next(iter(records.values()))
         argv = first.about.get("argv")
         script = str(argv[0]) if isinstance(argv, list) and argv else str(folder)

@@ -52,7 +52,8 @@ def judged(
 
     `script` is what the result is called by, `folder` the one that places are told from.
     """
-    program = program_of(records, name=Path(script).stem or "recorded", about=about, folder=folder)
+    name = Path(script).stem or "recorded"
+    program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
     (scenario,) = load_content(path, program.text.encode(), limits=limits)
     analysis = analyse(scenario, limits)
     verdict = _told(analysis.verdict, records, folder)
@@ -62,6 +63,44 @@ def judged(
     verdict = _in_doubt(verdict, records, scenario)
     result = replace(case_result(scenario, verdict, analysis.duration_s), file=script, case=script)
     return Judged(program=program, scenario=scenario, result=result)
+
+
+def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
+    """Return the records, and for a rank without one what it must have done.
+
+    That is its part in collectives that completed on a rank that is recorded: without all members
+    they would not have. What else it did is unknown.
+    """
+    found = dict(records)
+    world = max((each.world_size for each in records.values()), default=0)
+    for rank in range(world) if len(records) < world else ():
+        if rank in records:
+            continue
+        parts = (
+            [
+                call
+                for call in record.calls
+                if call.ended_us is not None
+                and call.peer is None
+                and rank in call.group
+                and call.failed is None
+            ]
+            for record in records.values()
+        )
+        most = max(parts, key=len, default=[])
+        if not most:
+            continue
+        groups = {
+            gid: told
+            for record in records.values()
+            if most[0] in record.items
+            for gid, told in record.groups.items()
+            if rank in told[1]
+        }
+        found[rank] = RankRecord(
+            rank=rank, world_size=world, items=[*most], groups=groups, about={"mode": "assumed"}
+        )
+    return found
 
 
 def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> Verdict:

@@ -106,7 +106,7 @@ class Sites:
             file = code.co_filename
             away = foreign.get(file)
             if away is None:
-                away = foreign[file] = _is_foreign(file)
+                away = foreign[file] = is_foreign(file)
             if not away:
                 found.append((file, frame.f_lineno))
             elif not found and file.endswith("distributed_c10d.py"):
@@ -134,7 +134,7 @@ class Sites:
         return number
 
 
-def _is_foreign(file: str) -> bool:
+def is_foreign(file: str) -> bool:
     """Whether a file is not the user's own: torch, another package, the standard library."""
     return (
         file.startswith(("<", *_PREFIXES))
@@ -413,7 +413,7 @@ class Recorder:
         places = [
             [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
             for frame in traceback.extract_tb(error.__traceback__)
-            if not _is_foreign(frame.filename)
+            if not is_foreign(frame.filename)
         ]
         self._put(json.dumps(["raise", _words(error), places[::-1][:FRAMES], self._now()]))
 

@@ -1,0 +1,209 @@
+"""Records and dumps as data: torn, newer, hostile, or of torch's flight recorder."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from runner.cli import cli
+from runner.errors import ScenarioError
+from runner.record.format import read
+from runner.record.program import program_of
+
+
+def imported(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["import", str(folder), *options])
+
+
+# ---------------------------------------------------------------------- records of ours
+
+HEADER: dict[str, Any] = {"scenario_record": 1, "rank": 0, "world_size": 2, "mode": "live"}
+PLACE = ["s", 0, "", [["/home/me/train.py", 7, "dist.send(x, 1)"]]]
+GROUP = ["g", 0, "0", [0, 1], "default_pg", "gloo"]
+
+
+def sending(to: int) -> list[Any]:
+    tensor = ["float32", [4], 64, 16]
+    return ["c", 0, "send", 0, 0, 10, 1, "py", [tensor], [], {"peer": to, "tag": 0}]
+
+
+def written(folder: Path, rank: int, *lines: Any, tail: str = "") -> None:
+    header = {**HEADER, "rank": rank}
+    text = "\n".join(json.dumps(line) for line in (header, PLACE, GROUP, *lines))
+    (folder / f"rank-{rank:05d}.jsonl").write_text(f"{text}\n{tail}", encoding="utf-8")
+
+
+def test_two_ranks_that_send_to_each_other_first_are_a_ring(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], ["w", 0, 12])
+    written(tmp_path, 1, sending(0), ["r", 0, 11], ["w", 0, 12])
+    said = imported(tmp_path)
+    assert said.exit_code == 1
+    assert said.output.startswith("FAILED")
+    assert "circular_wait" in said.output
+    assert "train.py:7" in said.output
+
+
+def test_a_torn_last_line_is_no_fault(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], tail='["w", 0')
+    written(tmp_path, 1, sending(0), ["r", 0, 11], ["w", 0, 12], tail='["x"')
+    records = read(tmp_path)
+    assert records[0].truncated
+    assert [call.completes for call in records[1].calls] == [True]
+
+
+def test_a_record_that_ends_early_and_is_right_so_far_is_inconclusive(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], ["w", 0, 12])
+    written(tmp_path, 1)
+    said = imported(tmp_path)
+    assert said.exit_code == 3
+    assert "ends before the program does" in said.output
+
+
+def test_a_rank_without_a_record_is_unknown(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], ["w", 0, 12])
+    said = imported(tmp_path)
+    assert said.exit_code == 3
+    assert "rank 1 is unknown" in said.output
+
+
+@pytest.mark.parametrize(
+    ("lines", "code"),
+    [
+        (['{"scenario_record": 2, "rank": 0, "world_size": 2}'], "newer_record"),
+        (['{"scenario_record": 1, "rank": 7, "world_size": 2}'], "bad_record"),
+        (['["nothing of ours"]'], "bad_record"),
+        ([json.dumps(HEADER), '["__class__", 1]'], "bad_record"),
+        ([json.dumps(HEADER), '["c", 0, "send", 9]'], "bad_record"),
+        ([json.dumps(HEADER), "[" * 100_000], "bad_record"),
+        ([json.dumps(HEADER), "no JSON"], "bad_record"),
+    ],
+)
+def test_what_is_no_record_is_refused(tmp_path: Path, lines: list[str], code: str) -> None:
+    (tmp_path / "rank-00000.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    said = imported(tmp_path)
+    assert said.exit_code == 2
+    assert f"[{code}]" in said.output
+
+
+def test_words_of_a_record_become_no_expression(tmp_path: Path) -> None:
+    hostile = '"}\nsteps: []\n# {0: evil} ${x} \ud83c'
+    written(tmp_path, 0, sending(1), ["raise", hostile, [[hostile, 3, ""]], 12], ["end", 1, 13])
+    written(tmp_path, 1, ["end", 0, 13])
+    assert imported(tmp_path).exit_code == 1
+    text = program_of(read(tmp_path)).text
+    assert text.count("\nsteps:") == 1
+
+
+# ---------------------------------------------------------------------- the flight recorder
+
+
+def entry(number: int, name: str, line: int, *, retired: bool, size: int = 4) -> dict[str, Any]:
+    return {
+        "frames": [
+            {"name": "all_reduce", "filename": "/x/site-packages/torch/a.py", "line": 1},
+            {"name": "<module>", "filename": "/home/me/train.py", "line": line},
+        ],
+        "record_id": number,
+        "process_group": ("0", "default_pg"),
+        "collective_seq_id": number + 1,
+        "profiling_name": name,
+        "input_sizes": [[size]],
+        "input_dtypes": ["Float"],
+        "output_sizes": [[size]],
+        "output_dtypes": ["Float"],
+        "state": "scheduled",
+        "retired": retired,
+    }
+
+
+def dump(*entries: dict[str, Any], ranks: int = 4) -> dict[str, Any]:
+    listed = str(list(range(ranks)))
+    config = {"": {"name": "", "desc": "default_pg", "ranks": listed}}
+    return {"version": "2.10", "pg_config": config, "entries": list(entries)}
+
+
+def mismatched(rank: int) -> dict[str, Any]:
+    name, line = ("gloo:all_reduce", 8) if rank == 0 else ("gloo:barrier", 16)
+    return dump(entry(0, "gloo:all_reduce", 5, retired=True), entry(1, name, line, retired=False))
+
+
+def dumped(folder: Path, rank: int, content: dict[str, Any], *, as_json: bool = False) -> None:
+    if as_json:
+        text = json.dumps(content)
+        (folder / f"nccl_trace_host-a_{rank}.json").write_text(text, encoding="utf-8")
+    else:
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(content))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_dumps_name_the_call_of_both_sides(tmp_path: Path, *, as_json: bool) -> None:
+    for rank in range(4):
+        dumped(tmp_path, rank, mismatched(rank), as_json=as_json)
+    said = imported(tmp_path)
+    assert said.exit_code == 1
+    assert "call_mismatch" in said.output
+    assert "train.py:8" in said.output
+    assert "train.py:16" in said.output
+
+
+def test_a_rank_without_a_dump_is_unknown(tmp_path: Path) -> None:
+    for rank in range(3):
+        dumped(tmp_path, rank, mismatched(rank))
+    said = imported(tmp_path)
+    assert said.exit_code == 1
+    assert "rank 3 unknown" in said.output
+
+
+def test_dumps_without_an_entry_say_why_nothing_is_known(tmp_path: Path) -> None:
+    for rank in range(2):
+        dumped(tmp_path, rank, dump(ranks=2))
+    said = imported(tmp_path)
+    assert said.exit_code == 3
+    assert "only messages on Gloo" in said.output
+
+
+def test_rings_that_wrapped_are_aligned_by_number(tmp_path: Path) -> None:
+    late = [entry(at, "nccl:all_reduce", 5, retired=True, size=at) for at in range(5, 9)]
+    dumped(tmp_path, 0, dump(*late, ranks=2))
+    dumped(tmp_path, 1, dump(*late[2:], ranks=2))
+    said = imported(tmp_path)
+    assert said.exit_code == 3
+    assert "begin in the middle" in said.output
+
+
+class Hostile:
+    """What runs a command when it is unpickled by an unpickler that knows classes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what is called."""
+        return os.system, ("exit 1",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps(Hostile()),
+        b"",
+        b"\x80\x04garbage",
+        b'{"entries": 3}',
+        pickle.dumps({"entries": [{"profiling_name": "nccl:send 0->9"}], "pg_config": {}}),
+        pickle.dumps({"entries": [7], "pg_config": {}}),
+    ],
+)
+def test_a_hostile_dump_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "rank_0").write_bytes(content)
+    said = imported(tmp_path)
+    assert said.exit_code == 2
+    assert "[bad_record]" in said.output
+
+
+def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError):
+        read(tmp_path)
+    assert imported(tmp_path).exit_code == 2
