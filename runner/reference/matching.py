@@ -279,6 +279,9 @@ class Mailbox:
         self._sends: dict[Address, dict[int, deque[Posted]]] = {}
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
+        #: the messages that have not met, by side and rank; empty where it is to be found out
+        self._left: dict[tuple[bool, int | None], list[Posted]] = {}
+        self._groups: frozenset[str] | None = None
         #: whether a rank ever received from anyone
         self.from_anyone = False
         #: how many messages were posted
@@ -288,17 +291,38 @@ class Mailbox:
     @property
     def sends(self) -> list[Posted]:
         """The sends that no receive has met, in order."""
-        boxes = self._sends.values()
-        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+        return self.left(None, sends=True)
 
     @property
     def receives(self) -> list[Posted]:
         """The receives that no send has met, in order."""
-        boxes = self._receives.values()
-        return sorted((post for box in boxes for queue in box.values() for post in queue), key=_age)
+        return self.left(None, sends=False)
+
+    def left(self, rank: int | None, *, sends: bool) -> list[Posted]:
+        """Return the messages of a rank (None: of all) that have not met, in order."""
+        if not self._left:
+            for side, boxes in ((True, self._sends), (False, self._receives)):
+                posts = (post for box in boxes.values() for each in box.values() for post in each)
+                lying = sorted(posts, key=_age)
+                self._left[side, None] = lying
+                for post in lying:
+                    self._left.setdefault((side, post.rank), []).append(post)
+        return self._left.get((sends, rank), [])
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The keys of the groups of the messages that have not met."""
+        if self._groups is None:
+            self._groups = frozenset(each.group.key for each in (*self.sends, *self.receives))
+        return self._groups
+
+    def _changed(self) -> None:
+        self._left.clear()
+        self._groups = None
 
     def post(self, call: Call, group: Group, message: Message, time_s: float) -> Posted:
         """Add a message; :meth:`partner_of` then looks for its other side."""
+        self._changed()
         self.count += 1
         self.from_anyone |= message.peer is None
         rank = call.entry.rank
@@ -386,12 +410,14 @@ class Mailbox:
 
     def meet(self, send: Posted, receive: Posted) -> None:
         """Take both out of the box."""
+        self._changed()
         self._queue(send).remove(send)
         self._queue(receive).remove(receive)
         send.partner, receive.partner = receive, send
 
     def withdraw(self, posted: Posted) -> None:
         """Take out a message that its rank gave up."""
+        self._changed()
         queue = self._queue(posted)
         if posted in queue:
             queue.remove(posted)

@@ -340,9 +340,8 @@ def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
 
 def on(simulation: Simulation, post: Posted) -> str:
     """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
-    box = simulation.mailbox
-    groups = {each.group.key for each in (*box.sends, *box.receives)}
-    return f" on {post.group.name}" if post.group.key != WORLD or len(groups) > 1 else ""
+    several_groups = len(simulation.mailbox.groups) > 1
+    return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""
 
 
 def gone(simulation: Simulation, rank: int) -> bool:

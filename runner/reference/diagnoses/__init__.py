@@ -28,7 +28,7 @@ from runner.reference.diagnoses import (
     unmatched_message,
 )
 from runner.reference.engine import Simulation, examine_present
-from runner.reference.symptoms import Finding
+from runner.reference.symptoms import Edge, Finding
 from runner.reference.waits import AtRest, Futures, Need, needs_of
 
 #: what finds a diagnosis in a run at rest, in this order: the last looks at what the others found
@@ -100,6 +100,7 @@ def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagn
     numbers: dict[str, int] = {}
     for finding in ordered:
         numbers.setdefault(finding.kind, len(numbers))
+    waits = _Waits(needs)
     return tuple(
         Diagnosis(
             name=finding.name,
@@ -108,7 +109,7 @@ def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagn
             iteration=finding.iteration,
             ranks=finding.ranks,
             odd=finding.odd,
-            waits=_waits(finding, needs),
+            waits=waits.of(finding),
             finding=numbers[finding.kind],
             also=finding.also,
             optional=finding.optional,
@@ -132,9 +133,11 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _ordered(findings: list[Finding]) -> list[Finding]:
-    first: dict[str, int] = {}
+    first: dict[str, tuple[int, str, int]] = {}
     for finding in findings:
-        first[finding.kind] = min(finding.index, first.get(finding.kind, finding.index))
+        series = finding.kind.partition(":")[0]
+        place = (finding.index, series, min(finding.ranks, default=-1))
+        first[finding.kind] = min(place, first.get(finding.kind, place))
     return sorted(
         findings,
         key=lambda finding: (
@@ -146,14 +149,27 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
     )
 
 
-def _waits(finding: Finding, needs: Sequence[Need]) -> tuple[Wait, ...]:
-    """Return the waits that explain a finding: its own path, else those of its ranks."""
-    if finding.path:
-        return tuple(edge.wait() for edge in finding.path[:EXPLAINING])
-    concerned = set(finding.ranks)
-    found: list[Wait] = []
-    for need in needs:
-        if len(found) >= EXPLAINING:
-            break
-        found += [edge.wait() for edge in need.edges() if edge.post.rank in concerned]
-    return tuple(found[:EXPLAINING])
+class _Waits:
+    """The waits that explain findings, looked up by the ranks that they concern."""
+
+    def __init__(self, needs: Sequence[Need]) -> None:
+        self._needs = needs
+        self._of: dict[int, list[int]] = {}
+        self._edges: dict[int, list[Edge]] = {}
+        for at, need in enumerate(needs):
+            for rank in dict.fromkeys(post.rank for post in need.waiters):
+                self._of.setdefault(rank, []).append(at)
+
+    def of(self, finding: Finding) -> tuple[Wait, ...]:
+        """Return the waits that explain a finding: its own path, else those of its ranks."""
+        if finding.path:
+            return tuple(edge.wait() for edge in finding.path[:EXPLAINING])
+        concerned = set(finding.ranks)
+        found: list[Wait] = []
+        for at in sorted({at for rank in concerned for at in self._of.get(rank, ())}):
+            if len(found) >= EXPLAINING:
+                break
+            if at not in self._edges:
+                self._edges[at] = self._needs[at].edges()
+            found += [edge.wait() for edge in self._edges[at] if edge.post.rank in concerned]
+        return tuple(found[:EXPLAINING])

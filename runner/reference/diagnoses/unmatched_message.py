@@ -204,9 +204,8 @@ def _opposite(
 ) -> Iterator[tuple[int, Group, Message, Call]]:
     """Yield the messages that would be the other end of one, but for tag and group."""
     mine = post.message
-    box = simulation.mailbox.receives if mine.sends else simulation.mailbox.sends
-    for other in box:
-        if _meets(mine.peer, other.rank) and _meets(other.message.peer, post.rank):
+    for other in simulation.mailbox.left(mine.peer, sends=not mine.sends):
+        if _meets(other.message.peer, post.rank):
             yield other.rank, other.group, other.message, other.call
     members = post.group.ranks if mine.peer is None else (mine.peer,)
     for peer in members if len(members) <= MOST_PEERS else ():
