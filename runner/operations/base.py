@@ -415,6 +415,9 @@ class Collective(Operation):
     rooted: ClassVar[str | None] = None
     #: the root when neither spelling is given, as a world rank; None: torch demands one
     default_root: ClassVar[int | None] = None
+    #: whether what any other member than the root holds comes of the root's arguments and of the
+    #: member's place in the group alone
+    from_root: ClassVar[bool] = False
 
     def root(self, entry: Entry) -> int:
         """Return the root's group rank; call only on an entry that was not refused."""

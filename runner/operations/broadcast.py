@@ -22,6 +22,7 @@ class Broadcast(Collective):
     )
     agree = ("root", "tensor.dtype", "tensor.shape")
     rooted = "src"
+    from_root = True
     example = """\
 world_size: 3
 tensors:

@@ -27,6 +27,7 @@ class BroadcastObjectList(Collective):
     )
     agree = ("root", "object_list.length")
     rooted = "src"
+    from_root = True
     default_root = 0
     example = """\
 world_size: 2

@@ -27,6 +27,7 @@ class Reduce(Collective):
     )
     agree = ("root", "op", "tensor.dtype", "tensor.shape")
     rooted = "dst"
+    from_root = True
     example = """\
 world_size: 3
 tensors:

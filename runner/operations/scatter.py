@@ -27,6 +27,7 @@ class Scatter(Collective):
     )
     agree = ("root", "tensor.dtype", "tensor.shape")
     rooted = "src"
+    from_root = True
     default_root = 0
     example = """\
 world_size: 2

@@ -106,14 +106,7 @@ def settle(
         for other in receivers.values():
             _spoil(other, cause)
     else:
-        entries = _entries(meeting, involved, joining)
-        simulation.ledger.room(
-            (value for entry in entries for value in entry.arguments.values()),
-            joining.call.step.mark,
-            copies=COPIES,
-        )
-        results = operation.reference(entries)
-        slack = slack_of(operation, entries)
+        results, slack = _results(simulation, meeting, involved, joining)
         for at, other in receivers.items():
             if other.done_s is None:
                 other.outcome = [
@@ -123,6 +116,33 @@ def settle(
     meeting.settled = whole
     if not whole:
         _freeze(joining)
+
+
+def _results(
+    simulation: Simulation, meeting: Meeting, involved: Mapping[int, Joining], joining: Joining
+) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
+    """Return what an operation leaves on each member, and its slack, by those who are there.
+
+    What comes of the root alone is computed once for all who pass before all are there.
+    """
+    operation = joining.call.operation
+    assert isinstance(operation, Collective)
+    key = None
+    if len(involved) < meeting.group.size and operation.from_root:
+        root = operation.root(joining.entry)
+        key = None if root == joining.entry.group_rank else (operation.name, root)
+    if key is not None and key in meeting.early:
+        return meeting.early[key]
+    entries = _entries(meeting, involved, joining)
+    simulation.ledger.room(
+        (value for entry in entries for value in entry.arguments.values()),
+        joining.call.step.mark,
+        copies=COPIES,
+    )
+    found = operation.reference(entries), slack_of(operation, entries)
+    if key is not None:
+        meeting.early[key] = found
+    return found
 
 
 def _freeze(joining: Joining) -> None:
@@ -1230,17 +1250,29 @@ class Simulation:
             return
         if self.reading.strict:
             return
-        if len(needs(operation, joining.entry)) < meeting.group.size:
-            meeting.hopeful.append(joining)
-        for other in list(meeting.hopeful):
-            assert isinstance(other.call.operation, Collective)
-            missed = needs(other.call.operation, other.entry)
-            here = meeting.of(other.call.operation.name)
-            if missed <= here.keys():
-                self.hurried = True
-                meeting.hopeful.remove(other)
-                settle(self, meeting, other, here)
-                self._pass(other, max([other.time_s, *(here[at].time_s for at in missed)]))
+        hopeful = meeting.hopeful.pop((operation.name, joining.entry.group_rank), [])
+        needed = needs(operation, joining.entry)
+        if len(needed) < meeting.group.size:
+            hopeful.append((joining, iter(needed)))
+        for other, coming in hopeful:
+            self._hope(meeting, other, coming)
+
+    def _hope(self, meeting: Meeting, joining: Joining, coming: Iterator[int]) -> None:
+        """Let a member pass if all whom it needs are there; `coming` are those not looked at."""
+        operation = joining.call.operation
+        assert isinstance(operation, Collective)
+        here = meeting.of(operation.name)
+        missing = next((at for at in coming if at not in here), None)
+        if missing is None:
+            needed = needs(operation, joining.entry)
+            coming = iter(needed)
+            missing = next((at for at in coming if at not in here), None)  # it gave up meanwhile
+        if missing is not None:
+            meeting.hopeful.setdefault((operation.name, missing), []).append((joining, coming))
+            return
+        self.hurried = True
+        settle(self, meeting, joining, here)
+        self._pass(joining, max([joining.time_s, *(here[at].time_s for at in needed)]))
 
     def _pass(self, joining: Joining, time_s: float) -> None:
         if joining.done_s is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -159,14 +160,19 @@ class Meeting:
 
     In a correct program all members enter the same operation. `settled` tells that the result was
     computed; `spoiled` names the mismatch that leaves it undefined. `hopeful` are those who may
-    pass before all are there.
+    pass before all are there, by their operation and one member whom they miss, each with the
+    members that are still to be looked at. `early` is what an operation with some root leaves on
+    each member, and its slack, as far as it comes of the root alone.
     """
 
     group: Group
     position: int
     joined: dict[int, Joining] = field(default_factory=dict)  # by group rank
     entered: dict[str, dict[int, Joining]] = field(default_factory=dict)  # by operation
-    hopeful: list[Joining] = field(default_factory=list)
+    hopeful: dict[tuple[str, int], list[tuple[Joining, Iterator[int]]]] = field(
+        default_factory=dict
+    )
+    early: dict[tuple[str, int], tuple[Sequence[Any], Sequence[Any]]] = field(default_factory=dict)
     first_s: float = 0.0
     settled: bool = False
     spoiled: str | None = None
