@@ -68,7 +68,7 @@ steps:
             return invalid("group_ranks is empty")
         if len(set(ranks)) != len(ranks):
             return invalid(f"group_ranks {ranks} names a rank twice")
-        outside = sorted(set(ranks) - set(entry.group.ranks))
+        outside = sorted(rank for rank in ranks if entry.group.group_rank(rank) < 0)
         if outside:
             return invalid(f"group_ranks names {outside[0]}, the world has {entry.size} ranks")
         return None

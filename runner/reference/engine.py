@@ -653,8 +653,8 @@ def record(
 # -------------------------------------------------------------------------------------------------
 # How a call begins: what each shape of operation does when a rank takes it.
 
-#: units of work of a creation for each rank of the world, which every rank looks at
-MEMBER_WORK = 500
+#: units of work of one rank's part in a creation, and of each member that it names
+CREATION_WORK, MEMBER_WORK = 20_000, 30
 
 
 def start(simulation: Simulation, state: RankState, call: Call, operation: Operation) -> None:
@@ -827,9 +827,9 @@ def _match(simulation: Simulation, post: Posted) -> None:
 def _creation(
     simulation: Simulation, state: RankState, call: Call, operation: GroupCreation
 ) -> None:
-    members = len(simulation.ranks)
-    simulation.ledger.account.spend(MEMBER_WORK * members, call.step.mark)
     group = operation.group(call.entry, simulation.plan.scenario.timeout_s)
+    units = CREATION_WORK + MEMBER_WORK * group.size
+    simulation.ledger.account.spend(units, call.step.mark)
     local = operation.local(call.entry)
     reading, creations = simulation.reading.on(group), simulation.creations
     counted = len(state.process.alive) if reading.counts else 0

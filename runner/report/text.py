@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -374,6 +375,30 @@ def _many_blocked(blocked: dict[int, str]) -> list[Line]:
     return lines
 
 
+#: diagnoses of one name that are told one by one
+MOST_ALIKE = 8
+
+
+def _diagnoses(trace: Trace) -> list[Line]:
+    """Return the prose of each diagnosis, a clause a line where there are several."""
+    told: Counter[str] = Counter()
+    lines: list[Line] = []
+    for diagnosis in trace.diagnoses:
+        told[diagnosis.name] += 1
+        if told[diagnosis.name] > MOST_ALIKE:
+            continue
+        first, *rest = _brief(diagnosis.prose).split("; ")
+        lines.append(Line(f"    {diagnosis.name}: {first}{';' if rest else ''}", "dim"))
+        ends = [";"] * (len(rest) - 1) + [""]
+        lines += [
+            Line(f"      {clause}{end}", "dim") for clause, end in zip(rest, ends, strict=False)
+        ]
+    for name, count in told.items():
+        if count > MOST_ALIKE:
+            lines.append(Line(f"    ... and {count - MOST_ALIKE} more {name}", "dim"))
+    return lines
+
+
 def more(verdict: Verdict) -> list[Line]:
     """Return what `-v` adds: prediction and observation, the diagnoses' prose, the notes."""
     lines: list[Line] = []
@@ -387,10 +412,7 @@ def more(verdict: Verdict) -> list[Line]:
             if len(blocked) > MOST_BLOCKED:
                 lines += _many_blocked(blocked)
     if verdict.predicted is not None:
-        lines += [
-            Line(f"    {diagnosis.name}: {_brief(diagnosis.prose)}", "dim")
-            for diagnosis in verdict.predicted.diagnoses
-        ]
+        lines += _diagnoses(verdict.predicted)
     for note in verdict.notes:
         first, *rest = note.splitlines() or [""]
         lines.append(Line(f"    note: {first}", "dim"))

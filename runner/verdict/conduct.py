@@ -628,6 +628,10 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     ]
 
 
+#: faults of one name at one step that are told one by one
+ALIKE = 3
+
+
 def judge_diagnoses(case: Case) -> list[Finding]:
     """Return the findings on what the analysis calls the program: static, the same on any run."""
     if not case.reference:
@@ -636,12 +640,18 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     faults: dict[int, list[Diagnosis]] = {}
     for diagnosis in case.prediction.diagnoses:
         faults.setdefault(diagnosis.finding, []).append(diagnosis)
-    found = [
-        _undeclared(case, names[0])
-        for names in faults.values()
-        if not all(diagnosis.optional for diagnosis in names)
-        and not any({diagnosis.name, *diagnosis.also} & stated for diagnosis in names)
-    ]
+    alike: dict[tuple[str, int], list[Diagnosis]] = {}
+    for names in faults.values():
+        if not all(diagnosis.optional for diagnosis in names) and not any(
+            {diagnosis.name, *diagnosis.also} & stated for diagnosis in names
+        ):
+            alike.setdefault((names[0].name, names[0].index), []).append(names[0])
+    found: list[Finding] = []
+    for same in alike.values():
+        if len(same) <= ALIKE:
+            found += [_undeclared(case, diagnosis) for diagnosis in same]
+        else:
+            found.append(_undeclared(case, same[0], same[1:]))
     names = {diagnosis.name for diagnosis in case.diagnoses}
     also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
     found += [
@@ -663,17 +673,20 @@ def clauses(prose: str) -> tuple[str, ...]:
     return tuple(clause.strip() for clause in prose.split(";") if clause.strip())
 
 
-def _undeclared(case: Case, diagnosis: Diagnosis) -> Finding:
+def _undeclared(case: Case, diagnosis: Diagnosis, more: Sequence[Diagnosis] = ()) -> Finding:
+    """Return the finding on a fault, and on `more` of the same kind at the same step."""
     step = case.order.steps.get(diagnosis.index)
+    others = sorted({rank for each in more for rank in each.ranks})
+    beside = (f"and so {len(more)} times more, among {ranks_text(others)}",) if more else ()
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
         prose=TITLES[diagnosis.name],
-        because=clauses(diagnosis.prose),
+        because=(*clauses(diagnosis.prose), *beside),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),
         mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
-        ranks=diagnosis.ranks,
+        ranks=tuple(sorted({*diagnosis.ranks, *others})),
         index=diagnosis.index,
         iteration=diagnosis.iteration,
         name="diagnosis",

@@ -689,13 +689,15 @@ class Case:
         """What is wrong with the program, and with what the author relies on: one for each step."""
         found = list(self.prediction.diagnoses)
         number = max((each.finding for each in found), default=-1)
-        together: dict[int, Diagnosis] = {}
+        together: dict[int, list[Diagnosis]] = {}
         for each in self.relied:
-            first = together.setdefault(each.index, each)
-            ranks = tuple(sorted({*first.ranks, *each.ranks}))
-            together[each.index] = replace(first, ranks=ranks)
+            together.setdefault(each.index, []).append(each)
         known = {each.index for each in found if each.name == "undefined_read"}
-        own = [each for index, each in sorted(together.items()) if index not in known]
+        own = [
+            replace(same[0], ranks=tuple(sorted({rank for each in same for rank in each.ranks})))
+            for index, same in sorted(together.items())
+            if index not in known
+        ]
         numbered = (replace(each, finding=number + at) for at, each in enumerate(own, start=1))
         return (*found, *numbered)
 

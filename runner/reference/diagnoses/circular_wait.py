@@ -136,7 +136,7 @@ def find(rest: AtRest) -> list[Finding]:
     graph = _graph(rest.futures, needs)
     found = []
     for members in _components(graph):
-        inside = [need for at, need in enumerate(needs) if -1 - at in members]
+        inside = [needs[-1 - node] for node in sorted(members, reverse=True) if node < 0]
         found.append(_finding(inside, _path(graph, needs, members), members))
     return found
 
