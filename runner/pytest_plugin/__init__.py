@@ -19,6 +19,8 @@ BACKEND = "gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for
 PLUGIN = "import this module in every worker first; it may register a backend"
 TIMEOUT = "the process-group timeout in seconds, in place of each scenario's own"
 STRICT = "fail a scenario that has a warning"
+BOUND = "a bound of the command line, without its dashes: max-ranks=128, max-work=3000000000"
+LINKS = "read files that a link leads to outside of the project: for mounted configuration"
 ISOLATE = "give each scenario fresh processes of its own"
 
 
@@ -35,6 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--scenario-timeout", metavar="SECONDS", help=TIMEOUT)
     group.addoption("--scenario-isolate", action="store_true", help=ISOLATE)
     group.addoption("--scenario-strict", action="store_true", help=STRICT)
+    group.addoption(
+        "--scenario-bound", metavar="NAME=N", action="append", help=f"{BOUND}; repeatable"
+    )
+    group.addoption("--scenario-follow-links", action="store_true", help=LINKS)
     parser.addini(
         "scenario_paths", "scenarios, and folders in which every YAML file is one", "paths", []
     )
@@ -43,6 +49,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("scenario_timeout", TIMEOUT, default="")
     parser.addini("scenario_isolate", ISOLATE, "bool", default=False)
     parser.addini("scenario_strict", STRICT, "bool", default=False)
+    parser.addini("scenario_bounds", f"each {BOUND}", "args", [])
+    parser.addini("scenario_follow_links", LINKS, "bool", default=False)
 
 
 def pytest_configure(config: pytest.Config) -> None:

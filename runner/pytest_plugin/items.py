@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
+from runner.display import short
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.execution.backends import LaunchOptions, unknown
 from runner.execution.launcher import Launcher
 from runner.files import SUFFIXES, read_file
 from runner.language.document import load, load_content
+from runner.limits import FLAGS, Limits
 from runner.model.scenario import Scenario
 from runner.pipeline.attempts import analyse, execute, result_of
 from runner.pipeline.results import Analysis, Result
@@ -43,12 +45,39 @@ def launch_options(config: pytest.Config) -> LaunchOptions:
         backend=backend,
         plugins=plugins,
         isolate=given("scenario_isolate") or config.getini("scenario_isolate"),
+        max_seconds=limits_of(config).max_seconds,
     )
 
 
 def is_strict(config: pytest.Config) -> bool:
     """Return whether a warning is a failure."""
     return bool(config.getoption("scenario_strict") or config.getini("scenario_strict"))
+
+
+def limits_of(config: pytest.Config) -> Limits:
+    """Return the bounds of the session: those of the configuration, then of the command line.
+
+    Raises UsageError for one that is not known, or is no whole number above 0.
+    """
+    given = config.getoption
+    flags = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
+    chosen: dict[str, Any] = {
+        "follow_links": bool(
+            given("scenario_follow_links") or config.getini("scenario_follow_links")
+        )
+    }
+    for text in (*config.getini("scenario_bounds"), *(given("scenario_bound") or ())):
+        name, _, number = text.removeprefix("--").partition("=")
+        if name not in flags:
+            close = nearest(name, flags)
+            hint = f"; did you mean `{close}`?" if close else f"; it is one of {', '.join(flags)}"
+            message = f"--scenario-bound: there is no bound `{short(name)}`{hint}"
+            raise pytest.UsageError(message)
+        if not number.isdecimal() or int(number) < 1:
+            message = f"--scenario-bound: {name} is a whole number above 0, not {short(number)!r}"
+            raise pytest.UsageError(message)
+        chosen[flags[name]] = int(number)
+    return Limits(**chosen)
 
 
 def timeout_s(config: pytest.Config) -> float | None:
@@ -303,7 +332,9 @@ class ScenarioFile(pytest.File):
             inside for path, inside in named_on_the_command_line(self.config) if path == self.path
         }
         try:
-            scenarios = with_timeout(load(shown(self.path)), timeout_s(self.config))
+            scenarios = with_timeout(
+                load(shown(self.path), limits=limits_of(self.config)), timeout_s(self.config)
+            )
         except ScenarioError as error:
             # under the names that were asked for, so that they are found and fail with the reason
             for name in sorted(asked - {""}) or [self.path.stem]:
@@ -371,7 +402,8 @@ class ScenarioItem(_Item):
     def analyse(self) -> Analysis:
         """Return its analysis, made once."""
         if self._analysis is None:
-            self._analysis = analyse(self.scenario, strict=is_strict(self.config))
+            limits = limits_of(self.config)
+            self._analysis = analyse(self.scenario, limits, strict=is_strict(self.config))
         return self._analysis
 
     def setup(self) -> None:
@@ -452,6 +484,7 @@ class Collecting:
     def __init__(self, config: pytest.Config) -> None:
         """Read what was asked for. Raises UsageError."""
         timeout_s(config)  # complains now rather than at the first scenario
+        limits_of(config)
         self._asked = bool(config.getoption("scenarios"))
         self._ours = scenario_paths(config)
         if config.args_source is not pytest.Config.ArgsSource.ARGS:
@@ -558,17 +591,20 @@ class RunScenario:
             return self._told(Result(file=name, case=name, verdict=verdict))
         warm = warm_of(self._config)
         warm.begin(())
-        return self._told(warm.run(analyse(scenario, strict=is_strict(self._config))))
+        analysis = analyse(scenario, limits_of(self._config), strict=is_strict(self._config))
+        return self._told(warm.run(analysis))
 
     def _load(
         self, source: str | Path | Mapping[str, Any], sets: Mapping[str, str]
     ) -> tuple[Scenario, ...]:
         if _is_path(source):
-            return load(shown(self._config.rootpath / str(source)), sets=sets)
+            path = shown(self._config.rootpath / str(source))
+            return load(path, sets=sets, limits=limits_of(self._config))
         text = source if isinstance(source, str) else _yaml(source)
         words = re.sub(r"\W+", "_", self._node.name).strip("_")
         place = shown(self._file.with_name(f"{self._file.name}::{words}"))
-        return load_content(place, text.encode(errors="replace"), sets=sets)
+        content = text.encode(errors="replace")
+        return load_content(place, content, sets=sets, limits=limits_of(self._config))
 
     def _told(self, result: Result) -> Result:
         """Let the test's report, if it fails, hold ours."""

@@ -641,11 +641,11 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     for diagnosis in case.prediction.diagnoses:
         faults.setdefault(diagnosis.finding, []).append(diagnosis)
     alike: dict[tuple[str, int], list[Diagnosis]] = {}
-    for names in faults.values():
-        if not all(diagnosis.optional for diagnosis in names) and not any(
-            {diagnosis.name, *diagnosis.also} & stated for diagnosis in names
+    for same in faults.values():
+        if not all(diagnosis.optional for diagnosis in same) and not any(
+            {diagnosis.name, *diagnosis.also} & stated for diagnosis in same
         ):
-            alike.setdefault((names[0].name, names[0].index), []).append(names[0])
+            alike.setdefault((same[0].name, same[0].index), []).append(same[0])
     found: list[Finding] = []
     for same in alike.values():
         if len(same) <= ALIKE:
