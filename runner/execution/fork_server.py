@@ -191,11 +191,12 @@ class Launch:
             found = dict.fromkeys(self._processes or (0,), self.failure or "its launch ended")
         for rank, process in self._processes.items():
             code = process.exitcode
-            if code == TERMINATED:
-                found[rank] = "SIGTERM"
-            elif code:
+            if code:
                 found[rank] = signal.Signals(-code).name if code < 0 else f"exit {code}"
-        return found
+        # torchrun's agent tells all others to end where one has ended: they are no deaths beside it
+        told = f"exit {TERMINATED}"
+        causes = {rank: how for rank, how in found.items() if how != told}
+        return causes or dict.fromkeys(found, "SIGTERM")
 
     def has_stopped(self) -> bool:
         """Whether a worker is stopped, which nothing asks of it: the next scenario need not pay."""

@@ -316,6 +316,23 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
         os.fstat(launch.gate[1])
 
 
+def test_idle_workers_that_the_agent_ends_are_no_killing(
+    analysed: Callable[[str], Analysed],
+) -> None:
+    exits = """
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - barrier: {}
+  - {fault: exit, ranks: 0}
+  - {sleep: 2s, ranks: 1}
+expect: {outcome: crash, dies: {0: exit 1}}
+"""
+    with Launcher(LaunchOptions()) as launcher:
+        analysed("world_size: 4\nsteps: [{barrier: {}}]\n").run_on(launcher)
+        assert analysed(exits).run_on(launcher).outcome == "crash"
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 def test_a_worker_lost_between_two_scenarios_costs_neither(
     number: signal.Signals, analysed: Callable[[str], Analysed]
