@@ -54,6 +54,9 @@ def judged(
     """
     name = Path(script).stem or "recorded"
     program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
+    # the record is the user's own run: its world is as large as it is
+    world = max((each.world_size for each in records.values()), default=1)
+    limits = replace(limits, max_ranks=max(limits.max_ranks, world))
     (scenario,) = load_content(path, program.text.encode(), limits=limits)
     analysis = analyse(scenario, limits)
     verdict = _told(analysis.verdict, records, folder)
@@ -76,8 +79,8 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     for rank in range(world) if len(records) < world else ():
         if rank in records:
             continue
-        parts = (
-            [
+        parts = {
+            other: [
                 call
                 for call in record.calls
                 if call.ended_us is not None
@@ -85,21 +88,23 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
                 and rank in call.group
                 and call.failed is None
             ]
-            for record in records.values()
-        )
-        most = max(parts, key=len, default=[])
-        if not most:
-            continue
-        groups = {
-            gid: told
-            for record in records.values()
-            if most[0] in record.items
-            for gid, told in record.groups.items()
-            if rank in told[1]
+            for other, record in records.items()
         }
-        found[rank] = RankRecord(
-            rank=rank, world_size=world, items=[*most], groups=groups, about={"mode": "assumed"}
-        )
+        source = max(parts, key=lambda other: len(parts[other]))
+        if parts[source]:
+            chosen = set(map(id, parts[source]))
+            groups = {gid: told for gid, told in records[source].groups.items() if rank in told[1]}
+            found[rank] = RankRecord(
+                rank=rank,
+                world_size=world,
+                items=[
+                    item
+                    for item in records[source].items
+                    if isinstance(item, Blocking) or id(item) in chosen
+                ],
+                groups=groups,
+                about={"mode": "assumed"},
+            )
     return found
 
 
