@@ -196,6 +196,8 @@ def whole(value: Any) -> int:
 
 def wholes(values: Any) -> list[int]:
     """Return a list of integers; TypeError or ValueError where one is none."""
+    if values.__class__ is range:
+        return list(values)
     return [whole(value) for value in values]
 
 

@@ -602,22 +602,44 @@ class Process(Membership):
 
     # ------------------------------------------------------------------ the program
 
-    def walk(self) -> Iterator[Call]:
+    def walk(self, after: tuple[int, tuple[int, ...]] | None = None) -> Iterator[Call]:
         """Yield this rank's calls in program order; what a call does must be done before the next.
 
-        Raises ScenarioError where a selector or an argument cannot be computed.
+        `after` is the index and the iteration of a step behind which to begin. Raises ScenarioError
+        where a selector or an argument cannot be computed.
         """
-        yield from self._walk(self.plan.scenario.steps, ())
+        if after is None:
+            yield from self._walk(self.plan.scenario.steps, ())
+        else:
+            yield from self._walk_after(self.plan.scenario.steps, (), *after)
+
+    def _walk_after(
+        self,
+        steps: tuple[Step, ...],
+        iteration: tuple[int, ...],
+        index: int,
+        instance: tuple[int, ...],
+    ) -> Iterator[Call]:
+        at = next(
+            at
+            for at, step in enumerate(steps)
+            if step.index == index or any(each.index == index for each in steps_of(step.body))
+        )
+        loop = steps[at]
+        if loop.variable is not None:
+            rounds, turn = self.rounds(loop), instance[len(iteration)]
+            if turn in rounds:
+                self.scope[loop.variable] = turn
+                yield from self._walk_after(loop.body, (*iteration, turn), index, instance)
+                yield from self._walk_turns(loop, rounds[rounds.index(turn) + 1 :], iteration)
+            self.forget(loop)
+        yield from self._walk(steps[at + 1 :], iteration)
 
     def _walk(self, steps: tuple[Step, ...], iteration: tuple[int, ...]) -> Iterator[Call]:
         ledger = self._ledger
         for step in steps:
             if step.variable is not None:
-                for value in self.rounds(step):
-                    if ledger is not None:
-                        ledger.turn(step)
-                    self.turn(step, value)
-                    yield from self._walk(step.body, (*iteration, value))
+                yield from self._walk_turns(step, self.rounds(step), iteration)
                 self.forget(step)
             else:
                 call = self.call(step, iteration)
@@ -627,6 +649,15 @@ class Process(Membership):
                     yield call
                 elif ledger is not None:
                     ledger.passed(step)
+
+    def _walk_turns(
+        self, loop: Step, rounds: list[int], iteration: tuple[int, ...]
+    ) -> Iterator[Call]:
+        for value in rounds:
+            if self._ledger is not None:
+                self._ledger.turn(loop)
+            self.turn(loop, value)
+            yield from self._walk(loop.body, (*iteration, value))
 
     def _together(self, call: Call, operation: Compound) -> Iterator[Call]:
         """Yield the calls of which a compound operation is made, and then itself.

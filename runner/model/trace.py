@@ -65,12 +65,22 @@ class Event:
     said: tuple[Issued, ...] | None = None
 
 
+#: the index and the iteration of a step instance
+Place: TypeAlias = tuple[int, tuple[int, ...]]
+
+
 class Recorded(Sequence[Event]):
     """The events of one rank, made when they are looked at: a large program has millions.
 
-    A sequence like any other. Who needs a few of many asks by the methods below, which make no
-    event that is not wanted.
+    A sequence like any other. Who needs a few of many asks the :class:`RankTrace` or the
+    :class:`Trace`, which ask the methods below: these make no event that is not wanted. `own` are
+    events of the rank after those that were taken together with others.
     """
+
+    @property
+    def own(self) -> Sequence[Event]:
+        """The events after those that were taken together."""
+        return ()
 
     @property
     @abstractmethod
@@ -82,10 +92,17 @@ class Recorded(Sequence[Event]):
         """Return what the rank holds in the end."""
 
     @abstractmethod
-    def program(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the index and the iteration of every step that any rank took, in program order.
+    def program(self) -> Iterator[Place]:
+        """Yield the steps that any rank took together with others, in program order.
 
         The same for all ranks of a trace.
+        """
+
+    @abstractmethod
+    def places(self) -> Sequence[Place]:
+        """Return the step instances that the rank took together with others.
+
+        It is one list for all ranks that took the same.
         """
 
     @abstractmethod
@@ -133,6 +150,48 @@ class RankTrace:
     #: what `let` has named by the end
     numbers: Mapping[str, Value] = field(default_factory=dict)
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def stores(self) -> bool:
+        """Whether some step may have stored into something."""
+        if isinstance(self.events, Recorded):
+            return self.events.stores
+        return any(event.writes for event in self.events)
+
+    def final(self) -> dict[str, Value]:
+        """Return what the rank holds in the end, as far as the trace tells."""
+        if isinstance(self.events, Recorded):
+            return {**self.initial, **self.events.final()}
+        held = dict(self.initial)
+        for event in self.events:
+            held.update(event.writes)
+        return held
+
+    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        """Yield index and iteration of the events that write a name, and what it holds then."""
+        if isinstance(self.events, Recorded):
+            yield from self.events.changes(name)
+            return
+        for event in self.events:
+            if name in event.writes:
+                yield event.index, event.iteration, event.writes[name]
+
+    def beside(
+        self, indexes: frozenset[int]
+    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
+        """Yield the events at these steps with what the rank held before and after each.
+
+        Something must be expected beside the steps: of others it need not be kept.
+        """
+        if isinstance(self.events, Recorded):
+            yield from self.events.beside(indexes)
+            return
+        held = dict(self.initial)
+        for event in self.events:
+            before = dict(held) if event.index in indexes else held
+            held.update(event.writes)
+            if event.index in indexes:
+                yield event, before, dict(held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,6 +291,24 @@ class Trace:
     orders: Sequence[Trace] = field(default=(), repr=False, compare=False)
     #: what went between the ranks (predicted only)
     traffic: Traffic | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def stores(self) -> bool:
+        """Whether a step of some rank may have stored into something."""
+        return any(rank.stores for rank in self.ranks)
+
+    def walks(self) -> Iterator[Iterator[Place]]:
+        """Yield the step instances that ranks took, in their order; alike ranks are one."""
+        together = False
+        for rank in self.ranks:
+            own: Sequence[Event] = rank.events
+            if isinstance(rank.events, Recorded):
+                own = rank.events.own
+                if not together:
+                    yield rank.events.program()
+                together = True
+            if own:
+                yield ((event.index, event.iteration) for event in own)
 
     def on(self, backend: str | None) -> Trace:
         """Return what is predicted on a backend: this trace, where nothing is known to differ."""

@@ -113,6 +113,13 @@ class Traffic:
         """Pickle nothing: who asks has the plan."""
         return Traffic, (self.world_size,)
 
+    def copy(self) -> Traffic:
+        """Return the same traffic, to be added to apart."""
+        found = Traffic(self.world_size)
+        found.entries, found.objects = list(self.entries), self.objects
+        found._posts = self._posts
+        return found
+
     # ------------------------------------------------------------------ as it comes about
 
     def post(self, ranks: Rows, peers: Rows, size: int | None, *, sends: bool) -> int:

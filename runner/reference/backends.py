@@ -512,7 +512,7 @@ def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None
                 state.rank,
                 [main, *others],
                 state.events,
-                may_block.get(state.rank, set()).union(mine.may_block),
+                tuple(sorted({*may_block.get(state.rank, ()), *mine.may_block})),
             )
             for state, mine in zip(main.simulation.ranks, predicted.ranks, strict=True)
         ),

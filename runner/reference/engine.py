@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from runner.reference import buffers
 from runner.reference.buffers import look
 from runner.reference.choices import Choice, sender_of
 from runner.reference.matching import (
+    Before,
     Creating,
     Creations,
     Joining,
@@ -1097,10 +1098,28 @@ if TYPE_CHECKING:
     Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
 
 
+class StartState(Before, Protocol):
+    """Where ranks have come to before they go on by themselves, and what they have under way."""
+
+    def ledger(self) -> Ledger:
+        """Return a ledger that goes on from what the ranks have done."""
+
+    def traffic(self) -> Traffic:
+        """Return what went between the ranks, to be added to."""
+
+    def state(self, rank: int, arrays: Arrays, ledger: Ledger, /) -> RankState:
+        """Return a rank where it stands, with nothing under way yet."""
+
+    def enter(
+        self, state: RankState, meetings: Meetings, mailbox: Mailbox, /
+    ) -> list[Joining | Posted]:
+        """Let a rank have under way what it has; returns what waits for others."""
+
+
 class Simulation:
     """The state of all ranks, advanced until nothing moves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- each of them changes what is run
         self,
         plan: Plan,
         arrays: Arrays,
@@ -1111,12 +1130,15 @@ class Simulation:
         way: int | None = None,
         choosing: Choosing | None = None,
         reads: Reads | None = None,
+        start: StartState | None = None,
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
         `way` lets every reduction be off by its slack (:mod:`runner.model.tolerance`).
         `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
         none of them the run is `cut` there. `reads` lets the run note what is read and written.
+        With a `start` the ranks go on from where that has them; the reading must let pass all that
+        was done there.
         """
         self.plan = plan
         self.reading = reading
@@ -1130,9 +1152,9 @@ class Simulation:
         #: the names that hold what a receive from anyone brought last
         self.brought: set[Place] = set()
         self._choosing = choosing
-        self.meetings = Meetings()
-        self.mailbox = Mailbox(reading)
-        self.traffic = Traffic(plan.world_size)
+        self.meetings = Meetings(start)
+        self.mailbox = Mailbox(reading, start)
+        self.traffic = Traffic(plan.world_size) if start is None else start.traffic()
         self.streams = Streams(reading)
         self.creations = Creations()
         #: rank -> the creation that it waits in
@@ -1154,10 +1176,17 @@ class Simulation:
         self.again: list[tuple[int, tuple[int, tuple[int, ...]]]] = []
         #: messages that met although their tags differ: send and receive
         self.crossed: list[tuple[Posted, Posted]] = []
-        ledger = Ledger(limits)
-        self.ledger = ledger
+        self.ledger = Ledger(limits) if start is None else start.ledger()
         self._ready: deque[RankState] = deque()
         self.ranks: list[RankState] = []
+        if start is None:
+            self._begin(arrays)
+        else:
+            self._continue(start, arrays)
+
+    def _begin(self, arrays: Arrays) -> None:
+        """Let every rank stand before its first step."""
+        plan, ledger = self.plan, self.ledger
         for rank in range(plan.world_size):
             process = Process(plan, rank, arrays, ledger=ledger)
             state = RankState(
@@ -1170,6 +1199,24 @@ class Simulation:
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
             self.ranks.append(state)
             self._ready.append(state)
+
+    def _continue(self, start: StartState, arrays: Arrays) -> None:
+        """Let every rank stand where it has come to, with what it has under way."""
+        self.ranks = [
+            start.state(rank, arrays, self.ledger) for rank in range(self.plan.world_size)
+        ]
+        self._ready.extend(state for state in self.ranks if state.state == "ready")
+        waiting = [
+            post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
+        ]
+        self.mailbox.count_anew()
+        for post in waiting:
+            if isinstance(post, Posted):
+                if post.partner is None:
+                    _match(self, post)
+            elif post.done_s is None:
+                assert isinstance(post.call.operation, Collective)
+                self.meet(post, post.call.operation)
 
     # ------------------------------------------------------------------ the loop
 
@@ -1230,7 +1277,7 @@ class Simulation:
         for work in works:
             for post in work.posts:
                 if isinstance(post, Posted):
-                    self.traffic.finish(state.rank, post.number, 0)
+                    self.traffic.finish(state.rank, post.number, post.row)
 
     def meet(self, joining: Joining, operation: Collective) -> None:
         """Let those pass who miss nobody any more, and give them what they hold afterwards."""
@@ -1282,7 +1329,7 @@ class Simulation:
     def pass_on(self, send: Posted, receive: Posted) -> None:
         """Let a message arrive."""
         self.mailbox.meet(send, receive)
-        self.traffic.meet(send.number, 0, receive.number, 0)
+        self.traffic.meet(send.number, send.row, receive.number, receive.row)
         if send.message.tag != receive.message.tag:
             self.crossed.append((send, receive))
         delivered(self, send, receive)

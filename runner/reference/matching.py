@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from runner.expressions.values import DEPTHS, Undefined, roots_of
 from runner.model.plan import Plan
@@ -18,6 +18,12 @@ from runner.reference.semantics import Reading
 # What a rank waits for: its part in a collective, a message, the creation of a group.
 #
 # A call starts *work*, which is made of *posts*: a rank goes on once each of them may pass.
+
+
+#: group, rank, peer, tag and side of a message
+Ends: TypeAlias = tuple[str, int, int | None, int, bool]
+#: counts the messages of some ends
+Counted: TypeAlias = Callable[[Ends], int]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -34,6 +40,8 @@ class Post:
     #: (argument, what it holds afterwards, slack), stored when the work is complete for its rank;
     #: the argument is None for the buffer of a message
     outcome: list[tuple[str | None, Any, Any]] = field(default_factory=list)
+    #: whether it was done while many ranks were taken together
+    past: bool = False
 
     @property
     def link(self) -> str:
@@ -70,8 +78,17 @@ class Posted(Post):
     order: int
     nth: int
     partner: Posted | None = None
-    #: of the messages of the run
+    #: of the messages of the run, and which row of it this one is
     number: int = -1
+    row: int = 0
+    #: how many there were before those that `nth` counts, by the rank and the ends
+    before: Counted | None = None
+
+    @property
+    def _number(self) -> int:
+        message = self.message
+        ends = (self.group.key, self.rank, message.peer, message.tag, message.sends)
+        return self.nth + (self.before(ends) if self.before is not None else 0)
 
     @property
     def link(self) -> str:
@@ -84,8 +101,8 @@ class Posted(Post):
             if self.partner is not None:
                 return self.partner.link
             source = "any" if message.peer is None else message.peer
-            return f"{self.group.key}:{source}>{self.rank}#{message.tag}:?{self.nth}"
-        return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self.nth}"
+            return f"{self.group.key}:{source}>{self.rank}#{message.tag}:?{self._number}"
+        return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self._number}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -210,19 +227,38 @@ class Meeting:
         return len(self.joined) == self.group.size and len(self.entered) == 1
 
 
-class Meetings:
-    """All collectives of a run, by group and position."""
+class Forgotten(Exception):
+    """Something is asked of what ranks did together that is not kept: each walks from the start."""
 
-    def __init__(self) -> None:
+
+class Before(Protocol):
+    """What ranks did before they went on by themselves: they were taken together with others."""
+
+    def position(self, key: str, rank: int) -> int:
+        """Return how many collectives a rank has entered on a group."""
+
+    def posted(self, ends: Ends) -> int:
+        """Return how many messages a rank has posted to or from these ends."""
+
+    def entered(self, key: str, rank: int) -> Iterator[Call]:
+        """Yield the collectives that a rank has behind it on a group."""
+
+
+class Meetings:
+    """All collectives of a run, by group and position; `before` has those that are over."""
+
+    def __init__(self, before: Before | None = None) -> None:
+        self._before = before
         self._at: dict[tuple[str, int], Meeting] = {}
         self._next: dict[tuple[str, int], int] = {}
         self._of: dict[str, list[Meeting]] = {}
 
-    def join(self, call: Call, time_s: float) -> Joining:
-        """Enter the rank's next collective on its group."""
+    def join(self, call: Call, time_s: float, *, position: int | None = None) -> Joining:
+        """Enter the rank's next collective on its group, or the one of a position."""
         entry: Entry = call.entry
         group = entry.group
-        position = self.position(group.key, entry.rank)
+        if position is None:
+            position = self.position(group.key, entry.rank)
         self._next[group.key, entry.rank] = position + 1
         meeting = self._at.get((group.key, position))
         if meeting is None:
@@ -235,11 +271,20 @@ class Meetings:
 
     def position(self, group_key: str, rank: int) -> int:
         """Return how many collectives the rank has entered on the group."""
-        return self._next.get((group_key, rank), 0)
+        found = self._next.get((group_key, rank))
+        if found is None:
+            found = self._before.position(group_key, rank) if self._before is not None else 0
+            self._next[group_key, rank] = found
+        return found
 
-    def of_group(self, group_key: str) -> list[Meeting]:
-        """Return the meetings of one group, in the order in which the first member came."""
-        return self._of.get(group_key, [])
+    def calls(self, group_key: str, rank: int) -> Iterator[Call]:
+        """Yield the collectives that a rank has entered on a group, in order."""
+        if self._before is not None:
+            yield from self._before.entered(group_key, rank)
+        for meeting in self._of.get(group_key, ()):
+            at = meeting.group.group_rank(rank)
+            if at in meeting.joined:
+                yield meeting.joined[at].call
 
     def all(self) -> list[Meeting]:
         """Return every meeting, in the order in which the first member came."""
@@ -280,8 +325,9 @@ class Mailbox:
     does not look at tags, all have the same.
     """
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, before: Before | None = None) -> None:
         self._reading = reading
+        self._before = None if before is None else before.posted
         self._sends: dict[Address, dict[int, deque[Posted]]] = {}
         self._receives: dict[Address, dict[int | None, deque[Posted]]] = {}
         self.abandoned: list[Posted] = []
@@ -343,9 +389,14 @@ class Mailbox:
             payload=message.payload,
             order=self.count,
             nth=nth,
+            before=self._before,
         )
         self._queue(posted).append(posted)
         return posted
+
+    def count_anew(self) -> None:
+        """Count messages from here on: those so far are among what was posted `before`."""
+        self._counts.clear()
 
     def address(self, posted: Posted) -> Address:
         """Return where a message is to be found by its receiver: group, receiver, tag."""

@@ -22,16 +22,16 @@ from runner.expressions.values import Constant, Expression, Undefined
 from runner.limits import Limits, account
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
-from runner.model.trace import Event, Orders, RankTrace, Trace
+from runner.model.trace import Event, Orders, RankTrace, Recorded, Trace
 from runner.operations.base import Local, PointToPoint
 from runner.reference.choices import Merged, Named, merged, named_receives
 from runner.reference.diagnoses import faults
-from runner.reference.engine import Simulation
-from runner.reference.matching import Address, Posted, Work
+from runner.reference.engine import Simulation, StartState
+from runner.reference.matching import Address, Forgotten, Posted
 from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
-from runner.reference.state import Place, RankState, frozen, measured, stands_at
+from runner.reference.state import EventLog, Place, RankState, frozen, measured, stands_at
 from runner.reference.symptoms import Finding, place
 from runner.reference.waits import Futures, Need, waiting_beyond
 
@@ -40,7 +40,7 @@ from runner.reference.waits import Futures, Need, waiting_beyond
 
 
 def rank_trace(
-    rank: int, runs: Sequence[Rest], events: Sequence[Event], may_block: set[Place]
+    rank: int, runs: Sequence[Rest], events: EventLog, may_block: tuple[Place, ...] = ()
 ) -> RankTrace:
     """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
     state = runs[0].simulation.ranks[rank]
@@ -58,25 +58,18 @@ def rank_trace(
             state=ending,
             start_s=state.clock_s,
         )
-        events = [*events, stuck]
+        events = events.copy()
+        events.append(stuck)
     return RankTrace(
         rank=rank,
         initial=state.initial,
-        events=tuple(events),
+        events=events if isinstance(events, Recorded) else tuple(events),
         ending=ending,
         died=state.died,
-        may_block=tuple(sorted(may_block)),
+        may_block=may_block,
         numbers=state.process.named(),
-        links=_links(state.works),
+        links=state.links(state.works),
     )
-
-
-def _links(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
-    """Return the meetings in which each event took part; several of a compound operation."""
-    found: dict[int, tuple[str, ...]] = {}
-    for work in works:
-        found[work.at] = (*found.get(work.at, ()), *(post.link for post in work.posts))
-    return found
 
 
 # -------------------------------------------------------------------------------------------------
@@ -128,9 +121,10 @@ def rest(
     reading: Reading,
     *,
     limits: Limits,
+    start: StartState | None = None,
 ) -> Rest:
     """Run the default order to its end. Raises ScenarioError where a value cannot be computed."""
-    return _rested(Simulation(plan, arrays, reading=reading, limits=limits).run())
+    return _rested(Simulation(plan, arrays, reading=reading, limits=limits, start=start).run())
 
 
 def _rested(simulation: Simulation) -> Rest:
@@ -151,13 +145,13 @@ def _rested(simulation: Simulation) -> Rest:
 
 
 def explored(
-    plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits
+    plan: Plan, arrays: Arrays, reading: Reading, *, limits: Limits, start: StartState | None = None
 ) -> tuple[list[Rest], str | None]:
     """Return the runs of all orders, the default one first, and the bound that was hit, if any.
 
     An order that leads to a state which another was in before is `cut` there.
     """
-    search = _Search(plan, arrays, reading, limits)
+    search = _Search(plan, arrays, reading, limits, start=start)
     return search.runs, search.run()
 
 
@@ -238,7 +232,9 @@ class _Search:
         limits: Limits,
         *,
         observed: Trace | None = None,
+        start: StartState | None = None,
     ) -> None:
+        self._start = start
         self.runs: list[Rest] = []
         self._asked = plan, arrays, reading
         self._limits, self._observed = limits, observed
@@ -270,6 +266,7 @@ class _Search:
                 limits=self._limits,
                 choosing=self._choose,
                 reads=self._reads,
+                start=self._start,
             ).run()
             run = _rested(simulation)
             seen = self._observed is not None and not simulation.cut
@@ -586,16 +583,19 @@ def same(one: Any, two: Any) -> bool:
     return bool(one == two)
 
 
-def agreed(runs: list[Rest]) -> list[list[Event]]:
+def agreed(runs: list[Rest]) -> list[Any]:
     """Return each rank's events of the first run; what another run differs in is undefined.
 
     Where a rank goes another way in another order, all that it writes from there on is.
     """
-    merged = [list(state.events) for state in runs[0].simulation.ranks]
+    if len(runs) == 1:
+        return [state.events for state in runs[0].simulation.ranks]
+    merged = [state.events.copy() for state in runs[0].simulation.ranks]
     for other in runs[1:]:
         for events, state in zip(merged, other.simulation.ranks, strict=True):
             parted = False
-            for at, mine in enumerate(events):
+            for at in range(state.past, len(events)):
+                mine = events[at]
                 theirs = state.events[at] if at < len(state.events) else None
                 if theirs is None and other.simulation.cut and not parted:
                     break  # from there on it is as in an order that was seen
@@ -638,8 +638,11 @@ def _kept(name: str, value: Any, others: Mapping[str, Any]) -> bool:
 class Explored(Orders):
     """The orders of a program that were gone through, as traces made when they are asked for."""
 
-    def __init__(self, plan: Plan, runs: Sequence[Rest], limits: Limits) -> None:
+    def __init__(
+        self, plan: Plan, runs: Sequence[Rest], limits: Limits, start: StartState | None = None
+    ) -> None:
         self._asked = plan, limits
+        self._start = start
         self._runs = runs
 
     def __len__(self) -> int:
@@ -654,7 +657,9 @@ class Explored(Orders):
     def taken(self, observed: Trace) -> tuple[Trace | None, bool]:
         """Follow the choices that a run can have made, by what its ranks held."""
         plan, limits = self._asked
-        search = _Search(plan, numpy_arrays(limits), Reading(), limits, observed=observed)
+        search = _Search(
+            plan, numpy_arrays(limits), Reading(), limits, observed=observed, start=self._start
+        )
         whole = search.run() is None
         run = search.runs[-1]
         met = not run.simulation.cut and _agrees(run.simulation, observed)
@@ -662,9 +667,7 @@ class Explored(Orders):
 
 
 def _traced(run: Rest) -> Trace:
-    ranks = tuple(
-        rank_trace(state.rank, [run], state.events, set()) for state in run.simulation.ranks
-    )
+    ranks = tuple(rank_trace(state.rank, [run], state.events, ()) for state in run.simulation.ranks)
     outcome = "" if run.simulation.cut else run.outcome
     return Trace(backend="reference", outcome=outcome, ranks=ranks, because=_sources(run))
 
@@ -696,12 +699,14 @@ def _in_turn(ranks: list[int]) -> str:
 HAZARDS_LISTED = 1_000
 
 
-def unbuffered(plan: Plan, arrays: Arrays, main: Rest, limits: Limits) -> list[Finding]:
+def unbuffered(
+    plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
+) -> list[Finding]:
     """Find rings that only a backend which buffers sends would not be caught in."""
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
     if not rings or not main.simulation.mailbox.sends:
         return []
-    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits)
+    buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits, start=start)
     stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
     return [
         replace(
@@ -754,7 +759,10 @@ def disputes(main: Rest) -> bool:
     )
 
 
-def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
+NONE: frozenset[Place] = frozenset()
+
+
+def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, tuple[Place, ...]]:
     """Return, by rank, where a correct backend may leave it although nothing need hold it.
 
     That is: in a collective that is incomplete, or whose members disagree; where it meets a message
@@ -774,9 +782,24 @@ def may_stand(runs: list[Rest], strict: Rest | None) -> dict[int, set[Place]]:
                 found.setdefault(mine.rank, set()).add(place)
     if found:
         first = min(index for places in found.values() for index, _ in places)
-        for rank, later in _later(main, first, {rank for rank, _ in _open_places(main)}):
-            found.setdefault(rank, set()).add(later)
-    return found
+        later = _later(main, first, {rank for rank, _ in _open_places(main)})
+        return _ordered(found, dict(later))
+    return {}
+
+
+def _ordered(
+    found: Mapping[int, set[Place]], later: Mapping[int, frozenset[Place]]
+) -> dict[int, tuple[Place, ...]]:
+    """Return both together in order, by rank; what is the same for many ranks is one tuple."""
+    made: dict[int, tuple[Place, ...]] = {}
+    alike: dict[tuple[int, frozenset[Place]], tuple[Place, ...]] = {}
+    for rank in found.keys() | later.keys():
+        coming, here = later.get(rank, NONE), frozenset(found.get(rank, ()))
+        both = (id(coming), here)
+        if both not in alike:
+            alike[both] = tuple(sorted(coming | here))
+        made[rank] = alike[both]
+    return made
 
 
 def _open_places(main: Rest) -> Iterator[tuple[int, Place]]:
@@ -807,6 +830,8 @@ def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
             if not state.gave_up(work):
                 continue
             for post in work.posts:
+                if post.past and isinstance(post, Posted):
+                    raise Forgotten
                 partner = post.partner if isinstance(post, Posted) else None
                 if partner is not None and partner.work is not None and partner.work.waited:
                     yield state.rank, (work.call.step.index, work.call.iteration)
@@ -815,25 +840,48 @@ def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
                         yield partner.rank, partner.work.waited_at
 
 
-def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, Place]]:
-    """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too."""
+def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, frozenset[Place]]]:
+    """Yield where the ranks communicate from step `first` on, `open_ranks` if they pass too.
+
+    What is the same for many ranks is one set.
+    """
     steps = steps_of(main.simulation.plan.scenario.steps)
     communicates = {
         step.index
         for step in steps
         if step.operation is not None and not isinstance(step.operation, Local)
     }
+    #: what ranks took together, as far as it counts, and whether it goes as far as `first`
+    past: dict[int, tuple[list[Place], bool]] = {}
+    known: dict[tuple[int, tuple[Place, ...]], frozenset[Place]] = {}
     for state in main.simulation.ranks:
-        begun = False
-        places = []
-        for event in state.events:
-            begun = begun or event.index >= first
-            if begun and event.index in communicates:
-                places.append((event.index, event.iteration))
+        together = state.events.places() if isinstance(state.events, Recorded) else ()
+        if id(together) not in past:
+            past[id(together)] = _communications(together, first, communicates, begun=False)
+        before, begun = past[id(together)]
+        events = state.events.own if isinstance(state.events, Recorded) else state.events
+        taken = [(event.index, event.iteration) for event in events]
+        places, _ = _communications(taken, first, communicates, begun=begun)
         place = stands_at(state)
         if place is not None and place[0] >= first:
             places.append(place)
             # a backend may let it pass what spoils the program, and leave it at a later step
             coming = main.futures.of(state.rank) if state.rank in open_ranks else ()
             places += [(call.step.index, call.iteration) for call in coming]
-        yield from ((state.rank, each) for each in places[:HAZARDS_LISTED])
+        own = (id(together), tuple(places[: max(HAZARDS_LISTED - len(before), 0)]))
+        if own not in known:
+            known[own] = frozenset([*before[:HAZARDS_LISTED], *own[1]])
+        if known[own]:
+            yield state.rank, known[own]
+
+
+def _communications(
+    places: Sequence[Place], first: int, communicates: set[int], *, begun: bool
+) -> tuple[list[Place], bool]:
+    """Return the places from step `first` on at which ranks communicate, and whether it came."""
+    found = []
+    for each in places:
+        begun = begun or each[0] >= first
+        if begun and each[0] in communicates:
+            found.append(each)
+    return found, begun

@@ -20,8 +20,8 @@ from runner.model.trace import Trace
 from runner.reference.backends import Forecasts
 from runner.reference.diagnoses import diagnosed
 from runner.reference.drift import Drifts
-from runner.reference.engine import Simulation
-from runner.reference.matching import apart
+from runner.reference.engine import Simulation, StartState
+from runner.reference.matching import Forgotten, apart
 from runner.reference.schedules import (
     Explored,
     Rest,
@@ -58,24 +58,28 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
 
 def _read(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do, by the engine that pays."""
-    if plan.world_size >= MANY and not plan.scenario.truncated:
-        from runner.reference.vector import Beyond, swept
+    if plan.world_size >= MANY:
+        from runner.reference.vector import Beyond, taken
 
         opened = account()
         left = opened.bytes_left if opened else 0
         try:
-            return swept(plan, limits)
-        except Beyond:
-            # the program has something that only the engine below knows
+            found = taken(plan, limits)
+            return found if isinstance(found, Trace) else walked(plan, limits, found)
+        except (Beyond, Forgotten):
+            # the program has something that only the engine below knows, from the beginning
             if opened:
                 opened.bytes_left = left  # what was held is there no more
     return walked(plan, limits)
 
 
-def walked(plan: Plan, limits: Limits) -> Trace:
-    """Return what the plan must do, rank by rank: of every program, wrong ones included."""
+def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:
+    """Return what the plan must do, rank by rank: of every program, wrong ones included.
+
+    With a `start` the ranks go on from there.
+    """
     arrays = numpy_arrays(limits)
-    orders, bounded = explored(plan, arrays, Reading(), limits=limits)
+    orders, bounded = explored(plan, arrays, Reading(), limits=limits, start=start)
     runs = [run for run in orders if not run.simulation.cut]
     main = runs[0]
     raced = race(runs)
@@ -83,11 +87,13 @@ def walked(plan: Plan, limits: Limits) -> Trace:
     opened = set().union(
         *(run.simulation.opened for run in orders), *({run.outcome} for run in runs)
     )
-    disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits)] if disputes(main) else []
+    disputed: list[Rest] = []
+    if disputes(main):
+        disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits, start=start)]
     strict = None
     if opened - {main.outcome} or any(run.simulation.hurried for run in orders):
-        strict = rest(plan, arrays, Reading(strict=True), limits=limits)
-    findings += unbuffered(plan, arrays, main, limits)
+        strict = rest(plan, arrays, Reading(strict=True), limits=limits, start=start)
+    findings += unbuffered(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
         findings += early_leavers(strict)
     may_block = may_stand([*runs, *disputed], strict)
@@ -102,14 +108,14 @@ def walked(plan: Plan, limits: Limits) -> Trace:
         outcome=main.outcome,
         open=tuple(sorted(opened - {main.outcome})),
         ranks=tuple(
-            rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, set()))
+            rank_trace(rank, [*runs, *disputed], events[rank], may_block.get(rank, ()))
             for rank in range(plan.world_size)
         ),
         diagnoses=diagnosed(findings, main.needs),
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
-        orders=Explored(plan, orders, limits) if len(orders) > 1 else (),
+        orders=Explored(plan, orders, limits, start) if len(orders) > 1 else (),
         traffic=main.simulation.traffic,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )

@@ -104,7 +104,9 @@ def _rank(
         state.state,
         state.died,
         state.clock_s,
-        hash(tuple((event.index, event.iteration, event.state) for event in state.events)),
+        hash(
+            tuple((each.index, each.iteration, each.state) for each in state.events[state.past :])
+        ),
         len(state.events),
         (state.call.step.index, state.call.iteration) if state.call else None,
         tuple(sorted((name, work.number) for name, work in state.handles.items())),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,12 @@ class Ledger:
         self._kept = 0
         self._held = 0
         self.account = account() or Account(limits)
+
+    def continued(self) -> Ledger:
+        """Return a ledger that goes on from here; what it keeps is its own."""
+        found = Ledger(self._limits)
+        found._steps, found._held = self._steps, self._held
+        return found
 
     def step(self, mark: Mark | None, count: int = 1, *, events: int = 1) -> None:
         """Count steps of ranks, and what is kept of them; ScenarioError beyond the limits.
@@ -365,6 +371,33 @@ class Flight:
     span: tuple[int, int] | None = None
 
 
+def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
+    """Return the meetings in which each event took part; several of a compound operation."""
+    found: dict[int, tuple[str, ...]] = {}
+    for work in works:
+        found[work.at] = (*found.get(work.at, ()), *(post.link for post in work.posts))
+    return found
+
+
+class EventLog(Protocol):
+    """The events of a rank, to which more come: a list, or one that begins in columns."""
+
+    def append(self, event: Event, /) -> None:
+        """Add an event."""
+
+    def copy(self) -> Any:
+        """Return the same events, to be added to apart."""
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield them in order."""
+
+    def __getitem__(self, at: Any, /) -> Any:
+        """Return one of them, or several."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class RankState:
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
@@ -380,7 +413,13 @@ class RankState:
     walker: Iterator[Call]
     ledger: Ledger
     clock_s: float = 0.0
-    events: list[Event] = field(default_factory=list)
+    events: EventLog = field(default_factory=list[Event])
+    #: how many of the events were taken together with other ranks, and are in columns
+    past: int = 0
+    #: names, of a rank's works, whom it met at each of its events
+    links: Callable[[Sequence[Work]], Mapping[int, tuple[str, ...]]] = field(
+        default_factory=lambda: links_of
+    )
     initial: dict[str, Any] = field(default_factory=dict)
     state: str = "ready"
     died: str | None = None

@@ -152,12 +152,9 @@ def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
 def _was_there(simulation: Simulation, post: Joining, rank: int) -> bool:
     """Whether a rank took the step in which `post` waits, as an earlier operation on the group."""
     meeting, call = post.meeting, post.call
-    at = meeting.group.group_rank(rank)
     return any(
-        (each.joined[at].call.step.index, each.joined[at].call.iteration)
-        == (call.step.index, call.iteration)
-        for each in simulation.meetings.of_group(meeting.group.key)
-        if at in each.joined
+        (each.step.index, each.iteration) == (call.step.index, call.iteration)
+        for each in simulation.meetings.calls(meeting.group.key, rank)
     )
 
 

@@ -19,7 +19,7 @@ from runner.errors import Problem, ScenarioError
 from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.model.scenario import Scenario
-from runner.model.trace import Orders, Recorded, Trace
+from runner.model.trace import Orders, Trace
 from runner.verdict.calls import judge_calls
 from runner.verdict.conduct import (
     GAVE_UP,
@@ -189,7 +189,7 @@ def _judge_on(case: Case) -> Verdict:
         warn_of_open(case)
     forecast = note_of(case)
     case.notes += [] if forecast is None else [forecast]
-    notes = case.notes if _writes(predicted) or case.compared > 1 else [*case.notes, NO_VALUE]
+    notes = case.notes if predicted.stores or case.compared > 1 else [*case.notes, NO_VALUE]
     status = _status(case.general, observed, found)
     return Verdict(
         status=status,
@@ -202,14 +202,6 @@ def _judge_on(case: Case) -> Verdict:
         compared=case.compared,
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
-
-
-def _writes(predicted: Trace) -> bool:
-    """Return whether a step may have stored into something."""
-    events = [rank.events for rank in predicted.ranks]
-    if events and isinstance(events[0], Recorded):
-        return events[0].stores
-    return any(event.writes for each in events for event in each)
 
 
 def _silent(observed: Trace) -> bool:

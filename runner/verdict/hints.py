@@ -29,7 +29,6 @@ from runner.model.plan import Plan, plan
 from runner.model.process import Process
 from runner.model.scenario import Expectation, FinalExpectation, Scenario, Step, steps_of
 from runner.model.tolerance import as_numbers
-from runner.model.trace import Recorded, Trace
 from runner.operations.base import Group, GroupCreation
 from runner.operations.checks import reduced
 from runner.verdict.comparison import Wanted, differences
@@ -395,20 +394,13 @@ def _taken(case: Case, wanted: set[int]) -> set[int]:
     """Return which of the wanted steps some rank took; looks no further than needed."""
     taken: set[int] = set()
     for trace in (case.prediction, case.run, *case.orders):
-        for index in _indexes(trace) if trace is not None else ():
+        walks = trace.walks() if trace is not None else ()
+        for index in (index for walk in walks for index, _ in walk):
             if index in wanted and index not in taken:
                 taken.add(index)
                 if len(taken) == len(wanted):
                     return taken
     return taken
-
-
-def _indexes(trace: Trace) -> Iterator[int]:
-    for rank in trace.ranks:
-        if isinstance(rank.events, Recorded):
-            yield from (index for index, _ in rank.events.program())
-            return
-        yield from (event.index for event in rank.events)
 
 
 def _seen(unit: _Unit, taken: set[int], chosen: set[int]) -> bool:

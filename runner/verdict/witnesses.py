@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
@@ -24,7 +24,7 @@ from runner.model.scenario import (
     ValueExpectation,
     steps_of,
 )
-from runner.model.trace import Diagnosis, Event, RankTrace, Recorded, Trace, Value
+from runner.model.trace import Diagnosis, Event, RankTrace, Trace, Value
 from runner.operations.base import Entry, Group, GroupCreation, Operation
 from runner.verdict.comparison import Wanted
 
@@ -65,7 +65,7 @@ class ProgramOrder:
     def _learn(self) -> dict[tuple[int, tuple[int, ...]], dict[int, int]]:
         met: dict[tuple[int, tuple[int, ...]], list[dict[int, None]]] = {}
         for trace in self._traces:
-            for places in _walks(trace):
+            for places in trace.walks():
                 own: dict[tuple[int, tuple[int, ...]], dict[int, None]] = {}
                 for index, iteration in places:
                     for depth, loop in enumerate(self.loops.get(index, ())):
@@ -89,16 +89,6 @@ class ProgramOrder:
         return {
             str(loop.variable): value for loop, value in zip(loops, event.iteration, strict=False)
         }
-
-
-def _walks(trace: Trace) -> Iterator[Iterable[tuple[int, tuple[int, ...]]]]:
-    """Yield the step instances that ranks took, in their order; alike ranks are one."""
-    events = trace.ranks[0].events if trace.ranks else ()
-    if isinstance(events, Recorded):
-        yield events.program()
-        return
-    for rank in trace.ranks:
-        yield ((event.index, event.iteration) for event in rank.events)
 
 
 def _merged(orders: list[dict[int, None]]) -> dict[int, int]:
@@ -209,28 +199,15 @@ class Memories:
         self, rank: int, indexes: frozenset[int]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield a rank's events at the steps `indexes` with what it held before and after each."""
-        memory = dict(self.initial(rank))
+        initial = self.initial(rank)
         found = self._ranks.get(rank)
-        if found is not None and isinstance(found.events, Recorded):
-            yield from found.events.beside(indexes)
-            return
-        for event in found.events if found else ():
-            if event.index in indexes:
-                before = dict(memory)
-                memory.update(event.writes)
-                yield event, before, dict(memory)
-            else:
-                memory.update(event.writes)
+        for event, before, after in found.beside(indexes) if found else ():
+            yield event, {**initial, **before}, {**initial, **after}
 
     def final(self, rank: int) -> dict[str, Value]:
         """Return what a rank held in the end, wherever it ended."""
-        memory = dict(self.initial(rank))
         found = self._ranks.get(rank)
-        if found is not None and isinstance(found.events, Recorded):
-            return {**memory, **found.events.final()}
-        for event in found.events if found else ():
-            memory.update(event.writes)
-        return memory
+        return {**self.initial(rank), **(found.final() if found else {})}
 
     def before(self, name: str, rank: int, moment: Moment | None) -> Value:
         """Return what a rank held in `name` just before a moment; None is the beginning."""
@@ -249,21 +226,12 @@ class Memories:
         if (rank, name) not in self._histories:
             moments: list[Moment] = []
             values: list[Value] = []
-            for index, iteration, value in self._changes(rank, name):
+            found = self._ranks.get(rank)
+            for index, iteration, value in found.changes(name) if found else ():
                 moments.append(self.order.moment(index, iteration))
                 values.append(value)
             self._histories[rank, name] = moments, values
         return self._histories[rank, name]
-
-    def _changes(self, rank: int, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
-        found = self._ranks.get(rank)
-        events = found.events if found else ()
-        if isinstance(events, Recorded):
-            yield from events.changes(name)
-            return
-        for event in events:
-            if name in event.writes:
-                yield event.index, event.iteration, event.writes[name]
 
     # ------------------------------------------------------------------ evaluation
 

@@ -18,6 +18,7 @@ _OF_TRACE = (
     "diagnoses",
     "waits",
     "limits",
+    "warnings",
     "duration_s",
     "notes",
     "environment",

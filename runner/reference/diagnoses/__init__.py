@@ -119,13 +119,17 @@ def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagn
 
 
 def _merged(findings: Sequence[Finding]) -> list[Finding]:
-    """Put the sightings of one fault together: the first step's words, everyone's ranks."""
+    """Put the sightings of one fault together: the first step's words, everyone's ranks.
+
+    Of several ranks that see it in one step the first one has the word, whoever was looked at
+    first.
+    """
     together: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
         together.setdefault((finding.name, finding.kind), []).append(finding)
     return [
         replace(
-            min(same, key=lambda finding: finding.index),
+            min(same, key=lambda finding: (finding.index, finding.ranks)),
             ranks=tuple(sorted({rank for each in same for rank in each.ranks})),
         )
         for same in together.values()

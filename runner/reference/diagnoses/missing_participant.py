@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.errors import diagnosis
+from runner.model.process import Call
 from runner.reference.engine import Simulation
 from runner.reference.matching import Joining, Meeting
 from runner.reference.symptoms import Finding, place, several
@@ -87,7 +88,7 @@ def _missing(
         )
     else:
         prose = (
-            f"{several(never)} skip{'s' if alone else ''} `{skipped.call.label}`{place(skipped)}, "
+            f"{several(never)} skip{'s' if alone else ''} `{skipped.label}`{_place(skipped)}, "
             f"and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
             f"{meeting.group.name}, for which {waiting}"
         )
@@ -102,24 +103,23 @@ def _missing(
     )
 
 
+def _place(call: Call) -> str:
+    return f" ({call.mark.short})" if call.mark else ""
+
+
 def _skipped(
     simulation: Simulation, futures: Futures, joining: Joining, absent: int
-) -> Joining | None:
+) -> Call | None:
     """Return the first call on the group that `absent` skips, if it takes the one waited in.
 
     Collectives meet by their number on the group: a rank that leaves one out is in each later one
     too early, and what it lacks in the end is none of the steps that it skipped.
     """
     key = joining.meeting.group.key
-    there = joining.meeting.group.group_rank(absent)
-    here = joining.meeting.group.group_rank(joining.rank)
-    before = simulation.meetings.of_group(key)
-    taken = [each.joined[there].call for each in before if there in each.joined]
+    taken = list(simulation.meetings.calls(key, absent))
     taken += [call for call in futures.of(absent) if call.entry.group.key == key]
     instances = {(call.step.index, call.iteration) for call in taken}
     if (joining.call.step.index, joining.call.iteration) not in instances:
         return None
-    mine = (each.joined[here] for each in before if here in each.joined)
-    return next(
-        (own for own in mine if (own.call.step.index, own.call.iteration) not in instances), None
-    )
+    mine = simulation.meetings.calls(key, joining.rank)
+    return next((own for own in mine if (own.step.index, own.iteration) not in instances), None)

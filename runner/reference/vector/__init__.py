@@ -17,34 +17,66 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from runner.limits import Limits
+from runner.errors import ScenarioError
+from runner.expressions.values import names_of
+from runner.limits import BoundError, Limits, account
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
 from runner.model.trace import Trace
-from runner.operations.base import Collective, Local, PointToPoint, Waiting
 from runner.reference.vector.cohort import Beyond, leave
 from runner.reference.vector.engine import Sweep
 from runner.reference.vector.record import Record, trace_of
+from runner.reference.vector.remainder import Remainder
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-__all__ = ["Beyond", "swept"]
+__all__ = ["Beyond", "swept", "taken"]
+
+#: how often what one cohort cannot do is left out and the sweep begun again; then all are left
+PARKED = 3
+
+
+def taken(plan: Plan, limits: Limits) -> Trace | Remainder:
+    """Take the plan's ranks together as far as they go: to the end, or to where each walks on.
+
+    Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
+    larger than the limits.
+    """
+    _police(plan)
+    opened = account()
+    left = opened.bytes_left if opened else 0
+    parked: set[int] = set()
+    stop = -1
+    while True:
+        sweep = Sweep(plan, limits, parked=frozenset(parked), stop=stop)
+        try:
+            sweep.run()
+            break
+        except BoundError:
+            raise
+        except (Beyond, ScenarioError):
+            if not sweep.turn or stop >= 0:
+                raise
+            if opened:
+                opened.bytes_left = left  # what was held is there no more
+            if len(parked) == PARKED:
+                stop = sweep.turn
+            else:
+                parked.add(sweep.turn)
+
+    def again(watched: NDArray[np.bool_]) -> Record:
+        return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
+
+    return trace_of(sweep.record, again) if sweep.whole else Remainder(plan, sweep, again)
 
 
 def swept(plan: Plan, limits: Limits) -> Trace:
-    """Return what the plan must do. Raises Beyond where this engine does not know.
-
-    Raises ScenarioError where the program is larger than the limits.
-    """
-    _police(plan)
-
-    def again(watched: NDArray[np.bool_]) -> Record:
-        return Sweep(plan, limits, watched).run()
-
-    return trace_of(Sweep(plan, limits).run(), again)
+    """Return what the plan must do. Raises Beyond where its ranks do not end together."""
+    found = taken(plan, limits)
+    return found if isinstance(found, Trace) else leave("ranks that walk on by themselves")
 
 
 def _police(plan: Plan) -> None:
@@ -52,16 +84,12 @@ def _police(plan: Plan) -> None:
     scenario = plan.scenario
     if scenario.objects or any(creation.refused is not None for creation in plan.creations):
         leave("objects, or a group that is refused")
-    if scenario.expect.ends != ("completes",) or scenario.expect.diagnoses:
-        leave("a program that is stated to be wrong")
+    if scenario.models:
+        leave("models")
     steps = steps_of(scenario.steps)
-    if any(step.handle_index is not None for step in steps_of(scenario.steps)):
-        leave("a handle for each value of an index")
-    if any(step.expect is not None and step.expect.raises is not None for step in steps):
-        leave("a step that raises")
-    shapes = (Collective, Local, PointToPoint, Waiting)
-    if any(step.operation is not None and not isinstance(step.operation, shapes) for step in steps):
-        leave("a group that is created on the way")
+    numbers = plan.numbers
+    if any(step.over is not None and names_of(step.over) & numbers for step in steps):
+        leave("a loop over numbers that ranks name")
     variables = [step.variable for step in steps if step.variable is not None]
     names = {*scenario.tensors, *plan.introduced}
     if names & {*variables, *scenario.constants, *plan.names, "rank", "world_size"}:

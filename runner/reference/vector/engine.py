@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 from typing import Any
 
@@ -76,6 +76,33 @@ class Standing:
         """Whether every work was waited for."""
         return not self._unwaited
 
+    # ------------------------------------------------------------------ what is left
+
+    @property
+    def unwaited(self) -> list[Work]:
+        """The works of asynchronous calls that some rank has not waited for, in order."""
+        return list(self._unwaited.values())
+
+    def stand_of(self, rank: int) -> Stand | None:
+        """Return in which call a rank stands; None where it does not."""
+        return self._stands.get(int(self._standing[rank]))
+
+    def handles_of(self, rank: int) -> Iterator[tuple[str, Work]]:
+        """Yield the handles of a rank, each with the work that it means."""
+        for name, numbers in self._handles.items():
+            if numbers[rank] >= 0:
+                yield name, self._works[int(numbers[rank])]
+
+    def dropped(self, work: Work, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return on which rows of a work `[L]` no handle is left, or the rank has finished."""
+        over: NDArray[np.bool_] = finished[work.active.ranks]
+        handle = work.instance.step.handle
+        if handle is None:
+            return np.ones(work.active.size, np.bool_)
+        return np.asarray(over | (self._handles[handle][work.active.index] != work.number))
+
+    # ------------------------------------------------------------------ calls
+
     def handles(self, names: Iterable[str], active: Active) -> NDArray[np.int64]:
         """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none."""
         tables = [self._handles[name] for name in names if name in self._handles]
@@ -116,7 +143,10 @@ class Standing:
         left = np.zeros(active.size, np.int64)
         for work in stand.works:
             rows = work.active.rows(active.ranks) if active is not work.active else None
-            work.waited[slice(None) if rows is None else rows] = True
+            here = slice(None) if rows is None else rows
+            if isinstance(work.instance.step.operation, PointToPoint) and work.waited[here].any():
+                leave("a message that is waited for again")
+            work.waited[here] = True
             if work.open:
                 left += (work.left if rows is None else work.left[rows]) > 0
         if not left.any():
@@ -177,8 +207,6 @@ class Standing:
             rows = None if scene.active is work.active else work.active.rows(scene.active.ranks)
             at = slice(None) if rows is None else rows
             if work.stored[at].any():
-                if isinstance(work.instance.step.operation, PointToPoint):
-                    leave("a message that is waited for again")
                 if not work.stored[at].all():
                     leave("work that some ranks wait for again")
                 continue  # a wait for what was waited for already
@@ -235,13 +263,13 @@ class Beginning:
         self._notes = notes
         self._standing = standing
         self._envelopes = Envelopes(plan, evaluation, memory)
-        self._collectives = Collectives(plan, memory)
+        self.collectives = Collectives(plan, memory)
         self._mail = Mail(notes.traffic)
 
     @property
     def empty(self) -> bool:
         """Whether every message met another, and every collective all its members."""
-        return self._mail.empty and self._collectives.empty
+        return self._mail.empty and self.collectives.empty
 
     def begin(self, instance: Instance, scene: Scene) -> NDArray[np.int64] | None:
         """Begin a call; returns the ranks that it blocks."""
@@ -383,13 +411,13 @@ class Beginning:
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = Work(instance=instance, active=scene.active, posts=[post], names=names)
         keys = tuple(each.key for each in self._plan.names[group])
-        position = self._collectives.position(group, scene.active)
+        position = self.collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
         for entered in entries(self._plan, operation, group, post):
             self._notes.traffic.enter(entered)
         self._standing.start(scene, work, used, said)
-        for other, rows in self._collectives.enter(group, post):
+        for other, rows in self.collectives.enter(group, post):
             self._standing.done(other, rows)
         return self._standing.stay(scene, work, said)
 
@@ -404,6 +432,8 @@ class Beginning:
             apart = {tuple(column) for column in table.T.tolist()}
         blocked = []
         for numbers in sorted(apart):
+            if len(set(numbers)) < len(numbers):
+                leave("a wait that names some work twice")
             same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
             together = scene.active.among(same)
             works = self._standing.works(numbers)
@@ -443,63 +473,103 @@ KEPT = 2**28
 
 
 class Sweep:
-    """The state of all ranks."""
+    """The state of all ranks.
+
+    What a cohort cannot do is `parked`, by the number of its turn, and left to be walked rank by
+    rank; the others go on. At the turn `stop` all are left.
+    """
 
     def __init__(
-        self, plan: Plan, limits: Limits, watched: NDArray[np.bool_] | None = None
+        self,
+        plan: Plan,
+        limits: Limits,
+        watched: NDArray[np.bool_] | None = None,
+        *,
+        parked: frozenset[int] = frozenset(),
+        stop: int = -1,
     ) -> None:
         """Bind the initial values; `watched` `[W]` are the ranks whose values are kept."""
         self._plan = plan
         self._again = watched is not None
-        self._ledger = Ledger(limits)
+        self._parked = parked
+        self._stop = stop
+        #: the number of the turn that is taken
+        self.turn = 0
+        #: who is left before the step of a number, and which ranks `[W]` took their last one
+        self.left: list[tuple[int, Active]] = []
+        self.finished = np.zeros(plan.world_size, np.bool_)
+        self.ledger = Ledger(limits)
         flights = Flights(plan.world_size)
-        self._memory = Memory(plan, self._ledger, flights)
-        self._evaluation = Evaluation(plan, numpy_arrays(limits), self._memory, limits)
-        self._calls = Calls(plan, self._evaluation, self._memory)
+        self.memory = Memory(plan, self.ledger, flights)
+        self._evaluation = Evaluation(plan, numpy_arrays(limits), self.memory, limits)
+        self._calls = Calls(plan, self._evaluation, self.memory)
         self._world = Active(np.arange(plan.world_size), plan.world_size)
-        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self._ledger)
+        self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self.ledger)
         self.record = Record(plan, KEPT, watched)
         self._ready: dict[int, list[Active]] = {}
-        notes = Notes(self._memory, flights, self._calls, self.record, self._ledger)
-        self._standing = Standing(plan, self._evaluation, flights, notes, self._go)
+        notes = Notes(self.memory, flights, self._calls, self.record, self.ledger)
+        self.standing = Standing(plan, self._evaluation, flights, notes, self._go)
         self._beginning = Beginning(
             plan,
-            ledger=self._ledger,
+            ledger=self.ledger,
             flights=flights,
-            memory=self._memory,
+            memory=self.memory,
             evaluation=self._evaluation,
             calls=self._calls,
             notes=notes,
-            standing=self._standing,
+            standing=self.standing,
         )
 
+    @property
+    def whole(self) -> bool:
+        """Whether every rank took its last step, and nothing is left of what any of them began."""
+        return bool(self.finished.all()) and self._beginning.empty and self.standing.empty
+
+    @property
+    def collectives(self) -> Collectives:
+        """The collectives that ranks have entered."""
+        return self._beginning.collectives
+
+    @property
+    def settled(self) -> set[str]:
+        """The numbers that were named before any rank came there."""
+        return self._evaluation.settled
+
+    def instance(self, number: int) -> Instance:
+        """Return the step of a number, which some rank has taken or passed."""
+        found = self._steps.at(number, together=False)
+        assert found is not None
+        return found
+
     def run(self) -> Record:
-        """Take every step. Raises Beyond where the program is none for this engine."""
+        """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`."""
         self._initialise()
         self._go(0, self._world)
-        finished = 0
         while self._ready:
             number = min(self._ready)
             active = _merged(self._ready.pop(number))
+            self.turn += 1
+            if self.turn in self._parked or self.turn == self._stop:
+                self.left.append((number, active))
+                if self.turn == self._stop:
+                    break
+                continue
             instance = self._steps.at(number, together=active.everyone)
             if instance is None:
-                finished += active.size
-                self._ledger.step(None, active.size)
+                self.finished[active.index] = True
+                self.ledger.step(None, active.size)
                 continue
             staying = self._take(instance, active)
             if staying is None:
                 self._go(number + 1, active)
             elif not staying.all():
                 self._go(number + 1, active.among(~staying))
-            self._standing.release()
-        if finished < self._plan.world_size:
-            leave("ranks that are blocked")
-        if not (self._beginning.empty and self._standing.empty):
-            leave("work that is left over")
-        self.record.memory = self._memory
+            self.standing.release()
+        self.left += [(number, _merged(parts)) for number, parts in self._ready.items()]
+        self.record.memory = self.memory
         self.record.numbers = self._steps.numbers
         if self._again:
-            self._ledger.release()  # `KEPT` bounds what is left of it
+            self.ledger.release()  # `KEPT` bounds what is left of it
         return self.record
 
     def _initialise(self) -> None:
@@ -516,10 +586,10 @@ class Sweep:
                 inner = self._evaluation.scene(active, {})
                 value = self._evaluation.tensor(part, inner, "float32")
                 if value is not None:
-                    self._memory.hold(name, active, value, form.mark)
-        for name, column in self._memory.columns.items():
-            self._ledger.keep_bytes(column.values.nbytes, None)
-            self._ledger.hold(2 * column.values.nbytes)
+                    self.memory.hold(name, active, value, form.mark)
+        for name, column in self.memory.columns.items():
+            self.ledger.keep_bytes(column.values.nbytes, None)
+            self.ledger.hold(2 * column.values.nbytes)
             column.shared = True
             kept = Column(name, column.values, column.held.copy(), column.whole)
             self.record.initial[name] = kept
@@ -532,7 +602,7 @@ class Sweep:
         if instance.mask is not None:
             mask = instance.mask[active.index]
             if not mask.any():
-                self._ledger.passed(instance.step, PASSED_TOGETHER)
+                self.ledger.passed(instance.step, PASSED_TOGETHER)
                 return None
             chosen: Active | None = active.among(mask)
         else:
@@ -541,9 +611,13 @@ class Sweep:
         scene = self._evaluation.scene(chosen, instance.variables)
         chosen = self._calls.taking(instance.step, scene)
         if chosen is None:
-            self._ledger.passed(instance.step, PASSED_TOGETHER)
+            self.ledger.passed(instance.step, PASSED_TOGETHER)
             return None
-        self._ledger.step(instance.step.mark, chosen.size)
+        if instance.step.handle_index is not None:
+            leave("a handle for each value of an index")
+        if instance.step.expect is not None and instance.step.expect.raises is not None:
+            leave("a step that raises")
+        self.ledger.step(instance.step.mark, chosen.size)
         scene.active = chosen
         blocked = self._beginning.begin(instance, scene)
         if blocked is None:

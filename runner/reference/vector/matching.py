@@ -520,6 +520,7 @@ class Entering(Post):
     operation: Collective
     numbers: NDArray[np.int64]
     arguments: Mapping[str, Value]
+    position: int = 0
     results: dict[str, Any] = field(default_factory=dict)
     bounds: dict[str, Any] = field(default_factory=dict)
 
@@ -541,7 +542,8 @@ class Collectives:
         self._plan = plan
         self._memory = memory
         self._open: dict[tuple[str, int], _Position] = {}
-        self._entered: dict[str, NDArray[np.int64]] = {}
+        #: how many collectives each rank `[W]` has entered, by the name of the groups
+        self.entered: dict[str, NDArray[np.int64]] = {}
         self._sizes: dict[str, NDArray[np.int64]] = {}
 
     @property
@@ -551,9 +553,9 @@ class Collectives:
 
     def position(self, name: str, active: Active) -> int:
         """Return how many collectives these ranks have entered on their groups of that name."""
-        entered = self._entered.get(name)
+        entered = self.entered.get(name)
         if entered is None:
-            entered = self._entered[name] = np.zeros(active.world_size, np.int64)
+            entered = self.entered[name] = np.zeros(active.world_size, np.int64)
             self._sizes[name] = np.asarray([group.size for group in self._plan.names[name]])
         mine = entered[active.index]
         first = int(mine[0])
@@ -563,8 +565,8 @@ class Collectives:
 
     def enter(self, name: str, post: Entering) -> Iterator[tuple[Entering, Any]]:
         """Let ranks enter; yield every post of which rows are done by that, with these rows."""
-        position = self.position(name, post.active)
-        self._entered[name][post.active.index] += 1
+        position = post.position = self.position(name, post.active)
+        self.entered[name][post.active.index] += 1
         key = (name, position)
         here = self._open.get(key)
         if here is None:

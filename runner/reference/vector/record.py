@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, overload
@@ -14,9 +14,10 @@ from runner.expressions.lanes import own
 from runner.expressions.values import PerRank, names_of
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step
-from runner.model.trace import Event, RankTrace, Recorded, Trace, Value
+from runner.model.trace import Event, Place, RankTrace, Recorded, Trace, Value
 from runner.model.traffic import Traffic
 from runner.operations.base import Entry, Group
+from runner.reference.matching import Work
 from runner.reference.state import Ledger, size_of
 from runner.reference.vector.cohort import (
     LARGEST,
@@ -67,6 +68,17 @@ class Link:
     peers: NDArray[np.int64] | None = None
     tags: Any = 0
 
+    def ends(self, of: Any, rank: int) -> tuple[str, bool, int, int] | None:
+        """Return group, side, peer and tag of a rank's message; None where it is a collective.
+
+        `of` has the ranks that the link is of.
+        """
+        if self.peers is None:
+            return None
+        row = _row(of, rank)
+        tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
+        return self.keys[int(self.numbers[rank])], self.sends, int(self.peers[row]), tag
+
     def among(self, rows: NDArray[np.int64]) -> Link:
         """Return the link of some of the ranks."""
         if self.peers is None:
@@ -114,15 +126,23 @@ class Batch:
             return step.name
         if step.operation is None:
             return "expect"
+        return step.operation.label(self.entry(plan, numbers, rank))
+
+    def entry(self, plan: Plan, numbers: Callable[[str], NDArray[np.int64]], rank: int) -> Entry:
+        """Return a rank's part in the call, as far as its label shows it."""
+        assert self.instance.step.operation is not None
         row = int(self.active.rows(np.asarray([rank]))[0])
-        arguments = {param.name: None for param in step.operation.params}
+        arguments = {param.name: None for param in self.instance.step.operation.params}
         arguments |= {name: argument_of(value, row) for name, value in self.said.arguments.items()}
-        entry = Entry(rank=rank, group=self._group(plan, numbers, rank), arguments=arguments)
-        return step.operation.label(entry)
+        return Entry(rank=rank, group=self._group(plan, numbers, rank), arguments=arguments)
 
     def _group(self, plan: Plan, numbers: Callable[[str], NDArray[np.int64]], rank: int) -> Group:
         name = self.said.group
         return plan.names[name][int(numbers(name)[rank])]
+
+
+#: different sets of ranks that took steps together, up to which ranks are found that took the same
+APART = 1_024
 
 
 class Record:
@@ -150,6 +170,8 @@ class Record:
         self._recent: tuple[int, list[int]] | None = None
         self._asked: list[Batch] = []
         self._touching: dict[str, list[Batch]] | None = None
+        self._alike: list[bytes | int] | None = None
+        self._places: dict[bytes | int, list[Place]] = {}
 
     def add(self, batch: Batch) -> None:
         """Keep a batch."""
@@ -208,6 +230,27 @@ class Record:
             )
         for at in self._recent[1]:
             yield self.batches[at]
+
+    def places(self, rank: int) -> list[Place]:
+        """Return the step instances that a rank took: one list for all ranks that took the same."""
+        if self._alike is None:
+            self._alike = self._sorts()
+        sort = self._alike[rank]
+        if sort not in self._places:
+            instances = (batch.instance for batch in self.of(rank))
+            self._places[sort] = [(each.step.index, each.iteration) for each in instances]
+        return self._places[sort]
+
+    def _sorts(self) -> list[bytes | int]:
+        """Return what ranks that took the same steps have in common: they were among the same."""
+        parts = [batch.active.ranks for batch in self.batches if not batch.active.everyone]
+        apart = {ranks.tobytes(): ranks for ranks in parts}
+        if len(apart) > APART:
+            return list(range(self.plan.world_size))
+        among = np.zeros((self.plan.world_size, len(apart)), np.bool_)
+        for at, ranks in enumerate(apart.values()):
+            among[ranks, at] = True
+        return [row.tobytes() for row in np.packbits(among, axis=1)]
 
     def asked(self, rank: int) -> Iterator[Batch]:
         """Yield the batches of a rank beside which something is expected."""
@@ -360,6 +403,10 @@ class RankEvents(Recorded):
         for number in sorted(instances):
             yield instances[number].step.index, instances[number].iteration
 
+    def places(self) -> Sequence[Place]:
+        """Return the steps that the rank took together with others."""
+        return self._record.places(self._rank)
+
     def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
         """Yield the steps that may have stored into a name, with what it holds after each."""
         held = {key: value.copy() for key, value in self.initial().items() if key == name}
@@ -468,16 +515,137 @@ class RankLinks(Mapping[int, tuple[str, ...]]):
 
 
 def _named(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], int]) -> str:
-    key = link.keys[int(link.numbers[rank])]
-    if link.peers is None:
-        return f"{key}:{link.position}"
-    row = _row(batch, rank)
-    peer = int(link.peers[row])
-    tag = link.tags if isinstance(link.tags, int) else int(link.tags[row])
-    ends = (key, link.sends, peer, tag)
+    ends = link.ends(batch, rank)
+    if ends is None:
+        return f"{link.keys[int(link.numbers[rank])]}:{link.position}"
+    key, sends, peer, tag = ends
     nth = counts[ends] = counts.get(ends, -1) + 1
-    first, second = (rank, peer) if link.sends else (peer, rank)
+    first, second = (rank, peer) if sends else (peer, rank)
     return f"{key}:{first}>{second}#{tag}:{nth}"
+
+
+# -------------------------------------------------------------------------------------------------
+# The events of a rank that goes on by itself, from where its cohort has left it.
+
+
+class Continued(RankEvents):
+    """The events of one rank: those in columns, and after them its own, to which more may come."""
+
+    def __init__(self, replays: Replays, rank: int, own: Sequence[Event] = ()) -> None:
+        """Begin where the columns end."""
+        super().__init__(replays, rank)
+        #: how many events are in columns, and those after them
+        self.past = super().__len__()
+        self._own: list[Event] = list(own)
+
+    @property
+    def own(self) -> Sequence[Event]:
+        """The events after those in columns."""
+        return self._own
+
+    def append(self, event: Event) -> None:
+        """Add an event."""
+        self._own.append(event)
+
+    def links(self, works: Sequence[Work]) -> ContinuedLinks:
+        """Return whom the rank met: those in columns, and those of its own works."""
+        return ContinuedLinks(self._record, self._rank, works)
+
+    def copy(self) -> Continued:
+        """Return the same events, to be added to apart."""
+        return Continued(self._replays, self._rank, self.own)
+
+    def __setitem__(self, at: int, event: Event) -> None:
+        """Replace an event that is not in columns."""
+        self._own[at - self.past] = event
+
+    def __len__(self) -> int:
+        """Return how many steps the rank took."""
+        return self.past + len(self.own)
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
+        """Return one event, or some; those that are not in columns are found at once."""
+        places = range(len(self))[at]
+        if isinstance(places, int):
+            if places >= self.past:
+                return self.own[places - self.past]
+            return next(islice(super().__iter__(), places, None))
+        if not places or min(places[0], places[-1]) >= self.past:
+            return tuple(self.own[place - self.past] for place in places)
+        wanted = set(places)
+        made = {place: event for place, event in enumerate(self) if place in wanted}
+        return tuple(made[place] for place in places)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events in order."""
+        yield from super().__iter__()
+        yield from self.own
+
+    @property
+    def stores(self) -> bool:
+        """Whether some step may have stored into something."""
+        return super().stores or any(event.writes for event in self.own)
+
+    def final(self) -> dict[str, Value]:
+        """Return what the rank holds in the end."""
+        held = super().final()
+        for event in self.own:
+            held.update(event.writes)
+        return held
+
+    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
+        """Yield the steps that may have stored into a name, with what it holds after each."""
+        yield from super().changes(name)
+        for event in self.own:
+            if name in event.writes:
+                yield event.index, event.iteration, event.writes[name]
+
+    def beside(
+        self, indexes: frozenset[int]
+    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
+        """Yield the events of steps beside which something is expected, with what was held."""
+        yield from super().beside(indexes)
+        held = super().final()
+        for event in self.own:
+            before = dict(held) if event.index in indexes else held
+            held.update(event.writes)
+            if event.index in indexes:
+                yield event, before, dict(held)
+
+
+class ContinuedLinks(RankLinks):
+    """The meetings of a rank that goes on by itself: in columns, and those of its own works."""
+
+    def __init__(self, record: Record, rank: int, works: Sequence[Work]) -> None:
+        """Make none yet."""
+        super().__init__(record, rank)
+        self._works = works
+
+    def _links(self) -> dict[int, tuple[str, ...]]:
+        if self._made is not None:
+            return self._made
+        found = super()._links()
+        begun = {
+            (work.call.step.index, work.call.iteration): work for work in self._works if work.at < 0
+        }
+        for at, batch in enumerate(self._record.of(self._rank)) if begun else ():
+            work = begun.get((batch.instance.step.index, batch.instance.iteration))
+            if work is not None and at in found:
+                found[at] = tuple(
+                    name if post.past else post.link
+                    for name, post in zip(found[at], work.posts, strict=True)
+                )
+        for work in self._works:
+            if work.at >= 0:
+                found[work.at] = (
+                    *found.get(work.at, ()),
+                    *(post.link for post in work.posts),
+                )
+        return found
 
 
 def trace_of(record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> Trace:
