@@ -81,8 +81,7 @@ def _single(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> b
         if should is None or should.shape != values.shape:
             return False
         beside = np.stack([values.ravel(), should.ravel()], axis=1)
-        found = np.unique(beside[beside[:, 0] != beside[:, 1]], axis=0)
-        pairs |= {(pair[0].item(), pair[1].item()) for pair in found[:2]}
+        pairs |= set(map(tuple, beside[beside[:, 0] != beside[:, 1]].tolist()))
         if len(pairs) > 1:
             return False
     return True

@@ -41,4 +41,4 @@ def test_another_number_of_elements_is_a_mismatch(tmp_path: Path, taken: str) ->
     text = MESSAGE.replace("SIZE", "2").replace("SENT", "[4]").replace("TAKEN", taken)
     verdict = checked(text.split("    expect:")[0] + "  - wait: sent\n", tmp_path)
     assert codes(verdict) == ["diagnosis_undeclared"]
-    assert "shape_mismatch" in verdict.findings[0].prose
+    assert verdict.findings[0].diagnosis == "shape_mismatch"

@@ -41,7 +41,7 @@ def test_those_present_are_compared_although_one_never_comes(
     assert {"crash", "error"} <= set(both.predicted.open)
     one = checked(text.replace("STATED", "missing_participant"), tmp_path)
     assert codes(one) == ["diagnosis_undeclared"]
-    assert name in one.findings[0].prose
+    assert one.findings[0].diagnosis == name
 
 
 @pytest.mark.parametrize(
