@@ -1,0 +1,44 @@
+"""What torch does wrong in silence, as scripts in plain torch that can be sent upstream.
+
+Red when torch mends it: the page on strategies says then that it was mended, and since when.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.torch
+
+SCRIPTS = Path(__file__).with_name("upstream")
+
+
+def said_by(name: str) -> str:
+    torch = pytest.importorskip("torch")
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip("measured with torch 2.13")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / f"{name}.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=400,
+    )
+    return done.stdout
+
+
+def test_the_gradient_of_mse_loss_on_shards_is_too_large() -> None:
+    said = said_by("mse_loss_on_a_shard")
+    assert "ranks 2 rows 6: loss 2.26727, one process 2.26727" in said
+    assert "[2.0, 2.0, 2.0, 2.0, 2.0, 2.0]" in said
+    assert "ranks 3 rows 7: loss 1.27918, one process 1.50458" in said
+    assert "[2.333, 2.333, 2.333, 2.333, 2.333, 2.333, 7.0]" in said
+
+
+def test_a_flattened_mesh_loses_a_row() -> None:
+    said = said_by("flatten_then_redistribute")
+    assert "before: [0.0, 3.0, 6.0, 9.0, 12.0]" in said
+    assert "after: [0.0, 3.0, 6.0, 0.0, 9.0]" in said
