@@ -9,8 +9,9 @@ once for all ranks that stand before it, with `rank` a vector and every tensor a
     recv          y <- 2   y <- 0   y <- 1
     wait            .        .        .
 
-It knows right programs only. Whatever it does not know (:class:`Beyond`), or is wrong in any way,
-is left to the other engine, from the beginning. What this one returns, that one would return.
+Where nothing moves any more, or a step comes that it does not know, each rank is walked on by the
+other engine (:class:`Remainder`). Only a program of which it knows nothing (:class:`Beyond`) is
+left to that one from the beginning. What this one returns, that one would return.
 """
 
 from __future__ import annotations
