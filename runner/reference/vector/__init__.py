@@ -19,7 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runner.errors import ScenarioError
-from runner.expressions.values import names_of
 from runner.limits import BoundError, Limits, account
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
@@ -88,9 +87,6 @@ def _police(plan: Plan) -> None:
     if scenario.models:
         leave("models")
     steps = steps_of(scenario.steps)
-    numbers = plan.numbers
-    if any(step.over is not None and names_of(step.over) & numbers for step in steps):
-        leave("a loop over numbers that ranks name")
     variables = [step.variable for step in steps if step.variable is not None]
     names = {*scenario.tensors, *plan.introduced}
     if names & {*variables, *scenario.constants, *plan.names, "rank", "world_size"}:

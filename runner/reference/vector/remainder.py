@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
 from runner.expressions.arrays import Arrays
+from runner.expressions.values import names_of
 from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import steps_of
@@ -69,6 +70,9 @@ class Remainder:
 
     def _police(self) -> None:
         """Raise Beyond for what a rank alone does not tell."""
+        loops = (step.over for step in steps_of(self._plan.scenario.steps) if step.over is not None)
+        if any(names_of(over) & self._plan.numbers for over in loops):
+            leave("a loop over numbers that ranks name")
         batches = self._sweep.record.batches
         numbers = {batch.instance.number for batch in batches}
         places = {(batch.instance.step.index, batch.instance.iteration) for batch in batches}
