@@ -241,22 +241,22 @@ def _tell(
     verdict = result.result.verdict
     world = len(records)
     how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
-    print(f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s")  # noqa: T201 -- first of all
+    print(f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s")
     for line in finding_lines(result):
-        print(clean(line))  # noqa: T201 -- the same
+        print(clean(line))
     if verdict.reason:
-        print(clean(f"  {verdict.reason}"))  # noqa: T201 -- the same
+        print(clean(f"  {verdict.reason}"))
     if result.found or ran.timed_out:
         outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
         for line in standing_lines(records, home):
-            print(line)  # noqa: T201 -- the same
+            print(line)
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
-            print(f"  rank {rank} is outside of any call; its Python stack, innermost first:")  # noqa: T201 -- the same
+            print(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
             for line in stack_of(ran.stacks[rank], MOST_LINES):
-                print(clean(f"    {line}"))  # noqa: T201 -- the same
+                print(clean(f"    {line}"))
     for note in notes:
-        print(clean(f"  note: {note}"))  # noqa: T201 -- the same
-    print(clean(f"  scenario: {path} ({result.program.steps} steps)"))  # noqa: T201 -- the same
+        print(clean(f"  note: {note}"))
+    print(clean(f"  scenario: {path} ({result.program.steps} steps)"))
     sys.stdout.flush()
 
 

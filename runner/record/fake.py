@@ -142,7 +142,7 @@ class Exchange:
         # torch's fake work has a wait of its own, and no tensors for the reducer of DDP to ask for
         future = self._torch.futures.Future()
         future.set_result(list(args[0]) if isinstance(args[0], list | tuple) else [args[0]])
-        work = self._torch._C._distributed_c10d._create_work_from_future(future)  # noqa: SLF001
+        work = self._torch._C._distributed_c10d._create_work_from_future(future)
         boxed = work.boxed()
         return (result[0], boxed) if isinstance(result, tuple) else boxed
 
@@ -417,7 +417,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     ranks = list(told["ranks"])
     mailbox = Mailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
     recorder.answer = Exchange(recorder, mailbox, told).answer
-    begin, make = module.init_process_group, module._new_group_with_tag  # noqa: SLF001 -- its name
+    begin, make = module.init_process_group, module._new_group_with_tag
 
     def init_process_group(*_: Any, **kwargs: Any) -> Any:
         kept = {key: kwargs[key] for key in ("timeout", "group_name") if key in kwargs}
@@ -428,7 +428,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         kwargs.pop("backend", None)
         return make(*args, **kwargs)
 
-    module._new_group_with_tag = new_group  # noqa: SLF001 -- its name
+    module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
     # imported by name before: they are asked there

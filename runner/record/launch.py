@@ -160,7 +160,7 @@ def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
             "rank": rank,
             "world_size": told["world_size"],
             "argv": told["command"],
-            "cwd": os.getcwd(),  # noqa: PTH109
+            "cwd": os.getcwd(),
             "pid": os.getpid(),
             "mode": "fake" if told["fake"] else "live",
             "shim": told["cuda_as_cpu"],
@@ -182,7 +182,7 @@ def _run(told: dict[str, Any], rank: int, port: int, board: Any) -> int:
     import atexit
 
     with suppress(BaseException):
-        atexit._run_exitfuncs()  # noqa: SLF001 -- as the interpreter does at its end
+        atexit._run_exitfuncs()
     recorder.end(code)
     return code
 
@@ -209,7 +209,7 @@ def _script(told: dict[str, Any], recorder: Recorder) -> int:
     except SystemExit as exiting:
         code = exiting.code
         if code is not None and not isinstance(code, int):
-            print(code, file=sys.stderr)  # noqa: T201 -- as the interpreter does
+            print(code, file=sys.stderr)
         return code if isinstance(code, int) else 0 if code is None else 1
     except BaseException as error:  # noqa: BLE001 -- the user's own, whatever it is
         recorder.raised(error)

@@ -46,13 +46,13 @@ DTYPES = {
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 
-_STDLIB = os.path.dirname(os.__file__)  # noqa: PTH120 -- compared as text
+_STDLIB = os.path.dirname(os.__file__)
 _PREFIXES = tuple(
     {
         sysconfig.get_paths()["stdlib"],
         sysconfig.get_paths()["platstdlib"],
         _STDLIB,
-        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),  # noqa: PTH100, PTH120
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
     }
 )
 
@@ -64,7 +64,7 @@ class Sink:
         """Open the file and say whose it is."""
         host = about.get("host", "")
         name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "") + ".jsonl"
-        self.path = os.path.join(folder, name)  # noqa: PTH118
+        self.path = os.path.join(folder, name)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
         self._file = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
         self.began = time.perf_counter_ns()
@@ -192,9 +192,9 @@ class Recorder:
     def _install(self) -> None:
         torch = self.torch
         library = torch.library.Library("c10d", "IMPL")
-        key = torch._C.DispatchKey.BackendSelect  # noqa: SLF001 -- no public name
-        after = torch._C._dispatch_keyset_full_after(key)  # noqa: SLF001 -- the same
-        for schema in torch._C._jit_get_all_schemas():  # noqa: SLF001 -- the same
+        key = torch._C.DispatchKey.BackendSelect
+        after = torch._C._dispatch_keyset_full_after(key)
+        for schema in torch._C._jit_get_all_schemas():
             name = schema.name
             if not name.startswith("c10d::"):
                 continue
@@ -207,7 +207,7 @@ class Recorder:
             kernel = self._kernel(short, operation, arguments, after)
             library.impl(short, kernel, "BackendSelect", with_keyset=True)
         functional = torch.library.Library("_c10d_functional", "IMPL")
-        waiting = torch.ops._c10d_functional.wait_tensor.default  # noqa: SLF001 -- its name
+        waiting = torch.ops._c10d_functional.wait_tensor.default
         functional.impl(
             "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
         )
@@ -223,7 +223,7 @@ class Recorder:
         unbox = self.dist.distributed_c10d.Work.unbox
         group_of = self.dist.ProcessGroup.unbox
         numbers, sites, put, now = self.numbers, self.sites.of, self._put, self._now
-        frame_of, thread = sys._getframe, threading.get_ident  # noqa: SLF001 -- the caller
+        frame_of, thread = sys._getframe, threading.get_ident
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             number = next(numbers)
@@ -333,7 +333,7 @@ class Recorder:
 
     def _watch_backward(self) -> None:
         graph = self.torch.autograd.graph
-        run = graph._engine_run_backward  # noqa: SLF001 -- where every backward goes through
+        run = graph._engine_run_backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -349,8 +349,8 @@ class Recorder:
                 self._put(f'["bw",{self._now()}]')
             return result
 
-        graph._engine_run_backward = backward  # noqa: SLF001 -- the same
-        self.torch.autograd._engine_run_backward = backward  # noqa: SLF001 -- its other name
+        graph._engine_run_backward = backward
+        self.torch.autograd._engine_run_backward = backward
 
     # ------------------------------------------------------------------ groups
 
@@ -372,7 +372,7 @@ class Recorder:
 
     def _watch_groups(self) -> None:
         module = self.dist.distributed_c10d
-        make = module._new_group_with_tag  # noqa: SLF001 -- where every new group goes through
+        make = module._new_group_with_tag
 
         def made(ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
             local = bool(kwargs.get("use_local_synchronization"))
@@ -383,7 +383,7 @@ class Recorder:
                 done["group"] = self._group(group) if is_member else None
                 return group
 
-        module._new_group_with_tag = made  # noqa: SLF001 -- the same
+        module._new_group_with_tag = made
         for name in ("init_process_group", "destroy_process_group"):
             self._watch(module, name)
 
@@ -435,7 +435,7 @@ class _Blocking:
     def __enter__(self) -> dict[str, Any]:
         recorder = self._recorder
         self._number = next(recorder.numbers)
-        site, _ = recorder.sites.of(sys._getframe(2))  # noqa: SLF001 -- the caller
+        site, _ = recorder.sites.of(sys._getframe(2))
         told = ["b", self._number, self._what, site, recorder.sink.now_us(), self._more]
         recorder.sink.put(json.dumps(told))
         return self._done
@@ -482,7 +482,7 @@ def _lists(lists: Any) -> str:
 
 
 def _storage(tensor: Any) -> int:
-    return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 -- who it is
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _storages(args: Any) -> list[int]:
@@ -561,14 +561,14 @@ def attach(folder: str) -> Recorder:
 
     rank = int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
     world = int(os.environ.get("WORLD_SIZE", os.environ.get("SLURM_NTASKS", "1")))
-    os.makedirs(folder, exist_ok=True)  # noqa: PTH103
+    os.makedirs(folder, exist_ok=True)
     recorder = Recorder(
         folder,
         {
             "rank": rank,
             "world_size": world,
             "argv": sys.argv,
-            "cwd": os.getcwd(),  # noqa: PTH109
+            "cwd": os.getcwd(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "mode": "attached",

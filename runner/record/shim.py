@@ -18,14 +18,14 @@ def map_backends() -> None:
     for name in ("init_process_group", "_new_group_with_tag"):
         _mapped(module, name)
     cuda: Any = torch.cuda
-    lazy = cuda._lazy_init  # noqa: SLF001 -- where every use of CUDA goes through
+    lazy = cuda._lazy_init
 
     def initialising() -> Any:
         if os.environ.get("RANK", "0") == "0":
-            print(f"scenario: {HINT}", file=sys.stderr)  # noqa: T201 -- for a person
+            print(f"scenario: {HINT}", file=sys.stderr)
         return lazy()
 
-    cuda._lazy_init = initialising  # noqa: SLF001 -- the same
+    cuda._lazy_init = initialising
 
 
 def _classes() -> tuple[Any, Any]:
@@ -107,7 +107,7 @@ def install() -> None:
     cuda.max_memory_allocated = lambda *_: 0
     cuda.memory_allocated = lambda *_: 0
     cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
-    cuda._lazy_init = nothing  # noqa: SLF001 -- where every use of CUDA goes through
+    cuda._lazy_init = nothing
 
 
 _FACTORIES = (
