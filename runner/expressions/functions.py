@@ -131,7 +131,7 @@ class Constructors:
         stop: Value,
         num: Value,
         dtype: Value = DEFAULT_FLOAT,
-        endpoint: Value = True,  # noqa: FBT002 -- the standard's own argument
+        endpoint: Value = True,
     ) -> Value:
         """`num` numbers at even distances from `start` to `stop`, which is the last of them."""
         (count,) = self._sizes([num])

@@ -547,8 +547,12 @@ def _cost(node: Node, context: Context) -> CostExpectation | None:
             case "sent":
                 found["sent"] = _amount(value, context, "sent")
             case "time" if isinstance(value, Mapping):
-                on, seconds = value.get("on"), _time(value, context)
-                found |= {"on": on.text if isinstance(on, Scalar) else None, "time_s": seconds}
+                context.faults.add(
+                    "bad_value",
+                    "`time` states a forecast on a topology, and this version knows no topology",
+                    value.mark,
+                    "state `rounds`, `messages` and `sent`: they hold on any machine",
+                )
     return CostExpectation(**found, mark=node.mark)
 
 
@@ -597,18 +601,6 @@ def _amount_of_a_rank(node: Node, context: Context) -> RankBounds:
         return RankBounds(low=low, high=high, mark=node.mark)
     exact = values.value(node, context)
     return RankBounds(low=exact, high=exact, mark=node.mark)
-
-
-def _time(node: Mapping, context: Context) -> Bounds:
-    """Return between which seconds a forecast must be."""
-    low, high = (
-        None
-        if (item := node.get(word)) is None
-        else values.fixed_seconds(item, context, what=f"`{word}` of `time`")
-        for word in _BOUNDS
-    )
-    _police_bounds(low, high, node, context)
-    return Bounds(low=low, high=high, mark=node.mark)
 
 
 def _several(node: Node, context: Context, known: Collection[str], what: str) -> tuple[str, ...]:

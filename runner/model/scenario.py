@@ -104,16 +104,13 @@ class RankBounds:
 class CostExpectation:
     """What a program costs on any machine; what is None was not stated.
 
-    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank. `time_s` is a
-    forecast on the topology that `on` names.
+    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank.
     """
 
     rounds: Bounds | None = None
     messages: Bounds | None = None
     sent: Bounds | None = None
     sent_by: PerRank[RankBounds] | None = None
-    time_s: Bounds | None = None
-    on: str | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 

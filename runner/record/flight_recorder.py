@@ -63,6 +63,10 @@ DTYPES = {
 }
 #: operations that a dump shows without the rank that they name
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+#: operations that reduce: a dump has no reduce op
+REDUCTIONS = frozenset(
+    {"all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_single"}
+)
 #: operations of one message
 MESSAGES = frozenset({"send", "recv"})
 
@@ -208,7 +212,7 @@ def _call(
         place=ScriptPlace(frames=frames[:3]),
         inputs=_tensors(entry, "input"),
         outputs=_tensors(entry, "output"),
-        op="sum" if "reduce" in operation else None,
+        op="sum" if operation in REDUCTIONS else None,
         root=ranks[0] if operation in ROOTED else None,
         peer=peer,
         completes=done,

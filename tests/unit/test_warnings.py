@@ -66,7 +66,8 @@ def test_a_warning_is_shown_once_for_a_file_and_counted() -> None:
 def test_a_strict_check_fails_with_a_warning(command: list[str]) -> None:
     result = called(*command, "warned.yaml", "--strict")
     assert result.exit_code == 1
-    assert result.output.count("FAILED       warned.yaml::") == 2
+    assert result.output.count("\nFAILED       warned.yaml::") == 1
+    assert result.output.startswith("FAILED       warned.yaml::")
     assert "  with --strict a warning is a failure" in result.output
     assert "2 failed, 1 warning in" in result.output
 
