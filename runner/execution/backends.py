@@ -22,7 +22,7 @@ from runner.model.plan import Plan
 from runner.model.scenario import Scenario, Step, steps_of
 from runner.model.trace import Failure, Trace
 from runner.model.traits import KNOWN_BACKENDS, traits_of
-from runner.operations.base import Operation
+from runner.operations.base import Compound, Operation
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -650,7 +650,7 @@ def require_no_foreign_object(plan: Plan, predicted: Trace, names: tuple[str, ..
         if operation is None or operation.takes_objects or not operation.exchanges:
             continue
         for other in taking:
-            if _one_group(step, other) and _may_meet(operation, other.operation, names):
+            if _one_group(step, other) and may_meet(operation, other.operation, names):
                 raise UnsupportedError(_foreign(step, other))
 
 
@@ -685,8 +685,14 @@ def _group(step: Step) -> str | None:
     return str(form.value or WORLD) if isinstance(form, Constant) else None
 
 
-def _may_meet(operation: Operation, other: Operation | None, backends: tuple[str, ...]) -> bool:
+def may_meet(operation: Operation, other: Operation | None, backends: tuple[str, ...]) -> bool:
+    """Return whether what one operation carries may arrive in another.
+
+    Of a compound operation each call may: which ones it makes is up to torch.
+    """
     assert other is not None
+    if isinstance(operation, Compound):
+        return True
     return any(traits_of(name).meet(operation.name, other.name) for name in backends)
 
 

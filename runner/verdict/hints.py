@@ -80,8 +80,8 @@ def _single(wrong: dict[int, NDArray[Any]], right: dict[int, NDArray[Any]]) -> b
         should = right.get(rank)
         if should is None or should.shape != values.shape:
             return False
-        beside = np.stack([values.ravel(), should.ravel()], axis=1)
-        pairs |= set(map(tuple, beside[beside[:, 0] != beside[:, 1]].tolist()))
+        beside = zip(values.ravel().tolist(), should.ravel().tolist(), strict=True)
+        pairs |= {(one, other) for one, other in beside if one != other}
         if len(pairs) > 1:
             return False
     return True

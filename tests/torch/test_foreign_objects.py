@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from runner.errors import UnsupportedError
-from runner.execution import Launcher, LaunchOptions
+from runner.execution import Launcher, LaunchOptions, backends
 from runner.execution.backends import require_no_foreign_object
 from runner.operations import OPERATIONS
+from runner.operations.base import operation_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -70,6 +71,10 @@ REFUSED = {
         *("send", "recv", "isend", "irecv", "batch_isend_irecv", "monitored_barrier"),
     },
 }
+
+
+#: operations of several calls: any of these may speak as an object operation's peer would
+COMPOUNDS = ("distribute_tensor", "redistribute", "full_tensor", "from_local", "train")
 
 
 class Payload:
@@ -137,8 +142,16 @@ def launcher() -> Iterator[Launcher]:
 
 def test_every_pair_is_listed() -> None:
     exchanging = [each for each in OPERATIONS if each.exchanges]
-    assert set(TENSORS) == {each.name for each in exchanging if not each.takes_objects}
+    tensors = {each.name for each in exchanging if not each.takes_objects}
+    assert set(TENSORS) | set(COMPOUNDS) == tensors
     assert set(OBJECTS) == {each.name for each in exchanging if each.takes_objects}
+
+
+def test_a_compound_operation_meets_every_object_operation_that_takes() -> None:
+    for name in COMPOUNDS:
+        for taking in OBJECTS:
+            compound, other = operation_named(name), operation_named(taking)
+            assert backends.may_meet(compound, other, ("gloo",))
 
 
 @pytest.mark.parametrize("taking", OBJECTS)
