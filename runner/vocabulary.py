@@ -23,28 +23,29 @@ RAISE_KINDS = (
     "other",
 )
 
-DIAGNOSES = (
-    "circular_wait",
-    "missing_participant",
-    "call_mismatch",
-    "root_mismatch",
-    "op_mismatch",
-    "dtype_mismatch",
-    "shape_mismatch",
-    "tag_mismatch",
-    "unmatched_send",
-    "unmatched_recv",
-    "group_order",
-    "group_creation",
-    "buffering_hazard",
-    "message_race",
-    "buffer_race",
-    "missing_wait",
-    "double_wait",
-    "not_equivalent",
-    "undefined_read",
-    "invalid_argument",
-)
+#: a diagnosis, and what is wrong with a program that has it, in a line
+DIAGNOSES = {
+    "circular_wait": "these ranks wait for each other, and none of them can go on",
+    "missing_participant": "a rank that the others wait for never comes",
+    "call_mismatch": "the ranks of a group call different operations in the same place",
+    "root_mismatch": "the ranks of a group name different roots",
+    "op_mismatch": "the ranks of a group name different reduce operations",
+    "dtype_mismatch": "the ranks of one operation pass different dtypes",
+    "shape_mismatch": "the ranks of one operation pass different shapes",
+    "tag_mismatch": "a send and its receive carry different tags",
+    "unmatched_send": "no rank ever receives this message",
+    "unmatched_recv": "no rank ever sends this message",
+    "group_order": "ranks call the operations of two groups in crossed order",
+    "group_creation": "ranks disagree on the groups that they create",
+    "buffering_hazard": "this program finishes only where the backend buffers what is sent",
+    "message_race": "the result depends on which message arrives first",
+    "buffer_race": "a tensor is touched while an asynchronous operation still uses it",
+    "missing_wait": "an asynchronous operation is never waited for",
+    "double_wait": "the same message is waited for twice",
+    "not_equivalent": "this strategy does not compute what one process computes",
+    "undefined_read": "a value is used that the operation leaves undefined",
+    "invalid_argument": "torch refuses this call",
+}
 
 DTYPES = (
     "float16",

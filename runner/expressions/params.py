@@ -7,7 +7,7 @@ the sort of value; what a kind means for YAML and for the schema stands in `runn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 #: kind -> what the evaluated value is, on one rank
@@ -94,25 +94,9 @@ def tensor(
     )
 
 
-def tensors(
-    name: str,
-    description: str,
-    *,
-    writes: bool = False,
-    reads: bool = True,
-    required: bool = True,
-    aliases: tuple[str, ...] = (),
-) -> Param:
-    """Declare a list of tensors."""
-    return Param(
-        name=name,
-        kind="tensors",
-        description=description,
-        writes=writes,
-        reads=reads,
-        required=required,
-        aliases=aliases,
-    )
+def tensors(name: str, description: str, **rest: Any) -> Param:
+    """Declare a list of tensors, with what else :func:`tensor` takes."""
+    return replace(tensor(name, description, **rest), kind="tensors")
 
 
 GROUP = Param(name="group", kind="group", description="The process group; the world if left out.")

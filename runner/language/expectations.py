@@ -395,7 +395,7 @@ def _stated(node: Mapping, context: Context, *, leave_out: Collection[str]) -> d
             case "blocked" | "dies" as name:
                 found[name] = _texts(value, context, name)
             case "diagnosis":
-                found["diagnoses"] = _several(value, context, DIAGNOSES, "diagnosis")
+                found["diagnoses"] = _several(value, context, tuple(DIAGNOSES), "diagnosis")
             case "within":
                 found["within_s"] = values.fixed_seconds(value, context, what="`within`")
             case "communicates":

@@ -15,6 +15,7 @@ key, because a key may be an expression; what it selects is for the readers.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from runner.expressions.params import KINDS
@@ -101,7 +102,7 @@ TEXT = kind("string", "number", "boolean", title="text")
 WORD = kind("string", title="a name")
 
 
-def word(words: tuple[str, ...], title: str) -> Schema:
+def word(words: Collection[str], title: str) -> Schema:
     """Describe a fixed word; the name of a parameter that holds one will do."""
     return {"title": title, "anyOf": [{"enum": list(words)}, {"type": "string"}]}
 

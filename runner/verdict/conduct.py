@@ -20,9 +20,9 @@ from runner.model.scenario import (
 )
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
 from runner.model.traffic import Structure
-from runner.verdict.finding import TITLES, Finding, Witness, ranks_text
+from runner.verdict.finding import Finding, Witness, ranks_text
 from runner.verdict.witnesses import Case, Instance, Memories, Side, view_at_end, view_of
-from runner.vocabulary import OUTCOMES
+from runner.vocabulary import DIAGNOSES, OUTCOMES
 
 # -------------------------------------------------------------------------------------------------
 # What a backend is known to make of a program, in words.
@@ -681,7 +681,7 @@ def _undeclared(case: Case, diagnosis: Diagnosis, more: Sequence[Diagnosis] = ()
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
-        prose=TITLES[diagnosis.name],
+        prose=DIAGNOSES[diagnosis.name],
         because=(*clauses(diagnosis.prose), *beside),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),

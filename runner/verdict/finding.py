@@ -73,30 +73,6 @@ ALONE: dict[Witness, str] = {
     "program": "the program is wrong",
 }
 
-#: a diagnosis -> what is wrong with a program that has it, in a line
-TITLES: dict[str, str] = {
-    "circular_wait": "these ranks wait for each other, and none of them can go on",
-    "missing_participant": "a rank that the others wait for never comes",
-    "call_mismatch": "the ranks of a group call different operations in the same place",
-    "root_mismatch": "the ranks of a group name different roots",
-    "op_mismatch": "the ranks of a group name different reduce operations",
-    "dtype_mismatch": "the ranks of one operation pass different dtypes",
-    "shape_mismatch": "the ranks of one operation pass different shapes",
-    "tag_mismatch": "a send and its receive carry different tags",
-    "unmatched_send": "no rank ever receives this message",
-    "unmatched_recv": "no rank ever sends this message",
-    "group_order": "ranks call the operations of two groups in crossed order",
-    "group_creation": "ranks disagree on the groups that they create",
-    "buffering_hazard": "this program finishes only where the backend buffers what is sent",
-    "message_race": "the result depends on which message arrives first",
-    "buffer_race": "a tensor is touched while an asynchronous operation still uses it",
-    "missing_wait": "an asynchronous operation is never waited for",
-    "double_wait": "the same message is waited for twice",
-    "undefined_read": "a value is used that the operation leaves undefined",
-    "invalid_argument": "torch refuses this call",
-    "not_equivalent": "this strategy does not compute what one process computes",
-}
-
 #: why a case is FAILED that has a warning and no finding
 STRICT = "with --strict a warning is a failure"
 
