@@ -27,7 +27,7 @@ INCONCLUSIVE, FOUND = 3, 1
 
 #: ranks whose stacks are shown, and lines of each
 MOST_STACKS, MOST_LINES = 4, 6
-#: ranks of which is told where they stand
+#: ranks whose positions are shown
 MOST_RANKS = 16
 
 
@@ -309,7 +309,7 @@ def finding_lines(result: Judged) -> list[str]:
     help="Write the result as `check` does.",
 )
 def import_records(**options: Any) -> None:
-    """Judge a record, of ours or torch's flight recorder: the kind is told by the content.
+    """Judge a record, of ours or torch's flight recorder: the content shows which.
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is no record, 3 it is not the whole.
     """

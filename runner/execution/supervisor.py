@@ -639,7 +639,7 @@ class Supervisor:
         """Return the ranks that were told to end, where nothing that happened accounts for it.
 
         torchrun's agent tells the others to end when a process has, which a scenario may want: then
-        they go on until all is told.
+        they go on until every mistake is reported.
         """
         if not course.leaving or time.monotonic() - course.left_s < LEAVE_S:
             return {}

@@ -415,10 +415,10 @@ steps:
         "Nothing promises that end, and the program is right; but Gloo runs everywhere, and there "
         "it hangs, or may. A group that only its members create (`use_local_synchronization`) is "
         "named by torch after its ranks and the number of groups that the process is in, and its "
-        "members look for each other under that name: whoever is in more groups than another looks "
-        "elsewhere, and waits for the timeout (pytorch#173608). A name that was used before, for a "
-        "group that was destroyed, may lead to addresses where no rank listens any more; one that "
-        "the rank still uses is refused. With `--backend gloo` this is a failure.",
+        "members look for each other under that name: a member that is in more groups than another "
+        "looks elsewhere, and waits for the timeout (pytorch#173608). A name that was used before, "
+        "for a group that was destroyed, may lead to addresses where no rank listens any more; one "
+        "that the rank still uses is refused. With `--backend gloo` this is a failure.",
         "let all members be in equally many groups when they create it, create it without "
         "`use_local_synchronization` on every rank, or state what Gloo does under `gloo:` in "
         "`expect`.",

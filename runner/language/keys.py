@@ -42,7 +42,7 @@ COMPUTED = "expr"
 PREMUL_SUM = "premul_sum"
 
 # -------------------------------------------------------------------------------------------------
-# How parts are put together. A value that has several forms is told apart by what it is (`when`),
+# How parts are put together. A value of several forms is recognised by what it is (`when`),
 # not tried in turn (`anyOf`): what is wrong is then wrong with the one form that was meant.
 
 

@@ -325,7 +325,7 @@ class Finding:
         return self.way[-1].node
 
     def above(self, levels: int = 1) -> Level:
-        """Return a level further out; the root's own where there is none."""
+        """Return a level further out; the root's own where no level is further out."""
         return self.way[max(0, len(self.way) - 1 - levels)]
 
 
@@ -567,7 +567,7 @@ _TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
         ("bad_loop", "`for` is {kind}, not a variable with its values", "write {wanted}"),
     ),
 }
-#: what is told where the value is left out, by the sort of the place
+#: the message where the value is left out, by the sort of the place
 _EMPTY = {
     "expected": ("missing_value", "no value is stated here", "leave the name out, or state it"),
     "loop_values": ("missing_value", "this `for` has nothing to run over", None),
@@ -847,7 +847,7 @@ def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
 def _action_count(found: Finding, faults: Faults) -> list[Node]:
     """A step has several actions, or none and no expectation."""
     if not isinstance(found.node, Mapping):
-        return []  # what it is instead is told already
+        return []  # what it is instead is reported already
     actions = _actions(found)
     for key, _ in actions[1:]:
         faults.add(

@@ -351,7 +351,7 @@ class Counting(Protocol):
 
 
 class Storing(Protocol):
-    """What is told of each store into a part of a tensor."""
+    """What hears of each store into a part of a tensor."""
 
     def __call__(self, name: str, part: Any, cause: Undefined | None, *, done: bool) -> None:
         """Note a store into a part of what `name` holds, before it and when it is done.
@@ -394,7 +394,7 @@ class Process(Membership):
         """
         super().__init__(plan, rank, arrays)
         self.numbers = plan.numbers
-        #: is told of each store into a part of a tensor, before and after it
+        #: hears of each store into a part of a tensor, before and after it
         self.storing: Storing | None = None
         self.held: set[str] = set()
         self.handles: set[str] = set()

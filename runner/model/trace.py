@@ -61,7 +61,7 @@ class Event:
     writes: Mapping[str, Value] = field(default_factory=dict)
     slack: Mapping[str, Value] = field(default_factory=dict)
     observed: Mapping[str, Value] = field(default_factory=dict)
-    #: the collective calls of a step that makes several; None where nobody listened
+    #: the collective calls of a step that makes several; None where nothing listened
     said: tuple[Issued, ...] | None = None
 
 
@@ -251,7 +251,7 @@ class Orders(Sequence["Trace"]):
         """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle nothing: whoever asks has the plan."""
+        """Pickle nothing: what asks has the plan."""
         return tuple, ()
 
 

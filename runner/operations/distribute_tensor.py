@@ -78,7 +78,7 @@ def name_in(given: Mapping[str, Form]) -> str:
 
 
 def read_placements(given: Any) -> Any:
-    """Return placements; a text where one is none, None where none are given."""
+    """Return placements; a text where one cannot be read, None where none are given."""
     if given is None:
         return None
     listed = given if isinstance(given, list | tuple) else [given]

@@ -129,7 +129,7 @@ def model_in(given: Mapping[str, Form]) -> Any:
 
 
 def keep(caller: Caller, values: Mapping[str, Any]) -> None:
-    """Hold values by their names; where one is None, there is none."""
+    """Hold values by their names; one that is None is absent."""
     for name, value in values.items():
         if value is None:
             caller.scope[name] = None

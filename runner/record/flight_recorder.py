@@ -133,7 +133,7 @@ def _records(dumps: Mapping[int, dict[str, Any]], path: Path) -> dict[int, RankR
             for rank, dump in sorted(dumps.items())
         }
     except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        raise refusal(path, "bad_record", "an entry of a dump is none of torch's") from None
+        raise refusal(path, "bad_record", "an entry of a dump does not have torch's form") from None
     _aligned(found)
     return found
 

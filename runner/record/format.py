@@ -123,8 +123,8 @@ class RecordedCall:
     """One call that communicates, as a rank made it.
 
     `operation` is torch's public name, `group` the ranks of its group in order. `peer` and `root`
-    are world ranks; None where there is none, and for a receive from anyone. `completes` tells that
-    the call itself, or the wait right after it, is complete when it returns.
+    are world ranks; None where the call has no peer, and for a receive from anyone. `completes`
+    says that the call itself, or the wait right after it, is complete when it returns.
     """
 
     number: int
@@ -232,7 +232,7 @@ def is_record(folder: Path) -> bool:
 
 
 def read(folder: Path) -> dict[int, RankRecord]:
-    """Return the records of a folder by rank. Raises ScenarioError where one is none of ours."""
+    """Return the records of a folder by rank. Raises ScenarioError where a file is not a record."""
     found: dict[int, RankRecord] = {}
     for path in sorted(folder.glob("rank-*.jsonl")):
         if path.stat().st_size == 0:
@@ -259,7 +259,7 @@ def lines_of(path: Path) -> Iterator[Any]:
 
 
 def read_file(path: Path) -> RankRecord:
-    """Return the record of one rank. Raises ScenarioError where it is none."""
+    """Return the record of one rank. Raises ScenarioError where the file is not a record."""
     lines = lines_of(path)
     about = next(lines, None)
     if not isinstance(about, dict) or "scenario_record" not in about:

@@ -1,7 +1,7 @@
 """Ranks of a user's script, forked from a process that has imported torch: `python -m` this module.
 
 Each rank has torchrun's environment and a recorder. The parent waits for them, and writes how each
-ended to `launch.jsonl`. It is told what to do by one JSON document on its standard input.
+ended to `launch.jsonl`. One JSON document on its standard input says what to do.
 """
 
 from __future__ import annotations

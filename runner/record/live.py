@@ -243,7 +243,7 @@ class _Watch:
             return "going"
         for rank, record in records.items():
             if rank not in live and record.ending == "stopped" and self._exits.get(rank, 0) < 0:
-                record.died = "a signal"  # nothing more comes of it
+                record.died = "a signal"  # nothing more follows
         outside = [rank for rank in live if not records[rank].inside]
         if len(outside) == len(live) or not self._asked(records):
             return "going"

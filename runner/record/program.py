@@ -352,7 +352,7 @@ class _Writer:
             handle = None
             if is_async:
                 handle = next(name for name in _handles() if name not in busy)
-                # of work that is never waited for nobody knows until when it uses its memory
+                # work that is never waited for may use its memory at any time
                 held = (
                     used
                     if call.waited

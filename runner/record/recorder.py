@@ -1,6 +1,6 @@
 """The kernel in the user's processes: every call that communicates, written down as it is made.
 
-A Python kernel at dispatch key BackendSelect for each operation of `c10d` sees every call, whoever
+A Python kernel at dispatch key BackendSelect for each operation of `c10d` sees every call, whatever
 makes it: `torch.distributed`, the reducer of DDP, FSDP, DTensor, functional collectives, compiled
 code, any thread (measured on torch 2.6 and 2.13). Waits are seen at `Work.wait` and
 `_c10d_functional::wait_tensor`; the C++ waits of the reducer at the end of `backward`.
@@ -28,7 +28,7 @@ from typing import Any
 
 VERSION = 1
 
-#: frames of the user's own that a call is told by, the innermost first
+#: frames of the user's own that name a call, the innermost first
 FRAMES = 3
 #: frames that are looked through for them
 DEEPEST = 200
@@ -90,7 +90,7 @@ class Sites:
         self._lock = threading.Lock()
 
     def of(self, frame: Any) -> tuple[int, str]:
-        """Return the number of the place of a call, and by whom it is made.
+        """Return the number of the place of a call, and what makes it.
 
         `py` is a call whose work returns to Python, `bw` one of a backward pass, `fn` a functional
         one, `cc` one that C++ makes and waits for.

@@ -433,7 +433,7 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
 def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]:
     """Yield what else a backend may do, and need not.
 
-    Messages up to the size that can be held at all may leave early, which holds nobody up; the
+    Messages up to the size that can be held at all may leave early, which blocks no rank; the
     calls of all groups may wait for one another, because a device launches them in the order in
     which the host did; and who makes a group under a name that it used before may find those who
     made that one.

@@ -179,7 +179,7 @@ def note_store(
     *,
     done: bool,
 ) -> None:
-    """Note that a step stores into a part of a tensor: before it, whom it races with.
+    """Note that a step stores into a part of a tensor: before it, which work it races with.
 
     When it is done, that part is defined, or undefined for the `cause` given.
     """

@@ -124,7 +124,7 @@ def _results(
 ) -> tuple[Sequence[dict[str, Any]], Sequence[dict[str, Any]]]:
     """Return what an operation leaves on each member, and its slack, by those who are there.
 
-    What comes of the root alone is computed once for all who pass before all are there.
+    What depends on the root alone is computed once for all that pass before all are there.
     """
     operation = joining.call.operation
     assert isinstance(operation, Collective)
@@ -860,7 +860,7 @@ def _creation(
 
 
 def _met(simulation: Simulation, creating: Creating) -> list[tuple[Creating, list[Creating]]]:
-    """Return who passes now that a rank has come, each with those whom it waited for.
+    """Return who passes now that a rank has come, each with the ranks that it waited for.
 
     A non-member passes at once; a member needs every other member with the same list. Where groups
     are split off the world, every rank of it is needed.
@@ -1305,7 +1305,7 @@ class Simulation:
             self._hope(meeting, other, coming)
 
     def _hope(self, meeting: Meeting, joining: Joining, coming: Iterator[int]) -> None:
-        """Let a member pass if all whom it needs are there; `coming` are those not looked at."""
+        """Let a member pass if all that it needs are there; `coming` are those not looked at."""
         operation = joining.call.operation
         assert isinstance(operation, Collective)
         here = meeting.of(operation.name)

@@ -177,9 +177,9 @@ class Meeting:
 
     In a correct program all members enter the same operation. `settled` tells that the result was
     computed; `spoiled` names the mismatch that leaves it undefined. `hopeful` are those who may
-    pass before all are there, by their operation and one member whom they miss, each with the
+    pass before all are there, by their operation and one member that they miss, each with the
     members that are still to be looked at. `early` is what an operation with some root leaves on
-    each member, and its slack, as far as it comes of the root alone.
+    each member, and its slack, as far as it depends on the root alone.
     """
 
     group: Group

@@ -200,7 +200,7 @@ class Drifts:
         return drifted([_value(run.ranks[rank], place, key) for run in self._runs])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle nothing: whoever asks has the plan."""
+        """Pickle nothing: what asks has the plan."""
         return type(None), ()
 
     def _run(self) -> list[Simulation]:

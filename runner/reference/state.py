@@ -416,7 +416,7 @@ class RankState:
     events: EventLog = field(default_factory=list[Event])
     #: how many of the events were taken together with other ranks, and are in columns
     past: int = 0
-    #: names, of a rank's works, whom it met at each of its events
+    #: names, of a rank's works, those that it met at each of its events
     links: Callable[[Sequence[Work]], Mapping[int, tuple[str, ...]]] = field(
         default_factory=lambda: links_of
     )

@@ -42,7 +42,7 @@ GAP = "..."
 
 
 def grid_lines(differences: Sequence[Difference], world_size: int | None = None) -> list[str]:
-    """Return the grid of all differences in numbers; no line where there is none.
+    """Return the grid of all differences in numbers; no line where no number differs.
 
     Ranks whose rows are equal share one; with `world_size` that of all ranks says so. Where the
     elements are too many, or too wide for a line, the first and the last are shown.
@@ -281,7 +281,7 @@ def counted(number: int) -> str:
 
 
 def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]:
-    """Return a finding: its kind, what is wrong, where, whom it concerns, and what helps."""
+    """Return a finding: its kind, what is wrong, where, which ranks it concerns, and what helps."""
     lines = _wrapped(f"error[{finding.kind}]: {_brief(finding.title)}", "  ", "    ", "strong")
     if finding.mark is not None:
         recorded = f" (at {brief(finding.mark.at)})" if finding.mark.at is not None else ""

@@ -10,7 +10,7 @@ from runner.strategies.base import Trainee, TrainStep
 
 
 class Alone(Trainee):
-    """A rank that computes all of what it is given, and tells nobody."""
+    """A rank that computes all of what it is given, and tells no other rank."""
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward, over the layers that it does not pass by."""

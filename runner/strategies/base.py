@@ -492,7 +492,7 @@ ALIKE = 1e-3
 
 
 def factor(mine: Array, wanted: Array, most: float) -> float | None:
-    """Return the one factor between two values; None where there is none."""
+    """Return the one factor between two values, or None."""
     large = np.abs(wanted) > max(100 * most, float(np.abs(wanted).max()) * 1e-3)
     if not large.any():
         return None

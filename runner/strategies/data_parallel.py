@@ -119,7 +119,7 @@ def buckets(sizes: Sequence[tuple[str, int]], limits: tuple[int, int]) -> list[t
 
 
 def owners(numels: Sequence[tuple[str, int]], ranks: int) -> dict[str, int]:
-    """Return who steps on each parameter: the largest first, to whom has least so far."""
+    """Return who steps on each parameter: the largest first, to the rank that has least so far."""
     load = [0] * ranks
     found = {}
     for name, numel in sorted(numels, key=lambda each: -each[1]):

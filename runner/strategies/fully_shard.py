@@ -97,7 +97,7 @@ class FullySharded(Alone):
     def _units(self, skip: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
         """Return the parameters of each unit in the order of the forward, and if it is given away.
 
-        The root comes first, and keeps what it has gathered unless it is told to give it away.
+        The root comes first, and keeps what it has gathered unless it gives it away.
         """
         stated = self._said.reshard_after_forward
         names = self.model.parameters

@@ -124,7 +124,7 @@ def _left_open(
 ) -> Verdict:
     """Return INCONCLUSIVE on a run in which a rank waits for what lies beyond the program.
 
-    Of a truncated rank nobody knows whether it would come.
+    Whether a truncated rank would come is not known.
     """
     if not scenario.truncated or observed is None or predicted.outcome != "completes":
         return verdict

@@ -16,13 +16,13 @@ HEARD = "gloo"
 
 
 def judge_calls(case: Case) -> list[Finding]:
-    """Return the findings on what is stated of calls, and on those that nobody states."""
+    """Return the findings on what is stated of calls, and on those that are not stated."""
     found = [finding for stated in case.final.communicates for finding in _stated(case, stated)]
     return found or _unstated(case)
 
 
 def said_by(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | None:
-    """Return the calls of all steps of a model on a rank; None where nobody listened."""
+    """Return the calls of all steps of a model on a rank; None where nothing listened."""
     found: list[Issued] = []
     for event in trace.ranks[rank].events:
         step = case.order.steps.get(event.index)
@@ -106,7 +106,7 @@ def shown(each: Issued) -> str:
 
 
 # -------------------------------------------------------------------------------------------------
-# What nobody states: every call with numbers, in the order of its group, against the run.
+# What is not stated: every call with numbers, in the order of its group, against the run.
 
 
 def _unstated(case: Case) -> list[Finding]:

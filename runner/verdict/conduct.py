@@ -58,7 +58,7 @@ def note_of(case: Case) -> str | None:
 def warnings_of_gloo(scenario: Scenario, predicted: Trace) -> tuple[Problem, ...]:
     """Return a warning where Gloo is known to bring to another end what is meant for every backend.
 
-    Gloo comes with torch and runs everywhere; what another backend makes of a program is told where
+    Gloo comes with torch and runs everywhere; what another backend makes of a program is said where
     it is asked for. To be asked where no backend is named.
     """
     meant = not scenario.backends or "gloo" in scenario.backends

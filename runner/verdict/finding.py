@@ -69,7 +69,7 @@ ALONE: dict[Witness, str] = {
     "expectation": "your expectation is wrong",
     "backend": "the backend deviates",
     "reference": "the reference deviates",
-    # of a recorded program, of which nobody stated anything
+    # of a recorded program, whose file states nothing
     "program": "the program is wrong",
 }
 

@@ -88,7 +88,7 @@ class Worker:
         """Connect to the store: once for the main thread, once for those beside it.
 
         The process ends when `lifeline` closes; `alone` is called where the store is gone, and with
-        it all that wants to know; `told` where this process is told to end.
+        it all that wants to know; `told` where SIGTERM reaches this process.
         """
         self.rank = rank
         self._connect = connect

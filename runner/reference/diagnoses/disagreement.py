@@ -13,7 +13,7 @@ EXPLANATIONS = (
         "root_mismatch",
         "Members of one operation name different roots (`src` or `dst`).",
         "A broadcast from 0 and a broadcast from 1 are the same operation to those who take part; "
-        "each rank acts by its own argument, so that some send what nobody takes.",
+        "each rank acts by its own argument, so that some send what no rank takes.",
         "state the same root everywhere; remember that `src` and `dst` count in the world.",
         """\
 world_size: 2

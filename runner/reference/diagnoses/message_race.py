@@ -13,8 +13,8 @@ EXPLANATIONS = (
         "After a receive from anyone two orders of arrival end differently.",
         "A `recv` without `src` takes whatever message is there first; two senders may win on "
         "different days. It is a race where the outcome, or a value at the end, depends on that. "
-        "The buffer of such a receive is none, where nothing reads or states afterwards what the "
-        "last message left there; and values within the tolerance of their dtype are equal.",
+        "What the last message leaves in the buffer of such a receive is no race where nothing "
+        "reads or states it afterwards; and values within the tolerance of their dtype are equal.",
         "name the source, or make the result independent of the order of arrival.",
         """\
 world_size: 3

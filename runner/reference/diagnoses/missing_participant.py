@@ -113,7 +113,7 @@ def _skipped(
     """Return the first call on the group that `absent` skips, if it takes the one waited in.
 
     Collectives meet by their number on the group: a rank that leaves one out is in each later one
-    too early, and what it lacks in the end is none of the steps that it skipped.
+    too early, and what it lacks in the end is not one of the steps that it skipped.
     """
     key = joining.meeting.group.key
     taken = list(simulation.meetings.calls(key, absent))

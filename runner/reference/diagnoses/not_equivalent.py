@@ -12,8 +12,8 @@ EXPLANATIONS = (
         "not_equivalent",
         "A model is not trained as one process would train it.",
         "A strategy is right when every loss, gradient and weight is what one process has that "
-        "takes the whole batch. The first value that differs is told, with its factor where there "
-        "is one: 2.000 for a gradient that is summed over two ranks and not averaged.",
+        "takes the whole batch. The report names the first value that differs, and its factor if "
+        "it has one: 2.000 for a gradient that is summed over two ranks and not averaged.",
         "divide the loss, or the learning rate, as the number of ranks asks; give each rank rows "
         "of its own; leave no synchronisation out.",
         """\

@@ -53,7 +53,7 @@ steps:
     diagnosis(
         "unmatched_send",
         "A message that no one ever takes.",
-        "`send` may wait for its receiver; an `isend` that nobody receives is reported by no "
+        "`send` may wait for its receiver; an `isend` that no rank receives is reported by no "
         "backend at all.",
         "let the destination receive once for each message, or do not send it.",
         """\

@@ -29,7 +29,7 @@ LARGEST = 2**28
 
 
 class Beyond(Exception):
-    """The program is none for this engine; the text says why."""
+    """This engine cannot take the program; the text says why."""
 
 
 def leave(why: str) -> NoReturn:

@@ -548,7 +548,7 @@ class Continued(RankEvents):
         self._own.append(event)
 
     def links(self, works: Sequence[Work]) -> ContinuedLinks:
-        """Return whom the rank met: those in columns, and those of its own works."""
+        """Return the ranks that this one met: those in columns, and those of its own works."""
         return ContinuedLinks(self._record, self._rank, works)
 
     def copy(self) -> Continued:

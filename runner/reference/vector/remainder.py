@@ -387,7 +387,7 @@ def _same_part(state: RankState, view: View, row: int, array: Any) -> None:
 
 
 def _arrived(call: Call, group: Any, message: Any, post: Messages, row: int) -> Posted:
-    """Return a message that has met its other side, which nobody needs any more."""
+    """Return a message that has met its other side, which nothing needs any more."""
     found = Posted(
         rank=call.entry.rank,
         call=call,
