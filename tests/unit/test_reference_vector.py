@@ -370,8 +370,9 @@ def test_a_wrong_program_is_taken_together_until_nothing_moves(folder: Path) -> 
         "- {broadcast: {tensor: x, src: 0}, ranks: 'rank < 5'}\n- {compute: {y: 'x + 1'}}\n",
         "- {new_group: {name: g, ranks: 'range(8)'}}\n- {all_reduce: {tensor: x, group: g}}\n",
         "- {all_reduce: {tensor: x, async_op: true}, as: r}\n- {compute: {x: 'x + 1'}}\n",
+        "- destroy_process_group: {}\n",
     ],
-    ids=["anyone", "clock", "fault", "early leaver", "creation", "race"],
+    ids=["anyone", "clock", "fault", "early leaver", "creation", "race", "no argument"],
 )
 def test_what_cohorts_cannot_do_is_walked_from_there(steps: str, folder: Path) -> None:
     head = (

@@ -284,7 +284,7 @@ class Beginning:
         return leave("an operation of another shape")
 
     def _local(self, instance: Instance, scene: Scene, operation: Operation) -> None:
-        assignments = next(iter(instance.step.arguments.values()))
+        assignments = next(iter(instance.step.arguments.values()), None)
         if not isinstance(assignments, Assignments):
             leave("a local operation that takes time")
         if type(operation).refuse is not Operation.refuse:
