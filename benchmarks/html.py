@@ -23,7 +23,7 @@ import numpy as np
 
 import runner
 from benchmarks.measure import SCENARIO, Row, seconds, show
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.pipeline.results import Outcome, Result
 from runner.report.html import HtmlReport
 from runner.verdict import judge

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from runner.language import load
 from runner.limits import Limits
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.reference import simulate
 from runner.verdict import judge
 

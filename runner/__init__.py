@@ -44,9 +44,9 @@ def load(path: str | Path, *, sets: Mapping[str, str] | None = None) -> tuple[Sc
 
 def plan(scenario: Scenario, *, limits: Limits | None = None) -> Plan:
     """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed."""
-    from runner.model import plan as stage
+    from runner.model import groups
 
-    return stage.plan(scenario, limits=limits)
+    return groups.plan(scenario, limits=limits)
 
 
 def simulate(plan: Plan) -> Trace:
@@ -80,7 +80,8 @@ def judge(
     Of a scenario the plan is made anew.
     """
     from runner import verdict
-    from runner.model import plan as stage
+    from runner.language.document import cases_as_written
+    from runner.model.plan import Plan
 
-    resolved = case if isinstance(case, stage.Plan) else plan(case)
-    return verdict.judge(resolved, predicted, observed, backend)
+    resolved = case if isinstance(case, Plan) else plan(case)
+    return verdict.judge(resolved, predicted, observed, backend, cases_of=cases_as_written)

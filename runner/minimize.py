@@ -25,7 +25,7 @@ from runner.errors import ScenarioError
 from runner.language.document import load_content
 from runner.language.expectations import is_section
 from runner.limits import DEFAULT, Limits
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.scenario import Scenario, steps_of
 from runner.model.trace import RankTrace
 from runner.pipeline.attempts import analyse, execute

@@ -21,7 +21,7 @@ from judging import at_step
 from runner.bless import RefusedError, confirm, propose
 from runner.bless.draft import places, values_of
 from runner.language.document import load_content
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.source.edit import Edit, Span, spans, splice

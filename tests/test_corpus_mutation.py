@@ -19,7 +19,7 @@ import yaml
 
 import runner
 from runner.language.expectations import version_key
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.traits import KNOWN_BACKENDS
 from runner.pipeline.attempts import analyse
 from runner.verdict import judge

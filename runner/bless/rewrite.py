@@ -27,9 +27,9 @@ from runner.bless.draft import (
 )
 from runner.expressions.values import Undefined
 from runner.files import replace_file
-from runner.language.document import load_content
+from runner.language.document import cases_as_written, load_content
 from runner.limits import DEFAULT, Limits
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.trace import Value
 from runner.operations.base import dtype_name
 from runner.pipeline.attempts import analyse, execute
@@ -287,7 +287,7 @@ def analysed(path: Path, text: str, limits: Limits) -> list[Analysed]:
 def police(cases: Sequence[Analysed], limits: Limits) -> None:
     """Raise RefusedError where something else than a value is wrong with a program."""
     for case in cases:
-        verdict = judge(case.plan, case.predicted, limits=limits)
+        verdict = judge(case.plan, case.predicted, limits=limits, cases_of=cases_as_written)
         for finding in verdict.findings:
             if finding.code not in VALUES:
                 raise RefusedError(_refusal(case, finding))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Mapping_
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -729,6 +730,23 @@ def load(
     """
     path = Path(path)
     return load_content(path, read_file(path, limits), sets=sets, limits=limits)
+
+
+def cases_as_written(scenario: Scenario, limits: Limits = DEFAULT) -> tuple[Scenario, ...]:
+    """Return every case of a scenario's file, without what the command line sets.
+
+    Empty where the file alone is no scenario: a parameter without a value.
+    """
+    source = scenario.source
+    return _as_written(source.path, source.text, limits)
+
+
+@lru_cache(maxsize=2)
+def _as_written(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
+    try:
+        return load_content(Path(path), text.encode(errors="replace"), limits=limits)
+    except ScenarioError:
+        return ()
 
 
 def load_content(

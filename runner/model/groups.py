@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from runner.errors import Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import CANNOT_COMPUTE, whole, wholes
+from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant, Expression, Form, ListForm, PerRank
-from runner.limits import account
+from runner.limits import Limits, account
 from runner.model.plan import Creation, Plan
 from runner.model.process import Process
 from runner.model.scenario import GroupSpec, Scenario
@@ -27,6 +29,15 @@ _GROUP_FUNCTIONS = frozenset({"group_rank", "group_size", "group_ranks"})
 
 #: units of work for each group before one that is computed from them
 GROUP_WORK = 200
+
+
+def plan(scenario: Scenario, *, limits: Limits | None = None, node_size: int = 0) -> Plan:
+    """Resolve the groups of a scenario. Raises ScenarioError where they cannot be computed.
+
+    `node_size` is how many ranks each host of the launch has; 0: one host has all of them.
+    """
+    resolved = resolve(scenario, numpy_arrays(limits) if limits else numpy_arrays())
+    return replace(resolved, node_size=node_size) if node_size else resolved
 
 
 def resolve(scenario: Scenario, arrays: Arrays) -> Plan:

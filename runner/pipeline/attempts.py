@@ -11,6 +11,7 @@ import traceback
 from dataclasses import replace
 
 from runner.errors import LaunchError, Problem, ScenarioError, UnsupportedError, WorkerError
+from runner.language.document import cases_as_written
 from runner.limits import DEFAULT, Limits, beyond
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Analysis, Executor, Result
@@ -31,7 +32,7 @@ def analyse(
     With `strict` a warning is a failure. `torch` is a version of which alone it is asked.
     """
     from runner.limits import OverdueError, accounted
-    from runner.model.plan import plan
+    from runner.model.groups import plan
     from runner.reference import simulate
 
     began = time.perf_counter()
@@ -42,7 +43,13 @@ def analyse(
             resolved = plan(scenario, limits=limits, node_size=node_size)
             predicted = simulate(resolved, limits=limits)
             verdict = judge(
-                resolved, predicted, None, backend if meant else None, torch=torch, limits=limits
+                resolved,
+                predicted,
+                None,
+                backend if meant else None,
+                torch=torch,
+                limits=limits,
+                cases_of=cases_as_written,
             )
         if torch is not None:
             verdict = _meant_for(scenario, torch, verdict)
@@ -152,7 +159,9 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     else:
         ready_s = float(observed.environment.get("ready_s", 0.0))
         try:
-            verdict = judge(analysis.plan, analysis.predicted, observed, backend)
+            verdict = judge(
+                analysis.plan, analysis.predicted, observed, backend, cases_of=cases_as_written
+            )
         except Exception as error:  # noqa: BLE001 -- as in the analysis
             verdict = our_fault("verdict", error)
     verdict = verdict.strict() if analysis.strict else verdict

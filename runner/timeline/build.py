@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from runner.errors import ScenarioError
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import DEFAULT_DTYPE, Constant, PerRank, Undefined
-from runner.model.plan import Plan, plan
+from runner.model.groups import plan
+from runner.model.plan import Plan
 from runner.model.process import Process
 from runner.model.scenario import Scenario, Step, steps_of
 from runner.model.trace import Event, Failure, RankTrace, Trace, Value

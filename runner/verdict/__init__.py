@@ -45,7 +45,7 @@ from runner.verdict.finding import (
 )
 from runner.verdict.hints import guess, judge_reach
 from runner.verdict.values import Values, judge_agreement, judge_orders
-from runner.verdict.witnesses import Case, sections, start
+from runner.verdict.witnesses import Case, CasesOf, sections, start
 
 __all__ = [
     "ALONE",
@@ -71,6 +71,7 @@ def judge(
     torch: str | None = None,
     reference: bool = True,
     limits: Limits | None = None,
+    cases_of: CasesOf | None = None,
 ) -> Verdict:
     """Return the verdict on one case; with no observed trace the static one.
 
@@ -79,8 +80,10 @@ def judge(
     `torch`, a version, for the sections of versions.
     Where a backend is known to make something else of the program, its forecast is the prediction.
     `reference` False switches the reference's opinion off, so that the author is compared with
-    the run alone. `limits` bounds what expectations may compute. The result is INVALID where an
-    expectation cannot be computed.
+    the run alone. `limits` bounds what expectations may compute. `cases_of` gives
+    every case of a scenario's file: what one case does not reach, another may; without it only a
+    file of one case is asked for what no rank reaches. The result is INVALID where an expectation
+    cannot be computed.
     """
     scenario = plan.scenario
     name = backend or (observed.backend if observed is not None else None)
@@ -89,15 +92,18 @@ def judge(
     try:
         parts = [
             _judge_on(
-                start(
-                    plan,
-                    predicted.on(section),
-                    observed,
-                    final,
-                    general=predicted,
-                    taken=taken,
-                    reference=reference,
-                    limits=limits,
+                replace(
+                    start(
+                        plan,
+                        predicted.on(section),
+                        observed,
+                        final,
+                        general=predicted,
+                        taken=taken,
+                        reference=reference,
+                        limits=limits,
+                    ),
+                    cases_of=cases_of,
                 )
             )
             for section, final in sections(scenario, predicted, observed, name, version)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,9 +21,9 @@ from runner.expressions.values import (
     expressions_in,
     roots_of,
 )
-from runner.language.document import load_content
-from runner.limits import DEFAULT, Limits
-from runner.model.plan import Plan, plan
+from runner.limits import DEFAULT
+from runner.model.groups import plan
+from runner.model.plan import Plan
 from runner.model.process import Process
 from runner.model.scenario import Expectation, FinalExpectation, Scenario, Step, steps_of
 from runner.model.tolerance import as_numbers
@@ -424,8 +422,9 @@ def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
     scenario = case.scenario
     if not left or not scenario.constants:
         return left
-    cases = _cases(scenario.source.path, scenario.source.text, case.limits or DEFAULT)
-    for other in cases:
+    if case.cases_of is None:
+        return []
+    for other in case.cases_of(scenario, case.limits or DEFAULT):
         if not left:
             break
         places = {unit.place for unit in left}
@@ -441,15 +440,6 @@ def _nowhere(case: Case, left: list[_Unit]) -> list[_Unit]:
 def _all_units(scenario: Scenario) -> list[_Unit]:
     finals = (scenario.expect, *scenario.expect.merged.values())
     return [unit for final in finals for unit in _units(scenario, final)]
-
-
-@lru_cache(maxsize=2)
-def _cases(path: str, text: str, limits: Limits) -> tuple[Scenario, ...]:
-    """Return every case of a file as it is written, without what the command line sets."""
-    try:
-        return load_content(Path(path), text.encode(errors="replace"), limits=limits)
-    except ScenarioError:
-        return ()
 
 
 class _BeyondLooksError(Exception):

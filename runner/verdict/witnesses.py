@@ -553,6 +553,10 @@ class Instance:
         return side.event
 
 
+#: (a scenario, the bounds) -> every case of its file, as it is written
+CasesOf: TypeAlias = Callable[[Scenario, Limits], Sequence[Scenario]]
+
+
 @dataclass(slots=True, kw_only=True)
 class Case:
     """The witnesses. `final` is what the author states for the end, on this backend.
@@ -565,6 +569,7 @@ class Case:
 
     `taken` is the prediction for the order of arrival that the run took, where there are several.
     `reference` False switches the reference's own opinion off: only author and run are compared.
+    `cases_of` gives every case of a scenario's file as it is written; None where that is not known.
     `relied` collects what the judge learns on the way: which undefined values the author relies on.
     """
 
@@ -577,6 +582,7 @@ class Case:
     taken: Memories | None = None
     reference: bool = True
     limits: Limits | None = None
+    cases_of: CasesOf | None = None
     relied: list[Diagnosis] = field(default_factory=list)
     compared: int = 0
     notes: list[str] = field(default_factory=list)

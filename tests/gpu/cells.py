@@ -16,7 +16,7 @@ import yaml
 from runner.errors import LaunchError, ScenarioError, UnsupportedError
 from runner.expressions.values import Undefined
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.reference import simulate
 from runner.verdict.comparison import Wanted, differences
 from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS

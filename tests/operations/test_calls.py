@@ -10,7 +10,7 @@ import pytest
 
 from runner.expressions.functions import NumpyArrays
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.process import Process
 from runner.operations import BY_NAME
 from runner.operations.base import Collective, Ending, Local, ProgramError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.operations import OPERATIONS
 from runner.reference import simulate
 from runner.verdict import judge

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import runner
-from runner.model.plan import plan
+from runner.language.document import cases_as_written
+from runner.model.groups import plan
 from runner.model.trace import Event, Failure
 from runner.verdict import Verdict, judge
 
@@ -31,7 +32,7 @@ def loaded(text: str, folder: Path) -> tuple[Scenario, Trace]:
 def checked(text: str, folder: Path) -> Verdict:
     """Return the static verdict."""
     scenario, predicted = loaded(text, folder)
-    return judge(plan(scenario), predicted)
+    return judge(plan(scenario), predicted, cases_of=cases_as_written)
 
 
 def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: Any) -> Verdict:
@@ -40,7 +41,7 @@ def ran(text: str, folder: Path, *changes: Callable[[Trace], Trace], **options: 
     observed = replace(predicted, backend="gloo", diagnoses=(), waits=(), open=())
     for change in changes:
         observed = change(observed)
-    return judge(plan(scenario), predicted, observed, "gloo", **options)
+    return judge(plan(scenario), predicted, observed, "gloo", cases_of=cases_as_written, **options)
 
 
 def on_rank(rank: int, change: Callable[[RankTrace], RankTrace]) -> Callable[[Trace], Trace]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.modules.linear import Linear
 from runner.modules.loss import MseLoss
 from runner.modules.optimizer import Adam

@@ -9,7 +9,7 @@ import pytest
 
 from runner.errors import ScenarioError
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.reference import simulate
 from runner.strategies.base import factor, tolerance, unequal
 from runner.strategies.data_parallel import MIB, buckets, owners

@@ -9,7 +9,7 @@ import pytest
 
 from runner.execution import Launcher, LaunchOptions
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.reference import simulate
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Record
 from runner.language.document import load
 from runner.limits import DEFAULT
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.scenario import steps_of
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate

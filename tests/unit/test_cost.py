@@ -15,7 +15,7 @@ from runner.cli import cli
 from runner.errors import ScenarioError
 from runner.language.document import load
 from runner.limits import DEFAULT
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.traffic import Structure
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate

@@ -18,7 +18,8 @@ from runner.execution.supervisor import (
     watch_for,
 )
 from runner.language import load
-from runner.model.plan import Plan, plan
+from runner.model.groups import plan
+from runner.model.plan import Plan
 from runner.model.trace import Event, Failure, RankTrace, Trace
 from runner.reference import simulate
 

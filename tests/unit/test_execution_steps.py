@@ -14,7 +14,7 @@ import pytest
 
 from runner.expressions.functions import NumpyArrays
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.process import Process
 from runner.operations.barrier import Barrier
 from runner.operations.base import GroupCreation, Local, Waiting

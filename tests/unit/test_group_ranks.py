@@ -8,7 +8,7 @@ import pytest
 
 from runner.errors import ScenarioError
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 
 if TYPE_CHECKING:
     from pathlib import Path

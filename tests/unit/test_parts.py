@@ -10,7 +10,7 @@ from traces import departures
 from runner.errors import ScenarioError
 from runner.language.document import load
 from runner.limits import DEFAULT
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.reference.simulate import walked

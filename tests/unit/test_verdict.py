@@ -9,7 +9,7 @@ import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
 
 from runner.errors import ScenarioError
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.verdict import judge
 
 if TYPE_CHECKING:

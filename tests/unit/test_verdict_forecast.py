@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from judging import at_step, checked, loaded
 
 from runner.cli import cli
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:

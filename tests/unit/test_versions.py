@@ -14,7 +14,7 @@ from runner.errors import ScenarioError, UnsupportedError
 from runner.execution.backends import resolve
 from runner.language import load
 from runner.limits import DEFAULT
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.scenario import Section, versions_between
 from runner.model.versions import VersionRange, release_of
 from runner.pipeline.attempts import analyse

@@ -12,7 +12,7 @@ from runner.errors import ScenarioError
 from runner.expressions.evaluator import flag, seconds, whole, wholes
 from runner.expressions.functions import numpy_arrays
 from runner.language import load
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.reference import simulate
 
 if TYPE_CHECKING:
