@@ -103,7 +103,7 @@ class Launcher:
                 sys.executable,
                 "-P",
                 "-m",
-                "runner.execution.fork_server",
+                "runner.worker.fork_server",
                 str(far.fileno()),
                 str(read_end),
                 str(beats.descriptor),

@@ -7,7 +7,9 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import ModuleType
 
 from runner.execution.backends import LaunchOptions
@@ -25,14 +27,34 @@ LOST_BYE_S = 1.0
 BYE = "bye"
 
 
-class Front:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """The command line of a launch that others started, as `python -m runner.worker` hands it in.
+
+    `read` gives a digest of each file that the arguments lead to, by its path. `run` does what the
+    arguments say, on ranks that it asks for, and raises SystemExit with the exit code.
+    """
+
+    read: Callable[[Sequence[str]], Mapping[str, str]]
+    run: Callable[[Sequence[str], Callable[[LaunchOptions], Conductor]], None]
+
+
+class Frontend:
     """Reads, judges and reports; the same way, options and exit codes as `scenario run`."""
 
-    def __init__(self, torch: ModuleType, store: Store, size: int, leader: Leader) -> None:
+    def __init__(
+        self,
+        torch: ModuleType,
+        store: Store,
+        size: int,
+        leader: Leader,
+        command_line: CommandLine,
+    ) -> None:
         """Give orders to `size` ranks through `store`, a connection of its own.
 
         `leader` hears of the ranks and nodes that are lost.
         """
+        self._command_line = command_line
         self._torch = torch
         self._store = store
         self._size = size
@@ -44,7 +66,7 @@ class Front:
 
     def start(self) -> None:
         """Run the command line in a thread; the main thread takes signals."""
-        threading.Thread(target=self._run, name="front", daemon=True).start()
+        threading.Thread(target=self._run, name="frontend", daemon=True).start()
 
     def lose(self, reason: str) -> None:
         """Learn that the store is gone: every call on it fails from now on."""
@@ -76,15 +98,13 @@ class Front:
 
     def _run(self) -> None:
         """Do what the command line says, and end the process with its exit code."""
-        from runner.cli.run import spmd as command
-
         supervisor = Supervisor(self._store, dict, self.lost, self.suspects)
 
         def conduct(options: LaunchOptions) -> Conductor:
             return Conductor(self._torch, supervisor, self._size, options, lost=self.lost)
 
         try:
-            command.main(args=sys.argv[1:], prog_name="python -m runner.worker", obj=conduct)
+            self._command_line.run(sys.argv[1:], conduct)
         except SystemExit as end:
             self._code = end.code if isinstance(end.code, int) else 1
         except Exception:  # noqa: BLE001 -- a fault of ours: the other ranks must end all the same

@@ -54,7 +54,7 @@ from runner.expressions.functions import TorchArrays
 from runner.operations.base import Ending
 from runner.worker.board import Board, Converter, FromDevice
 from runner.worker.device import completion_on
-from runner.worker.frontend import BYE, INCONCLUSIVE, Front
+from runner.worker.frontend import BYE, INCONCLUSIVE, CommandLine, Frontend
 from runner.worker.program import Broken, Pending, Program, plain_only
 from runner.worker.watcher import (
     LAST_S,
@@ -344,7 +344,7 @@ def die(how: str) -> NoReturn:
 def serve_launch(
     prefix: str, gate: int, lifeline: int, beats: Beats, closed: tuple[int, ...]
 ) -> None:
-    """Be one worker of a launch that `runner.execution.fork_server` forked.
+    """Be one worker of a launch that `runner.worker.fork_server` forked.
 
     Nothing is connected before a byte comes through the `gate`. It shows in `beats` that it runs.
     `closed` are descriptors of the host that a worker must not keep open.
@@ -371,7 +371,7 @@ def serve_launch(
 # ---------------------------------------------------------------------------- by hand
 
 
-def main(rank: int, size: int) -> None:
+def main(rank: int, size: int, command_line: CommandLine) -> None:
     """Be one rank of a launch that others started; rank 0 also reads, judges and reports.
 
     torchrun's variables are set, whatever the launcher (`runner.execution.nodes.placement`).
@@ -385,11 +385,11 @@ def main(rank: int, size: int) -> None:
     if rank == 0:
         own = os.getpid()
         if member := os.fork():
-            Command(size, prefix, member).run()
+            Command(size, prefix, member, command_line).run()
         die_with_parent()
         if os.getppid() != own:
             os._exit(INCONCLUSIVE)  # it ended before it could take this process with it
-    Member(rank, prefix).run()
+    Member(rank, prefix, command_line).run()
 
 
 class Command:
@@ -399,7 +399,7 @@ class Command:
     else does, takes no report with it.
     """
 
-    def __init__(self, size: int, prefix: str, member: int) -> None:
+    def __init__(self, size: int, prefix: str, member: int, command_line: CommandLine) -> None:
         """Connect to the store of the launch, which is opened here where no agent has.
 
         `member` is the process of rank 0.
@@ -410,14 +410,14 @@ class Command:
         self._lines = (Line(dist, prefix), Line(dist, prefix))
         beats, orders = self._lines
         self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
-        self._front = Front(torch, orders.store, size, self._leader)
+        self._frontend = Frontend(torch, orders.store, size, self._leader, command_line)
 
     def run(self) -> NoReturn:
         """Let the command line run in a thread, which ends this process."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._told_to_end)
         self._leader.start()
-        self._front.start()
+        self._frontend.start()
         while True:
             signal.pause()
 
@@ -431,7 +431,7 @@ class Command:
 
     def _lose(self, reason: str) -> None:
         """Let every call on the store fail, which is out of reach: what is known is reported."""
-        self._front.lose(reason)
+        self._frontend.lose(reason)
         for line in self._lines:
             line.cut()
 
@@ -439,8 +439,9 @@ class Command:
 class Member:
     """One process of a launch that others started: a worker, and its part in its node."""
 
-    def __init__(self, rank: int, prefix: str) -> None:
+    def __init__(self, rank: int, prefix: str, command_line: CommandLine) -> None:
         """Connect to the store of the launch."""
+        self._command_line = command_line
         self._rank = rank
         #: standard error as it is now: a worker's own goes into its account
         self._stderr = os.dup(2)
@@ -458,9 +459,7 @@ class Member:
         leads = isinstance(self._node, Leader)
         files = None
         if leads or self._rank == 0:
-            from runner.cli import run as spmd
-
-            files = spmd.read(sys.argv[1:])
+            files = self._command_line.read(sys.argv[1:])
         try:
             self._worker.serve(files)
             code = int(self._worker.store.get("code"))

@@ -15,7 +15,7 @@ import pytest
 
 from runner.errors import LaunchError
 from runner.execution import Launcher, LaunchOptions
-from runner.execution.fork_server import Launch
+from runner.worker.fork_server import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -310,7 +310,7 @@ def test_a_launch_ends_though_its_agent_reaps_a_worker_first(
     launch = Launch(1, 1)
     launch.ended.set()
     gone = SimpleNamespace(pid=child.pid, exitcode=None)  # as multiprocessing still believes
-    monkeypatch.setattr("runner.execution.fork_server.active_children", lambda: [gone])
+    monkeypatch.setattr("runner.worker.fork_server.active_children", lambda: [gone])
     launch.end()
     with pytest.raises(OSError, match="file descriptor"):
         os.fstat(launch.gate[1])

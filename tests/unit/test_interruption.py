@@ -241,7 +241,7 @@ def test_a_signal_ends_a_worker_from_its_first_moment(number: signal.Signals) ->
     """Torchrun's agent handles signals by raising, of which torch would write a file that stays."""
     program = (
         "import os, signal, sys\n"
-        "from runner.execution.fork_server import let_signals_end_workers\n"
+        "from runner.worker.fork_server import let_signals_end_workers\n"
         "def raises(*_): raise RuntimeError\n"
         f"signal.signal({int(number)}, raises)\n"
         "let_signals_end_workers()\n"
