@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,6 @@ from runner.reference.state import (
 )
 from runner.reference.symptoms import Finding
 
-if TYPE_CHECKING:
-    from runner.reference.engine import Simulation
-
-
 # -------------------------------------------------------------------------------------------------
 # Who may touch a tensor when: undefined values, and tensors that running work still uses.
 #
@@ -50,18 +46,16 @@ if TYPE_CHECKING:
 # 4.1, 3.7.2 says the same of every nonblocking buffer).
 
 
-def note_reads(simulation: Simulation, state: RankState, call: Call | None) -> None:
+def note_reads(state: RankState, call: Call | None) -> None:
     """Turn the undefined values that the rank's expressions looked at into findings."""
     reads = state.process.undefined_reads
     state.misread = reads[0][1] if reads else None
     for name, value in reads:
-        undefined_read(simulation, state, call or state.call, name, value)
+        undefined_read(state, call or state.call, name, value)
     reads.clear()
 
 
-def undefined_read(
-    simulation: Simulation, state: RankState, call: Call | None, name: str, value: Undefined
-) -> None:
+def undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
     """Note that a rank relies on an undefined value.
 
     A mismatch that spoiled the value is a finding of its own, so that its readers are none.
@@ -72,7 +66,7 @@ def undefined_read(
     index = call.step.index if call else -1
     place = f" ({call.mark.short})" if call and call.mark else ""
     label = call.label if call else "the end"
-    simulation.findings.append(
+    state.findings.append(
         Finding(
             name="buffer_race" if race else "undefined_read",
             prose=f"rank {state.rank} in `{label}`{place} looks at {name}: {value.cause}",
@@ -93,14 +87,14 @@ LOOK_WORK = 50
 RACED = Undefined(cause="a buffer race", diagnosis="buffer_race")
 
 
-def check(simulation: Simulation, state: RankState, call: Call) -> bool:
+def check(state: RankState, call: Call) -> bool:
     """Find arguments that are undefined, or in the hands of work that still runs.
 
     Returns whether the call races with such work: then what it carries is undefined.
     """
     operation = call.operation
     assert operation is not None
-    raced = isinstance(operation, PointToPoint) and _with_itself(simulation, state, call)
+    raced = isinstance(operation, PointToPoint) and _with_itself(state, call)
     if not state.flying and not state.process.undefined:
         return raced
     for memory, names, reads, writes in _uses(call):
@@ -109,13 +103,13 @@ def check(simulation: Simulation, state: RankState, call: Call) -> bool:
             for name in sorted(names & state.process.undefined.keys()):
                 value = undefined_in(state.process, call, name)
                 if value is not None and value.diagnosis != "buffer_race":
-                    undefined_read(simulation, state, call, name, value)
+                    undefined_read(state, call, name, value)
         if state.flying:
-            raced |= _collide(simulation, state, call, memory, writes=writes)
+            raced |= _collide(state, call, memory, writes=writes)
     if state.flying:
         for name in operation.introduces(call.step.arguments):
             memory = arrays_of(state.process.scope.get(name))
-            raced |= _collide(simulation, state, call, memory, writes=True)
+            raced |= _collide(state, call, memory, writes=True)
     return raced
 
 
@@ -144,7 +138,7 @@ def _uses(call: Call) -> Iterator[tuple[tuple[Any, ...], frozenset[str], bool, b
             )
 
 
-def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
+def _with_itself(state: RankState, call: Call) -> bool:
     """Find messages of one call of which one is stored where another is sent, or stored."""
     assert isinstance(call.operation, PointToPoint)
     messages = call.operation.messages(call.entry)
@@ -165,12 +159,11 @@ def _with_itself(simulation: Simulation, state: RankState, call: Call) -> bool:
     state.raced |= names
     told = ", ".join(sorted(names)) or "a tensor"
     place = f" ({call.mark.short})" if call.mark else ""
-    _found(simulation, state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
+    _found(state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
     return True
 
 
 def note_store(
-    simulation: Simulation,
     state: RankState,
     call: Call,
     name: str,
@@ -186,7 +179,7 @@ def note_store(
     process = state.process
     if not done:
         if state.flying:
-            _collide(simulation, state, call, arrays_of(part), writes=True)
+            _collide(state, call, arrays_of(part), writes=True)
     elif cause is not None:
         process.undefined[name] = left_by(process, name, part, cause)
     else:
@@ -212,9 +205,7 @@ def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
     return entry[0]
 
 
-def _collide(
-    simulation: Simulation, state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool
-) -> bool:
+def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool) -> bool:
     raced = False
     state.ledger.account.spend(LOOK_WORK * len(state.flying), call.step.mark)
     span = span_of(memory)
@@ -224,30 +215,30 @@ def _collide(
         if (writes or flight.writes) and overlap(flight.memory, memory):
             raced = True
             state.ledger.account.spend(RACE_WORK, call.step.mark)
-            _race(simulation, state, call, flight)
+            _race(state, call, flight)
     return raced
 
 
-def _race(simulation: Simulation, state: RankState, call: Call, flight: Flight) -> None:
-    race(simulation, state, call, flight, "touches")
+def _race(state: RankState, call: Call, flight: Flight) -> None:
+    race(state, call, flight, "touches")
     state.raced |= flight.names
     for post in flight.work.posts:
         post.tainted = post.tainted or RACED
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
 
 
-def race(simulation: Simulation, state: RankState, call: Call, flight: Flight, does: str) -> None:
+def race(state: RankState, call: Call, flight: Flight, does: str) -> None:
     """Note that a call comes near a tensor that is in flight; `does` is the verb."""
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
     place = f" ({call.mark.short})" if call.mark else ""
     other = f" ({busy.mark.short})" if busy.mark else ""
     told = f"in `{call.label}`{place} {does} {names} while `{busy.label}`{other} still uses it"
-    _found(simulation, state, call, told, names)
+    _found(state, call, told, names)
 
 
-def _found(simulation: Simulation, state: RankState, call: Call, told: str, names: str) -> None:
-    simulation.findings.append(
+def _found(state: RankState, call: Call, told: str, names: str) -> None:
+    state.findings.append(
         Finding(
             name="buffer_race",
             prose=f"rank {state.rank} {told}",
@@ -352,9 +343,7 @@ def spoil_raced(state: RankState) -> None:
 # that part of `m`. Shapes and dtypes are always there to be asked.
 
 
-def look(
-    simulation: Simulation, state: RankState, call: Call, observed: dict[str, Any]
-) -> dict[str, Undefined]:
+def look(state: RankState, call: Call, observed: dict[str, Any]) -> dict[str, Undefined]:
     """Replace what the step's expectation keys must not be asked for in `observed`.
 
     A look at a tensor in flight is a race. Returns the names that are undefined because of it.
@@ -375,7 +364,7 @@ def look(
                 observed[key] = _running(flight)
             names |= flight.names & _read(state, flight, wanted)
             if names:
-                race(simulation, state, call, flight, "expects a value of")
+                race(state, call, flight, "expects a value of")
                 scope = state.process.scope
                 raced |= {name: measured(_running(flight), scope[name]) for name in names}
         if isinstance(observed.get(key), Undefined):

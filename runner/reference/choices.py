@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from runner.model.scenario import steps_of
 from runner.operations.base import Collective, Local
 from runner.reference.matching import Address, Joining, Posted
-from runner.reference.state import RankState
+from runner.reference.state import RankState, Run
 from runner.reference.waits import needs
-
-if TYPE_CHECKING:
-    from runner.reference.engine import Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +55,9 @@ class Choice:
         return self.options[0][1]
 
 
-def sender_of(simulation: Simulation, send: Posted) -> Sender:
+def sender_of(run: Run, send: Posted) -> Sender:
     """Return the sender of a message as it is now."""
-    state = simulation.ranks[send.rank]
+    state = run.ranks[send.rank]
     return Sender(
         rank=send.rank,
         at=len(state.events),
@@ -86,6 +83,12 @@ def _content(payload: Any) -> Hashable:
     if isinstance(payload, np.ndarray):
         return str(payload.dtype), payload.shape, hash(payload.tobytes())
     return repr(payload)
+
+
+class ChosenRun(Run, Protocol):
+    """A run, and the choices that it made."""
+
+    choices: list[Choice]
 
 
 #: a collective, by its group and position; None is the end
@@ -136,17 +139,17 @@ def _passed(stop: Stop, named: Named) -> bool:
     )
 
 
-def merged(simulation: Simulation, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
+def merged(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[int], Merged]:
     """Part the options of a choice into those that differ, and others that come to the same.
 
     What came after the choice in the run tells: it came to rest.
     """
-    choice = simulation.choices[number]
+    choice = run.choices[number]
     if any(receive.message.peer is not None for _, receive in choice.options):
         return list(options), Merged()
     sorts: dict[Hashable, list[int]] = {}
     for option in options:
-        sorts.setdefault(_sort(simulation, number, option), []).append(option)
+        sorts.setdefault(_sort(run, number, option), []).append(option)
     alike = {sort: found for sort, found in sorts.items() if len(found) > 1}
     return [found[0] for found in sorts.values()], Merged(
         options=tuple(option for found in alike.values() for option in found[1:]),
@@ -157,17 +160,17 @@ def merged(simulation: Simulation, number: int, options: Sequence[int]) -> tuple
     )
 
 
-def named_receives(simulation: Simulation) -> list[tuple[int, Named]]:
+def named_receives(run: Run) -> list[tuple[int, Named]]:
     """Return the receives of a run that name their sender, with their order of posting."""
     found = []
-    for state in simulation.ranks:
+    for state in run.ranks:
         passed: dict[str, int] = {}
         for work in state.works:
             for post in work.posts:
                 if isinstance(post, Joining):
                     passed[post.meeting.group.key] = post.meeting.position + 1
                 elif isinstance(post, Posted) and not post.message.sends:
-                    address, sender = simulation.mailbox.address(post), post.message.peer
+                    address, sender = run.mailbox.address(post), post.message.peer
                     if sender is not None:
                         place = frozenset(passed.items())
                         found.append(
@@ -176,30 +179,30 @@ def named_receives(simulation: Simulation) -> list[tuple[int, Named]]:
     return found
 
 
-def _sort(simulation: Simulation, number: int, option: int) -> Hashable:
+def _sort(run: ChosenRun, number: int, option: int) -> Hashable:
     """Return what is the same for options that come to the same; the option itself where none."""
-    choice = simulation.choices[number]
+    choice = run.choices[number]
     sender, (_, receive) = choice.senders[option], choice.options[option]
     if receive is not choice.receive or not sender.stands or sender.content is None:
         return option
-    stop = _stop(simulation, number, sender)
+    stop = _stop(run, number, sender)
     if stop is None:
         return option
     return _Sort(content=sender.content, clock_s=sender.clock_s, stop=stop[0])
 
 
-def _stop(simulation: Simulation, number: int, sender: Sender) -> tuple[Stop] | None:
+def _stop(run: ChosenRun, number: int, sender: Sender) -> tuple[Stop] | None:
     """Return where a sender stops after nothing but more of the same; None: it does otherwise."""
-    state, receiver = simulation.ranks[sender.rank], simulation.choices[number].receive
+    state, receiver = run.ranks[sender.rank], run.choices[number].receive
     works = {work.at: work for work in state.works}
     alike = {
         id(choice.options[at][0])
-        for choice in simulation.choices[number:]
+        for choice in run.choices[number:]
         for at, each in enumerate(choice.senders)
         if each.rank == sender.rank and each.content == sender.content
         if choice.receive.rank == receiver.rank and choice.receive.group.key == receiver.group.key
     }
-    steps = {step.index: step for step in steps_of(simulation.plan.scenario.steps)}
+    steps = {step.index: step for step in steps_of(run.plan.scenario.steps)}
     if sender.at >= len(state.events):
         return None
     for at in range(sender.at, len(state.events)):

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -49,11 +49,13 @@ from runner.reference.matching import (
     Meetings,
     Post,
     Posted,
+    Streams,
     Work,
 )
 from runner.reference.semantics import Reading
 from runner.reference.snapshots import NOTHING, Access, Place, Reads
 from runner.reference.state import (
+    ALL_OUTCOMES,
     Ledger,
     RankState,
     frozen,
@@ -75,8 +77,6 @@ from runner.vocabulary import WORLD
 
 #: copies of a collective's arguments that there may be at once: wide ones, results, their bounds
 COPIES = 3
-
-ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
 
 
 def settle(
@@ -636,7 +636,7 @@ def record(
     """Note that a rank took a step, and what its expectations look at."""
     observed = state.process.observe(call.step)
     state.process.undefined_reads.clear()  # only the keys that this rank is asked for count
-    raced = look(simulation, state, call, observed)
+    raced = look(state, call, observed)
     if simulation.reads is not None and call.step.expect is not None:
         simulation.accesses.append(simulation.reads.stated(state.rank, call.step))
     state.add_event(
@@ -708,7 +708,7 @@ def _local(
 ) -> None:
     start_s, scope = state.clock_s, state.process.scope
     before = {name: scope.get(name) for name in operation.introduces(call.step.arguments)}
-    state.process.storing = partial(buffers.note_store, simulation, state, call)
+    state.process.storing = partial(buffers.note_store, state, call)
     try:
         operation.run(state.process, call.entry)
     except Ending as ending:
@@ -726,7 +726,7 @@ def _local(
         return
     if isinstance(operation, Compound) and state.process.spoilt is not None:
         state.process.undefined |= dict.fromkeys(call.written, state.process.spoilt)
-    buffers.note_reads(simulation, state, call)
+    buffers.note_reads(state, call)
     anew = frozenset((state.rank, name) for name in before if scope.get(name) is not before[name])
     simulation.brought.difference_update((state.rank, name) for name in before)
     if simulation.reads is not None and anew:
@@ -985,101 +985,6 @@ _SHAPES: tuple[tuple[type[Operation], Any], ...] = (
 
 
 # -------------------------------------------------------------------------------------------------
-# The order in which a rank's work begins, where calls are enqueued and not made at once.
-#
-#     host    isend to 1   irecv from 1   wait
-#     stream  [isend ......................] [irecv]      begins once the send is done
-#
-# A device does the calls of one group one after the other, whichever of them a program waits for.
-# What is enqueued behind a call that never ends never begins: nobody meets it. A batch is one
-# call: what it sends and receives begins at one stroke.
-
-
-class Streams:
-    """The works of all ranks that are enqueued and not done, by the stream they are on."""
-
-    def __init__(self, reading: Reading) -> None:
-        """Begin with nothing enqueued."""
-        self._reading = reading
-        self._free = reading.order == "free"
-        self._queues: dict[tuple[int, str], deque[Work]] = {}
-        self._begin: dict[int, Callable[[], None]] = {}
-        self._over: deque[Work] = deque()
-
-    def enqueue(self, work: Work, begin: Callable[[], None]) -> None:
-        """Let `begin` post what a work is made of: now, or once what is before it is done."""
-        stream = self._stream(work)
-        if stream is None:
-            work.begun = True
-            begin()
-            return
-        queue = self._queues.setdefault(stream, deque())
-        queue.append(work)
-        self._begin[id(work)] = begin
-        if queue[0] is work:
-            self._start(work)
-
-    def stands(self, work: Work) -> bool:
-        """Whether the rank's host never returns from the call: it enqueues nothing."""
-        standing = self._reading.standing
-        return bool(standing) and standing.get(work.rank) == work.number
-
-    def _stream(self, work: Work) -> tuple[int, str] | None:
-        if self._free:
-            return None
-        group = work.call.entry.group
-        order = self._reading.on(group).order
-        return None if order == "free" else (work.rank, group.key if order == "group" else "")
-
-    def _start(self, work: Work) -> None:
-        work.begun = True
-        self._begin.pop(id(work))()
-
-    def note(self, work: Work) -> None:
-        """Note that a part of a work is done: what is behind it may be next."""
-        if self._queues and work.done:
-            self._over.append(work)
-
-    def advance(self) -> bool:
-        """Begin what has become the first of its stream; False if nothing has."""
-        if not self._over:
-            return False
-        while self._over:
-            stream = self._stream(self._over.popleft())
-            queue = self._queues.get(stream) if stream is not None else None
-            while queue and queue[0].done:
-                over = queue.popleft()
-                if queue and not queue[0].begun:
-                    queue[0].start_s = max(queue[0].start_s, over.done_s)
-                    self._start(queue[0])
-        return True
-
-    def first(self, work: Work) -> Work:
-        """Return what a work really waits for: the first of its stream, itself if it has begun."""
-        stream = self._stream(work)
-        queue = self._queues.get(stream) if stream is not None and not work.begun else None
-        return queue[0] if queue and work in queue else work
-
-    def behind(self) -> Iterator[tuple[Work, Work]]:
-        """Yield works that never began, each with the one that is first on its stream."""
-        for queue in self._queues.values():
-            yield from ((work, queue[0]) for work in list(queue)[1:])
-
-    def enqueued(self, rank: int) -> list[Call]:
-        """Return the calls of a rank that are enqueued and have not begun, in order."""
-        if not self._queues:
-            return []
-        works = [
-            work
-            for (owner, _), queue in self._queues.items()
-            if owner == rank
-            for work in queue
-            if not work.begun
-        ]
-        return [work.call for work in sorted(works, key=lambda work: work.number)]
-
-
-# -------------------------------------------------------------------------------------------------
 # One run of all ranks in one process, under one reading of the semantics and one schedule.
 #
 # Deterministic: ranks advance in order, each as far as it can; virtual time passes only by `sleep`
@@ -1093,9 +998,8 @@ class Streams:
 #
 # What stands still at the end is left in the state: :mod:`runner.reference.diagnoses` explains it.
 
-if TYPE_CHECKING:
-    #: (the run, the options as send and receive) -> which of them to try, in order
-    Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
+#: (the run, the options as send and receive) -> which of them to try, in order
+Choosing: TypeAlias = Callable[["Simulation", Sequence[tuple[Posted, Posted]]], Sequence[int]]
 
 
 class StartState(Before, Protocol):
@@ -1194,6 +1098,7 @@ class Simulation:
                 process=process,
                 walker=process.walk(),
                 ledger=ledger,
+                findings=self.findings,
                 truncated=rank in plan.scenario.truncated,
             )
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
@@ -1205,6 +1110,8 @@ class Simulation:
         self.ranks = [
             start.state(rank, arrays, self.ledger) for rank in range(self.plan.world_size)
         ]
+        for state in self.ranks:
+            state.findings = self.findings
         self._ready.extend(state for state in self.ranks if state.state == "ready")
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
@@ -1236,7 +1143,7 @@ class Simulation:
         while state.state == "ready":
             self.ledger.step(state.call.step.mark if state.call else None)
             call = next(state.walker, None)
-            buffers.note_reads(self, state, call)
+            buffers.note_reads(state, call)
             if call is None:
                 state.state = "finished"
                 state.call = None
@@ -1267,7 +1174,7 @@ class Simulation:
             return
         if unsupported(state, call):
             return
-        state.racing = buffers.check(self, state, call)
+        state.racing = buffers.check(state, call)
         start(self, state, call, operation)
 
     # ------------------------------------------------------------------ meeting

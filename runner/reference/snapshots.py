@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,7 @@ from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step, steps_of
 from runner.model.tolerance import TOLERANCES
 from runner.operations.base import PointToPoint
-from runner.reference.state import RankState, frozen, size_of
-
-if TYPE_CHECKING:
-    from runner.reference.engine import Simulation
-
+from runner.reference.state import RankState, Run, frozen, size_of
 
 #: a name on a rank
 Place = tuple[int, str]
@@ -58,34 +54,34 @@ class Snapshot:
         return replace(self, held={key: self.held[key] for key in live if key in self.held})
 
 
-def snapshot_of(simulation: Simulation) -> Snapshot:
+def snapshot_of(run: Run) -> Snapshot:
     """Return the state in which a run waits for a choice, charged to the account of the case."""
-    past = sum(len(state.events) + len(state.works) for state in simulation.ranks)
-    work = RANK_WORK * len(simulation.ranks) + PAST_WORK * past
-    simulation.ledger.account.spend(work)
+    past = sum(len(state.events) + len(state.works) for state in run.ranks)
+    work = RANK_WORK * len(run.ranks) + PAST_WORK * past
+    run.ledger.account.spend(work)
     held: dict[Place, Any] = {}
     beside: dict[Hashable, Any] = {}
     control = [
-        tuple(_rank(simulation, state, held, beside) for state in simulation.ranks),
-        tuple(_messages(simulation, beside)),
-        tuple(_meetings(simulation, beside)),
+        tuple(_rank(run, state, held, beside) for state in run.ranks),
+        tuple(_messages(run, beside)),
+        tuple(_meetings(run, beside)),
         tuple(
             (each.rank, each.series, each.ordinal, each.group.ranks)
-            for each in simulation.creating.values()
+            for each in run.creating.values()
         ),
     ]
     kept = sum(PLACE_BYTES + size_of(value) for each in (held, beside) for value in each.values())
-    simulation.ledger.keep_bytes(kept, None)
+    run.ledger.keep_bytes(kept, None)
     return Snapshot(control=tuple(control), held=held, beside=beside)
 
 
 def _rank(
-    simulation: Simulation,
+    run: Run,
     state: RankState,
     held: dict[Place, Any],
     beside: dict[Hashable, Any],
 ) -> Hashable:
-    process, constants = state.process, simulation.plan.scenario.constants
+    process, constants = state.process, run.plan.scenario.constants
     for name, value in process.scope.items():
         # functions and operators have names that no author can write
         if name.isidentifier() and name != "__builtins__" and name not in constants:
@@ -118,8 +114,8 @@ def _rank(
     )
 
 
-def _messages(simulation: Simulation, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
-    mailbox = simulation.mailbox
+def _messages(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
+    mailbox = run.mailbox
     for posted in [*mailbox.sends, *mailbox.receives]:
         message, number = posted.message, posted.work.number if posted.work else -1
         name = (posted.group.key, message.sends, posted.rank, message.peer, message.tag, number)
@@ -128,8 +124,8 @@ def _messages(simulation: Simulation, beside: dict[Hashable, Any]) -> Iterator[H
         yield (*name, posted.done_s, posted.tainted)
 
 
-def _meetings(simulation: Simulation, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
-    for meeting in simulation.meetings.all():
+def _meetings(run: Run, beside: dict[Hashable, Any]) -> Iterator[Hashable]:
+    for meeting in run.meetings.all():
         if meeting.complete:
             continue
         key = meeting.group.key, meeting.position

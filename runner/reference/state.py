@@ -12,11 +12,14 @@ from numpy.typing import NDArray
 from runner.errors import Mark, Problem
 from runner.expressions.values import Undefined
 from runner.limits import Account, BoundError, Limits, account, beyond
+from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Step
 from runner.model.trace import Event
 from runner.operations.base import Entry
-from runner.reference.matching import Work
+from runner.reference.matching import Creating, Creations, Mailbox, Meetings, Streams, Work
+from runner.reference.semantics import Reading
+from runner.reference.symptoms import Finding
 
 # -------------------------------------------------------------------------------------------------
 # How much the analysis may hold: every rank's tensors, and what its trace keeps of each step.
@@ -412,6 +415,8 @@ class RankState:
     process: Process
     walker: Iterator[Call]
     ledger: Ledger
+    #: what is seen of mistakes, on all ranks
+    findings: list[Finding] = field(default_factory=list)
     clock_s: float = 0.0
     events: EventLog = field(default_factory=list[Event])
     #: how many of the events were taken together with other ranks, and are in columns
@@ -487,3 +492,24 @@ def stands_at(state: RankState) -> Place | None:
     if state.state != "blocked" or state.call is None:
         return None
     return state.call.step.index, state.call.iteration
+
+
+ALL_OUTCOMES = frozenset({"completes", "deadlock", "error", "crash"})
+
+
+class Run(Protocol):
+    """One run of all ranks, as those look at it who find out what came of it."""
+
+    plan: Plan
+    reading: Reading
+    ledger: Ledger
+    ranks: list[RankState]
+    mailbox: Mailbox
+    meetings: Meetings
+    streams: Streams
+    creations: Creations
+    #: rank -> the creation that it waits in
+    creating: dict[int, Creating]
+    findings: list[Finding]
+    #: the outcomes that a run may show in place of the predicted one
+    opened: set[str]

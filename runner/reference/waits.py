@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +22,9 @@ from runner.operations.base import (
     PointToPoint,
 )
 from runner.reference.matching import Creating, Joining, Post, Posted, Series
-from runner.reference.state import RankState, arrays_of
+from runner.reference.state import RankState, Run, arrays_of
 from runner.reference.symptoms import Edge, Finding
 from runner.vocabulary import WORLD
-
-if TYPE_CHECKING:
-    from runner.reference.engine import Simulation
-
 
 # -------------------------------------------------------------------------------------------------
 # Whom a member of a collective surely misses.
@@ -110,12 +105,12 @@ class Need:
         ]
 
 
-def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
+def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
     """Return what blocked ranks wait for, those in one meeting together."""
     together: dict[tuple[int, str, int], list[Joining]] = {}
     found: list[Need] = []
     for state in states:
-        for work in map(simulation.streams.first, state.waiting):
+        for work in map(run.streams.first, state.waiting):
             for post in work.posts:
                 if post.done_s is not None:
                     continue
@@ -124,8 +119,8 @@ def needs_of(simulation: Simulation, states: Iterable[RankState]) -> list[Need]:
                     key = (id(post.meeting), operation.name, id(needs(operation, post.entry)))
                     together.setdefault(key, []).append(post)
                 else:
-                    found.append(_alone(simulation, post))
-    return [*(_meeting_need(simulation, posts) for posts in together.values()), *found]
+                    found.append(_alone(run, post))
+    return [*(_meeting_need(run, posts) for posts in together.values()), *found]
 
 
 def _collective(post: Joining) -> Collective:
@@ -133,7 +128,7 @@ def _collective(post: Joining) -> Collective:
     return post.call.operation
 
 
-def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
+def _meeting_need(run: Run, posts: list[Joining]) -> Need:
     first = posts[0]
     operation, group = _collective(first), first.meeting.group
     joined = first.meeting.of(operation.name)
@@ -141,36 +136,36 @@ def _meeting_need(simulation: Simulation, posts: list[Joining]) -> Need:
     absent = [
         rank
         for at, rank in enumerate(group.ranks)
-        if at not in joined and (simulation.reading.strict or at in missed)
+        if at not in joined and (run.reading.strict or at in missed)
     ]
     because = f"to enter `{operation.label(first.entry)}`"
-    if any(_was_there(simulation, first, rank) for rank in absent[:SHOWN]):
+    if any(_was_there(run, first, rank) for rank in absent[:SHOWN]):
         because = f"to make operation {first.meeting.position + 1} on {group.name}"
     return Need(waiters=tuple(posts), peers=tuple(absent), because=because)
 
 
-def _was_there(simulation: Simulation, post: Joining, rank: int) -> bool:
+def _was_there(run: Run, post: Joining, rank: int) -> bool:
     """Whether a rank took the step in which `post` waits, as an earlier operation on the group."""
     meeting, call = post.meeting, post.call
     return any(
         (each.step.index, each.iteration) == (call.step.index, call.iteration)
-        for each in simulation.meetings.calls(meeting.group.key, rank)
+        for each in run.meetings.calls(meeting.group.key, rank)
     )
 
 
-def _alone(simulation: Simulation, post: Post) -> Need:
+def _alone(run: Run, post: Post) -> Need:
     if isinstance(post, Posted):
-        because = ("to receive" if post.message.sends else "to send") + on(simulation, post)
+        because = ("to receive" if post.message.sends else "to send") + on(run, post)
         if post.message.peer is not None:
             return Need(waiters=(post,), peers=(post.message.peer,), because=because)
         others = tuple(rank for rank in post.group.ranks if rank != post.rank)
         return Need(waiters=(post,), peers=others, because=because, anyone=True)
     assert isinstance(post, Creating)
-    if simulation.reading.on(post.group).splits:
-        split = simulation.creations.splitting(post)
-        absent = tuple(peer for peer in range(len(simulation.ranks)) if peer not in split)
+    if run.reading.on(post.group).splits:
+        split = run.creations.splitting(post)
+        absent = tuple(peer for peer in range(len(run.ranks)) if peer not in split)
         return Need(waiters=(post,), peers=absent, because="to split the world as well")
-    here = simulation.creations.beside(post)
+    here = run.creations.beside(post)
     absent = tuple(
         peer
         for peer in post.group.ranks
@@ -182,21 +177,21 @@ def _alone(simulation: Simulation, post: Post) -> Need:
 class Futures:
     """What each rank would still do; looking ahead uses up the ranks' programs."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
+    def __init__(self, run: Run) -> None:
+        self._run = run
         self._calls: dict[int, list[Call]] = {}
         #: rank -> the series of the groups that it would create, in order
         self._coming: dict[int, list[Series]] = {}
 
     def of(self, rank: int) -> list[Call]:
         """Return the calls that the rank has yet to begin, those that it has enqueued first."""
-        enqueued = self._simulation.streams.enqueued(rank)
+        enqueued = self._run.streams.enqueued(rank)
         return [*enqueued, *self.beyond(rank)] if enqueued else self.beyond(rank)
 
     def beyond(self, rank: int) -> list[Call]:
         """Return the calls after the one in which the rank stands."""
         if rank not in self._calls:
-            self._calls[rank] = self._look(self._simulation.ranks[rank])
+            self._calls[rank] = self._look(self._run.ranks[rank])
         return self._calls[rank]
 
     def _look(self, state: RankState) -> list[Call]:
@@ -204,7 +199,7 @@ class Futures:
         created: Counter[Series] = Counter()
         if state.state != "blocked":
             return found
-        standing = self._simulation.creating.get(state.rank)
+        standing = self._run.creating.get(state.rank)
         if standing is not None and state.rank in standing.group.ranks:
             state.process.alive.add(standing.group.key)
         try:
@@ -227,9 +222,9 @@ class Futures:
     def _join(self, state: RankState, call: Call, created: Counter[Series]) -> None:
         """Let the rank know the group that it would create; a key where others wait with it."""
         assert isinstance(call.operation, GroupCreation)
-        creations = self._simulation.creations
-        group = call.operation.group(call.entry, self._simulation.plan.scenario.timeout_s)
-        counts = self._simulation.reading.on(group).counts
+        creations = self._run.creations
+        group = call.operation.group(call.entry, self._run.plan.scenario.timeout_s)
+        counts = self._run.reading.on(group).counts
         counted = len(state.process.alive) if counts else 0
         local = call.operation.local(call.entry)
         series = creations.series(group, local=local, counted=counted)
@@ -244,7 +239,7 @@ class Futures:
 
         `beyond` where it does not in what is written of its program, which goes on beyond that.
         """
-        if peer not in range(len(self._simulation.ranks)):
+        if peer not in range(len(self._run.ranks)):
             return "never"
         found = self._brings(post, peer)
         if found == "never" and self._goes_on(peer) and not self._clashes(post, peer):
@@ -252,7 +247,7 @@ class Futures:
         return found
 
     def _goes_on(self, peer: int) -> bool:
-        state = self._simulation.ranks[peer]
+        state = self._run.ranks[peer]
         return state.truncated and state.state in {"blocked", "finished"}
 
     def _clashes(self, post: Post, peer: int) -> bool:
@@ -268,10 +263,10 @@ class Futures:
                 and other.message.sends != post.message.sends
                 and other.message.peer == post.rank
                 and post.message.peer == peer
-                for work in self._simulation.ranks[peer].waiting
+                for work in self._run.ranks[peer].waiting
                 for other in work.posts
             )
-            and post.work in self._simulation.ranks[post.rank].waiting
+            and post.work in self._run.ranks[post.rank].waiting
         )
 
     def _brings(self, post: Post, peer: int) -> str:
@@ -279,7 +274,7 @@ class Futures:
             return self._joins(post, peer)
         if isinstance(post, Posted):
             wanted = [message for call in self.of(peer) for message in messages_of(call)]
-            tags = self._simulation.reading.on(post.group).tags
+            tags = self._run.reading.on(post.group).tags
             late = any(_answers(post, message, tags=tags) for message in wanted)
             return "late" if late else "never"
         assert isinstance(post, Creating)
@@ -287,7 +282,7 @@ class Futures:
 
     def _joins(self, post: Joining, peer: int) -> str:
         key = post.meeting.group.key
-        ahead = post.meeting.position - self._simulation.meetings.position(key, peer)
+        ahead = post.meeting.position - self._run.meetings.position(key, peer)
         if ahead < 0:
             return "other"
         coming = [
@@ -300,7 +295,7 @@ class Futures:
         return "late" if coming[ahead].operation is post.call.operation else "other"
 
     def _creates(self, post: Creating, peer: int) -> str:
-        creations = self._simulation.creations
+        creations = self._run.creations
         if peer in creations.beside(post):
             return "other"
         self.beyond(peer)
@@ -313,7 +308,7 @@ class Futures:
 class AtRest:
     """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
 
-    simulation: Simulation
+    run: Run
     futures: Futures
     needs: list[Need]
     found: list[Finding]
@@ -335,27 +330,27 @@ def _answers(post: Posted, message: Message, *, tags: bool) -> bool:
     )
 
 
-def on(simulation: Simulation, post: Posted) -> str:
+def on(run: Run, post: Posted) -> str:
     """Return ` on GROUP` where a message is not on the world, or others are on other groups."""
-    several_groups = len(simulation.mailbox.groups) > 1
+    several_groups = len(run.mailbox.groups) > 1
     return f" on {post.group.name}" if post.group.key != WORLD or several_groups else ""
 
 
-def gone(simulation: Simulation, rank: int) -> bool:
+def gone(run: Run, rank: int) -> bool:
     """Whether a rank ended by a fault or an exception: then its absence is no fault of its own."""
-    if not 0 <= rank < len(simulation.ranks):
+    if not 0 <= rank < len(run.ranks):
         return False
-    state = simulation.ranks[rank]
+    state = run.ranks[rank]
     return state.state in {"raised", "died"} or bool(state.broken)
 
 
-def waiting_beyond(simulation: Simulation, futures: Futures, needs: list[Need]) -> frozenset[int]:
+def waiting_beyond(run: Run, futures: Futures, needs: list[Need]) -> frozenset[int]:
     """Return the blocked ranks that what lies beyond a truncated program may free.
 
     Each of their needs can be met: by a rank that has come to the end of what is written, or that
     such a rank may free.
     """
-    free = {s.rank for s in simulation.ranks if s.truncated and s.state == "finished"}
+    free = {s.rank for s in run.ranks if s.truncated and s.state == "finished"}
     if not free:
         return frozenset()
     wanted: dict[int, list[Need]] = {}

@@ -65,9 +65,7 @@ def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], lis
     needs = needs_of(simulation, stuck)
     examine_present(simulation)
     _open_what_died_with_a_rank(simulation)
-    rest = AtRest(
-        simulation=simulation, futures=futures, needs=needs, found=list(simulation.findings)
-    )
+    rest = AtRest(run=simulation, futures=futures, needs=needs, found=list(simulation.findings))
     for find in FINDERS:
         rest.found.extend(find(rest))
     return rest.found, needs

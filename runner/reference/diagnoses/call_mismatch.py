@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from runner.errors import diagnosis
-from runner.reference.engine import ALL_OUTCOMES
 from runner.reference.matching import Joining, Meeting
+from runner.reference.state import ALL_OUTCOMES
 from runner.reference.symptoms import Finding, odd_first, place, several
 from runner.reference.waits import (
     AtRest,
@@ -46,12 +46,12 @@ steps:
 
 def find(rest: AtRest) -> list[Finding]:
     """Find members whose n-th operations on a group are not the same."""
-    simulation, futures = rest.simulation, rest.futures
+    run, futures = rest.run, rest.futures
     found = []
     seen: set[tuple[str, int]] = set()
-    for meeting in simulation.meetings.all():
+    for meeting in run.meetings.all():
         if len(meeting.kinds) > 1:
-            simulation.opened |= ALL_OUTCOMES
+            run.opened |= ALL_OUTCOMES
             seen.add((meeting.group.key, meeting.position))
             found.append(_call_mismatch(meeting))
     for need in rest.needs:

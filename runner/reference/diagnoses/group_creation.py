@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from runner.errors import diagnosis
-from runner.reference.engine import ALL_OUTCOMES
 from runner.reference.matching import Creating
+from runner.reference.state import ALL_OUTCOMES
 from runner.reference.symptoms import Finding, listing, odd_first, place, several
 from runner.reference.waits import (
     AtRest,
@@ -40,29 +40,29 @@ steps:
 
 def find(rest: AtRest) -> list[Finding]:
     """Find groups that the ranks do not create alike."""
-    simulation, futures = rest.simulation, rest.futures
+    run, futures = rest.run, rest.futures
     found = []
     elsewhere: dict[tuple[int, ...], set[int]] = {}
-    for post in simulation.creating.values():
+    for post in run.creating.values():
         if post.local:  # under another name, where names count the groups of a rank
             elsewhere.setdefault(post.series[0], set()).add(post.rank)
-    for here in simulation.creations.all():
+    for here in run.creations.all():
         lists = {creating.group.ranks for creating in here.values()}
         if len(lists) > 1:
-            simulation.opened |= ALL_OUTCOMES
+            run.opened |= ALL_OUTCOMES
             found.append(_created_differently(here))
             continue
         first = here[min(here)]
         if first.local:
             absent = [rank for rank in first.group.ranks if rank not in here]
         else:
-            absent = [rank for rank in range(len(simulation.ranks)) if rank not in here]
+            absent = [rank for rank in range(len(run.ranks)) if rank not in here]
         there = elsewhere.get(first.series[0], ())
         never = [
             rank for rank in absent if rank not in there and futures.brings(first, rank) == "never"
         ]
         if never:
-            excused = all(gone(simulation, rank) for rank in never)
+            excused = all(gone(run, rank) for rank in never)
             found.append(replace(_never_created(first, tuple(never)), optional=excused))
     return found
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from runner.errors import diagnosis
 from runner.model.process import Call
-from runner.reference.engine import Simulation
 from runner.reference.matching import Joining, Meeting
+from runner.reference.state import Run
 from runner.reference.symptoms import Finding, place, several
 from runner.reference.waits import (
     AtRest,
@@ -48,26 +48,24 @@ steps:
 
 def find(rest: AtRest) -> list[Finding]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
-    simulation, futures = rest.simulation, rest.futures
+    run, futures = rest.run, rest.futures
     found = []
-    for meeting in simulation.meetings.all():
+    for meeting in run.meetings.all():
         if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
             continue
         joining = meeting.joined[min(meeting.joined)]
         absent = [rank for at, rank in enumerate(meeting.group.ranks) if at not in meeting.joined]
         never = [rank for rank in absent if futures.brings(joining, rank) == "never"]
         if never:
-            excused = all(gone(simulation, rank) for rank in never)
+            excused = all(gone(run, rank) for rank in never)
             found.append(
-                replace(
-                    _missing(simulation, futures, meeting, joining, tuple(never)), optional=excused
-                )
+                replace(_missing(run, futures, meeting, joining, tuple(never)), optional=excused)
             )
     return found
 
 
 def _missing(
-    simulation: Simulation,
+    run: Run,
     futures: Futures,
     meeting: Meeting,
     joining: Joining,
@@ -75,7 +73,7 @@ def _missing(
 ) -> Finding:
     present = sorted(other.rank for other in meeting.joined.values())
     alone = len(never) == 1
-    skipped = _skipped(simulation, futures, joining, never[0])
+    skipped = _skipped(run, futures, joining, never[0])
     waiting = (
         f"{several(present)} {'waits' if len(present) == 1 else 'wait'} in "
         f"`{joining.call.label}`{place(joining)}"
@@ -107,19 +105,17 @@ def _place(call: Call) -> str:
     return f" ({call.mark.short})" if call.mark else ""
 
 
-def _skipped(
-    simulation: Simulation, futures: Futures, joining: Joining, absent: int
-) -> Call | None:
+def _skipped(run: Run, futures: Futures, joining: Joining, absent: int) -> Call | None:
     """Return the first call on the group that `absent` skips, if it takes the one waited in.
 
     Collectives meet by their number on the group: a rank that leaves one out is in each later one
     too early, and what it lacks in the end is not one of the steps that it skipped.
     """
     key = joining.meeting.group.key
-    taken = list(simulation.meetings.calls(key, absent))
+    taken = list(run.meetings.calls(key, absent))
     taken += [call for call in futures.of(absent) if call.entry.group.key == key]
     instances = {(call.step.index, call.iteration) for call in taken}
     if (joining.call.step.index, joining.call.iteration) not in instances:
         return None
-    mine = simulation.meetings.calls(key, joining.rank)
+    mine = run.meetings.calls(key, joining.rank)
     return next((own for own in mine if (own.step.index, own.iteration) not in instances), None)

@@ -53,7 +53,7 @@ def find(rest: AtRest) -> list[Finding]:
         if finding.name in {"unmatched_send", "unmatched_recv", "tag_mismatch"}
     }
     missing: dict[int, Finding] = {}
-    for state in rest.simulation.ranks:
+    for state in rest.run.ranks:
         for work in state.works:
             if state.gave_up(work):
                 missing.setdefault(work.call.step.index, _missing_wait(state, work, unmatched))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from runner.errors import diagnosis
 from runner.model.process import Call
 from runner.operations.base import Group, Message
-from runner.reference.engine import Simulation
 from runner.reference.matching import Posted
+from runner.reference.state import Run
 from runner.reference.symptoms import Finding, place
 from runner.reference.waits import (
     AtRest,
@@ -115,27 +115,27 @@ MOST_PEERS = 64
 
 def find(rest: AtRest) -> list[Finding]:
     """Find messages that no one takes, and receives that nothing answers."""
-    simulation, futures = rest.simulation, rest.futures
+    run, futures = rest.run, rest.futures
     found: list[Finding] = []
-    box = simulation.mailbox
+    box = run.mailbox
     for post in (*box.sends, *box.receives, *box.abandoned):
         peers = (
             [post.message.peer]
             if post.message.peer is not None
             else [rank for rank in post.group.ranks if rank != post.rank]
         )
-        excused = any(gone(simulation, peer) for peer in peers)
-        excused = excused or simulation.ranks[post.rank].state in {"raised", "died"}
+        excused = any(gone(run, peer) for peer in peers)
+        excused = excused or run.ranks[post.rank].state in {"raised", "died"}
         outcomes = [futures.brings(post, peer) for peer in peers]
         if not {"late", "beyond"} & {*outcomes}:
-            found.append(replace(_unmatched(simulation, futures, post), optional=excused))
+            found.append(replace(_unmatched(run, futures, post), optional=excused))
     return found
 
 
-def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Finding:
+def _unmatched(run: Run, futures: Futures, post: Posted) -> Finding:
     sends = post.message.sends
     step = post.call.step
-    other = _other_tag(simulation, futures, post)
+    other = _other_tag(run, futures, post)
     if other is not None:
         peer, tag, where = other
         first, second = (post.rank, peer) if sends else (peer, post.rank)
@@ -153,8 +153,8 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
             ranks=tuple(sorted({post.rank, peer})),
             also=("unmatched_send", "unmatched_recv", "circular_wait"),
         )
-    elsewhere = _other_group(simulation, futures, post)
-    here = on(simulation, post)
+    elsewhere = _other_group(run, futures, post)
+    here = on(run, post)
     if elsewhere is not None:
         here, there = f" on {post.group.name}", f" on {elsewhere}"
     whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
@@ -178,33 +178,31 @@ def _unmatched(simulation: Simulation, futures: Futures, post: Posted) -> Findin
     )
 
 
-def _other_tag(
-    simulation: Simulation, futures: Futures, post: Posted
-) -> tuple[int, int, str] | None:
+def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, str] | None:
     """Return a peer, the tag of the message that it has for this rank under another tag, where."""
     tag = post.message.tag
-    for peer, group, message, call in _opposite(simulation, futures, post):
+    for peer, group, message, call in _opposite(run, futures, post):
         if group == post.group and message.tag != tag:
             return peer, message.tag, f" ({call.mark.short})" if call.mark else ""
     return None
 
 
-def _other_group(simulation: Simulation, futures: Futures, post: Posted) -> str | None:
+def _other_group(run: Run, futures: Futures, post: Posted) -> str | None:
     """Return the group on which a named peer has the opposite of a message, under its tag."""
     if post.message.peer is None:
         return None
-    for _, group, message, _ in _opposite(simulation, futures, post):
+    for _, group, message, _ in _opposite(run, futures, post):
         if group != post.group and message.tag == post.message.tag:
             return group.name
     return None
 
 
 def _opposite(
-    simulation: Simulation, futures: Futures, post: Posted
+    run: Run, futures: Futures, post: Posted
 ) -> Iterator[tuple[int, Group, Message, Call]]:
     """Yield the messages that would be the other end of one, but for tag and group."""
     mine = post.message
-    for other in simulation.mailbox.left(mine.peer, sends=not mine.sends):
+    for other in run.mailbox.left(mine.peer, sends=not mine.sends):
         if _meets(other.message.peer, post.rank):
             yield other.rank, other.group, other.message, other.call
     members = post.group.ranks if mine.peer is None else (mine.peer,)
