@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -362,16 +362,24 @@ class Forecasts(Mapping[str, Trace]):
     One is made when it is first asked for: most programs are never run there.
     """
 
-    def __init__(self, plan: Plan, predicted: Trace, limits: Limits) -> None:
-        """Compute nothing yet."""
+    def __init__(
+        self,
+        plan: Plan,
+        predicted: Trace,
+        limits: Limits,
+        untouched: Callable[[Traits], bool] | None = None,
+    ) -> None:
+        """Compute nothing yet; `untouched` tells of which backend it is sure to be the same."""
         self._asked = (plan, predicted, limits)
+        self._untouched = untouched
         self._made: dict[str, Trace | None] = {}
 
     def __getitem__(self, backend: str) -> Trace:
         """Return the forecast of a backend; KeyError where it comes to the same."""
         if backend not in self._made:
             plan, predicted, limits = self._asked
-            self._made[backend] = forecast(plan, predicted, backend, limits)
+            same_there = self._untouched is not None and self._untouched(traits_of(backend))
+            self._made[backend] = None if same_there else forecast(plan, predicted, backend, limits)
         found = self._made[backend]
         if found is None:
             raise KeyError(backend)

@@ -9,7 +9,7 @@ makes of it is read once more, when somebody asks (:mod:`runner.reference.backen
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from runner.limits import DEFAULT, BoundError, Limits, account, accounted, beyon
 from runner.model.plan import Plan
 from runner.model.tolerance import drifted
 from runner.model.trace import Trace
+from runner.model.traits import Traits
 from runner.reference.backends import Forecasts
 from runner.reference.diagnoses import diagnosed
 from runner.reference.engine import Simulation, StartState
@@ -53,26 +54,31 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     said in the trace's `limits`.
     """
     with accounted(limits):
-        trace = _read(plan, limits)
+        trace, untouched = _read(plan, limits)
     drift = Drifts(plan, limits)
-    return replace(trace, forecasts=Forecasts(plan, trace, limits), drift=drift)
+    return replace(trace, forecasts=Forecasts(plan, trace, limits, untouched), drift=drift)
 
 
-def _read(plan: Plan, limits: Limits) -> Trace:
-    """Return what the plan must do, by the engine that pays."""
+def _read(plan: Plan, limits: Limits) -> tuple[Trace, Callable[[Traits], bool] | None]:
+    """Return what the plan must do, by the engine that pays; and whether a backend can change it.
+
+    None where it is not known.
+    """
     if plan.world_size >= MANY:
-        from runner.reference.vector import Beyond, taken
+        from runner.reference.vector import Beyond, Finished, taken
 
         opened = account()
         left = opened.bytes_left if opened else 0
         try:
             found = taken(plan, limits)
-            return found if isinstance(found, Trace) else walked(plan, limits, found)
+            if isinstance(found, Finished):
+                return found.trace, found.turns.untouched_by
+            return walked(plan, limits, found), None
         except (Beyond, Forgotten):
             # the program has something that only the engine below knows, from the beginning
             if opened:
                 opened.bytes_left = left  # what was held is there no more
-    return walked(plan, limits)
+    return walked(plan, limits), None
 
 
 def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace:

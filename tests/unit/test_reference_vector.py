@@ -21,10 +21,12 @@ from runner.errors import ScenarioError
 from runner.language import discover
 from runner.limits import DEFAULT, Limits
 from runner.model.scenario import FinalExpectation
-from runner.model.trace import Recorded, Trace
+from runner.model.trace import Recorded
+from runner.model.traits import TRAITS
+from runner.reference.backends import forecast
 from runner.reference.matching import Forgotten
 from runner.reference.simulate import walked
-from runner.reference.vector import Beyond, swept, taken
+from runner.reference.vector import Beyond, Finished, swept, taken
 
 if TYPE_CHECKING:
     from runner.model.plan import Plan
@@ -65,8 +67,11 @@ def agrees(plan: Plan) -> bool:
         found = taken(plan, DEFAULT)
     except Beyond:
         return False
-    if isinstance(found, Trace):
-        assert departures(found, walked(plan, DEFAULT)) == []
+    if isinstance(found, Finished):
+        assert departures(found.trace, walked(plan, DEFAULT)) == []
+        for backend, traits in TRAITS.items():
+            if found.turns.untouched_by(traits):
+                assert forecast(plan, found.trace, backend, DEFAULT) is None, backend
         return True
     try:
         expected = walked(plan, DEFAULT)
@@ -352,7 +357,7 @@ steps:
 def test_a_wrong_program_is_taken_together_until_nothing_moves(folder: Path) -> None:
     plan = runner.plan(case_of(WRONG_AT_THE_END, folder))
     found = taken(plan, DEFAULT)
-    assert not isinstance(found, Trace)
+    assert not isinstance(found, Finished)
     trace = walked(plan, DEFAULT, found)
     assert departures(trace, walked(plan, DEFAULT)) == []
     assert [each.name for each in trace.diagnoses] == ["missing_participant"]
@@ -382,7 +387,7 @@ def test_what_cohorts_cannot_do_is_walked_from_there(steps: str, folder: Path) -
     )
     plan = runner.plan(case_of(head + steps, folder))
     found = taken(plan, DEFAULT)
-    assert not isinstance(found, Trace)
+    assert not isinstance(found, Finished)
     trace = walked(plan, DEFAULT, found)
     assert departures(trace, walked(plan, DEFAULT)) == []
     events = trace.ranks[9].events

@@ -16,6 +16,7 @@ left to that one from the beginning. What this one returns, that one would retur
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.errors import ScenarioError
@@ -24,7 +25,7 @@ from runner.model.plan import Plan
 from runner.model.scenario import steps_of
 from runner.model.trace import Trace
 from runner.reference.vector.cohort import Beyond, leave
-from runner.reference.vector.engine import Sweep
+from runner.reference.vector.engine import Sweep, Turns
 from runner.reference.vector.record import Record, trace_of
 from runner.reference.vector.remainder import Remainder
 
@@ -33,13 +34,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-__all__ = ["Beyond", "swept", "taken"]
+__all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
 
 #: how often what one cohort cannot do is left out and the sweep begun again; then all are left
 PARKED = 3
 
 
-def taken(plan: Plan, limits: Limits) -> Trace | Remainder:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What all ranks did together, to the end, and whether a backend has a say in its order."""
+
+    trace: Trace
+    turns: Turns
+
+
+def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
     """Take the plan's ranks together as far as they go: to the end, or to where each walks on.
 
     Raises Beyond where they cannot be taken together at all, ScenarioError where the program is
@@ -70,13 +79,15 @@ def taken(plan: Plan, limits: Limits) -> Trace | Remainder:
     def again(watched: NDArray[np.bool_]) -> Record:
         return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
-    return trace_of(sweep.record, again) if sweep.whole else Remainder(plan, sweep, again)
+    if sweep.whole:
+        return Finished(trace_of(sweep.record, again), sweep.turns)
+    return Remainder(plan, sweep, again)
 
 
 def swept(plan: Plan, limits: Limits) -> Trace:
     """Return what the plan must do. Raises Beyond where its ranks do not end together."""
     found = taken(plan, limits)
-    return found if isinstance(found, Trace) else leave("ranks that walk on by themselves")
+    return found.trace if isinstance(found, Finished) else leave("ranks that walk on by themselves")
 
 
 def _police(plan: Plan) -> None:

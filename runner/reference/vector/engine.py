@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ from runner.expressions.values import Form, PerRank, roots_of
 from runner.expressions.values import Record as Assignments
 from runner.limits import Limits
 from runner.model.plan import Plan
+from runner.model.traits import TRAITS, Traits
 from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
 from runner.operations.compute import PARTS
 from runner.reference.state import PASSED_TOGETHER, Ledger
@@ -27,6 +28,7 @@ from runner.reference.vector.matching import (
     Envelopes,
     Items,
     Mail,
+    Messages,
     Post,
     Rows,
     Stand,
@@ -38,6 +40,127 @@ from runner.reference.vector.matching import (
 )
 from runner.reference.vector.record import Change, Link, Notes, Record, Said
 from runner.reference.vector.state import Flights, Memory, check_together, put_in_place
+
+# -------------------------------------------------------------------------------------------------
+# Whether the calls of each rank are done one after the other.
+#
+# A device does a rank's calls in the order of streams, hosts connect in the order of calls, and
+# messages may match in their order alone. Where each call is done before its rank makes the next
+# one, all of that is so anyway: no backend has anything to change.
+
+
+#: collectives in which some backend connects ranks one by one
+CONNECTING = frozenset().union(*(each.by_messages for each in TRAITS.values()))
+
+
+class Turns:
+    """The calls of all ranks, in whose order a backend may have a say."""
+
+    def __init__(self, plan: Plan, memory: Memory) -> None:
+        """Begin before the first call."""
+        self._plan = plan
+        self._memory = memory
+        #: works that began and are not done, by rank `[W]`
+        self._running = np.zeros(plan.world_size, np.int64)
+        #: whether every call was done before its rank made the next one
+        self.in_turn = True
+        #: whether one call has messages between the same ranks that tags alone tell apart
+        self.told_by_tags = False
+        self._halves: dict[str, _Half] = {}
+
+    def begin(self, work: Work) -> None:
+        """Note that ranks make a call."""
+        index = work.active.index
+        self.in_turn = self.in_turn and not self._running[index].any()
+        self._running[index] += 1
+
+    def over(self, work: Work, finished: Rows) -> None:
+        """Note that all of a call is done on some rows; None: on all of them."""
+        ranks = work.active.index if finished is None else work.active.ranks[finished]
+        self._running[ranks] -= 1
+
+    def messages(self, group: str, posts: Sequence[Messages]) -> None:
+        """Note the messages of one call of many ranks."""
+        for sends in (True, False):
+            mine = [post for post in posts if post.sends == sends]
+            if any(post.tags.__class__ is not int or post.tags != mine[0].tags for post in mine):
+                peers = np.sort(np.stack([post.peers for post in mine]), axis=0)
+                self.told_by_tags |= bool((peers[1:] == peers[:-1]).any())
+        half = self._half(group)
+        active = posts[0].active
+        there = half.peers[active.index]
+        outward, inward = np.zeros((2, active.size), np.bool_)
+        for post in posts:
+            here = outward if post.sends else inward
+            here |= post.peers == there
+        half.offer(active, outward, inward)
+
+    def collective(self, group: str, operation: Collective, post: Entering) -> None:
+        """Note a collective in which every member may send to every other, or to its root."""
+        half = self._half(group)
+        everyone = np.ones(post.active.size, np.bool_)
+        if operation.rooted is None:
+            half.offer(post.active, everyone, everyone)
+        else:
+            half.unknown = True
+
+    def _half(self, group: str) -> _Half:
+        if group not in self._halves:
+            self._halves[group] = _Half(self._plan, group, self._memory.group_numbers(group))
+        return self._halves[group]
+
+    def untouched_by(self, traits: Traits) -> bool:
+        """Whether a backend makes of a program that ends well just what the semantics say."""
+        waits = traits.enqueues or traits.connects_late
+        return (
+            (self.in_turn or not waits)
+            and (traits.tags or (self.in_turn and not self.told_by_tags))
+            and not (traits.connects_late and any(map(_Half.garbled, self._halves.values())))
+        )
+
+
+class _Half:
+    """What each rank of the groups of one name connects with the rank half a ring away.
+
+    Both halves of such a connection go in one message (:mod:`runner.reference.backends`): the two
+    ranks must offer each other the same, call by call.
+    """
+
+    def __init__(self, plan: Plan, group: str, numbers: NDArray[np.int64]) -> None:
+        """Find who is half a ring away `[W]`; -1 where no rank is."""
+        self.peers = np.full(plan.world_size, -1, np.int64)
+        self.unknown = False
+        for number, each in enumerate(plan.names[group]):
+            if each.size % 2 == 0:
+                members = np.asarray(each.ranks, np.int64)
+                mine = numbers[members] == number
+                self.peers[members[mine]] = np.roll(members, each.size // 2)[mine]
+        #: what of it is connected, outward and inward `[2, W]`, and what the first call did, and
+        #: the second: 1 outward, 2 inward, 3 both `[2, W]`
+        self._connected = np.zeros((2, plan.world_size), np.bool_)
+        self._offers = np.zeros((2, plan.world_size), np.int8)
+
+    def offer(self, active: Active, outward: NDArray[np.bool_], inward: NDArray[np.bool_]) -> None:
+        """Note a call that connects in these directions `[L]`, if they are not."""
+        there = self.peers[active.index] >= 0
+        new = np.stack([outward, inward]) & there & ~self._connected[:, active.index]
+        if not new.any():
+            return
+        self._connected[:, active.index] |= new
+        code = (new[0] + 2 * new[1]).astype(np.int8)
+        first, second = self._offers[:, active.index]
+        self._offers[:, active.index] = (
+            np.where(first == 0, code, first),
+            np.where((first != 0) & (second == 0), code, second),
+        )
+
+    def garbled(self) -> bool:
+        """Whether what a rank offers another is not what that one offers it, or may not be."""
+        ranks = np.flatnonzero(self.peers >= 0)
+        mine, theirs = self._offers[:, ranks], self._offers[:, self.peers[ranks]]
+        turned = np.asarray([0, 2, 1, 3])[theirs]
+        return self.unknown or bool(((mine != turned) & (mine != 0) & (turned != 0)).any())
+
 
 # -------------------------------------------------------------------------------------------------
 # Who stands in a call until its work is done, and what work is waited for.
@@ -52,9 +175,11 @@ class Standing:
         evaluation: Evaluation,
         flights: Flights,
         notes: Notes,
+        turns: Turns,
         go: Callable[[int, Active], None],
     ) -> None:
         """Begin with nobody; `go` lets ranks that are released take the step of a number."""
+        self.turns = turns
         self._plan = plan
         self._evaluation = evaluation
         self._flights = flights
@@ -115,7 +240,8 @@ class Standing:
     def start(
         self, scene: Scene, work: Work, used: Iterable[tuple[View, bool]], said: Said
     ) -> None:
-        """Note an asynchronous call, which holds its tensors until it is waited for."""
+        """Note a call; one that is asynchronous holds its tensors until it is waited for."""
+        self.turns.begin(work)
         if not _is_asynchronous(work, said):
             return
         for view, writes in used:
@@ -171,6 +297,7 @@ class Standing:
         work = post.work
         assert work is not None
         finished = work.advance(rows)
+        self.turns.over(work, finished)
         awaited = work.awaited if finished is None else work.awaited[finished]
         if not awaited.any():
             return
@@ -254,6 +381,7 @@ class Beginning:
         standing: Standing,
     ) -> None:
         """Begin with no call made."""
+        self._turns = standing.turns
         self._plan = plan
         self._ledger = ledger
         self._flights = flights
@@ -357,6 +485,7 @@ class Beginning:
                 used.append((post.payload, not post.sends))
                 post.target = None if post.sends else post.payload
         check_together(used)
+        self._turns.messages(group, posts)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = Work(instance=instance, active=scene.active, posts=[*posts], names=names)
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
@@ -416,6 +545,8 @@ class Beginning:
         said = Said(plain, group, (Link(keys, numbers, position),))
         for entered in entries(self._plan, operation, group, post):
             self._notes.traffic.enter(entered)
+        if operation.name in CONNECTING:
+            self._turns.collective(group, operation, post)
         self._standing.start(scene, work, used, said)
         for other, rows in self.collectives.enter(group, post):
             self._standing.done(other, rows)
@@ -508,7 +639,8 @@ class Sweep:
         self.record = Record(plan, KEPT, watched)
         self._ready: dict[int, list[Active]] = {}
         notes = Notes(self.memory, flights, self._calls, self.record, self.ledger)
-        self.standing = Standing(plan, self._evaluation, flights, notes, self._go)
+        self.turns = Turns(plan, self.memory)
+        self.standing = Standing(plan, self._evaluation, flights, notes, self.turns, self._go)
         self._beginning = Beginning(
             plan,
             ledger=self.ledger,
