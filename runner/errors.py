@@ -159,7 +159,7 @@ class ScenarioError(Exception):
 def too_many(problems: Sequence[Problem]) -> list[Problem]:
     """Return the problems of a file that has more of them than are told, with one that says so."""
     last = problems[MOST_PROBLEMS - 1]
-    message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are told"
+    message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are shown"
     return [
         *problems[:MOST_PROBLEMS],
         Problem(code="too_many_problems", message=message, mark=last.mark),

@@ -255,7 +255,7 @@ def _refuse_both(key: Span, one: tuple[str, Answer], other: tuple[str, Answer]) 
         message += f"{second.case}: one text serves both, so state it as an expression"
         refuse("cases_differ", message, line)
     message = f"`{name}` on rank {rank} is {text} with {_told(first)} and {instead} with "
-    message += f"{_told(second)}: state it as an expression, or beside the `for`"
+    message += f"{_told(second)}: state it as an expression, or next to the `for`"
     refuse("rounds_differ", message, line)
 
 

@@ -37,8 +37,8 @@ CODES = {
     "cases_differ": "one text serves several cases of the matrix, and they differ",
     "rounds_differ": "one text serves all rounds of a loop, and they differ",
     "value_too_large": "the value is too large to be written out",
-    "used_part": "the expectation stands in a part that several scenarios use",
-    "backend_section": "the expectation stands in the section of one backend",
+    "used_part": "the expectation is written in a part that several scenarios use",
+    "backend_section": "the expectation is written in the section of one backend",
     "shared_value": "the value has an anchor, an alias or a tag",
     "nothing_written": "the step writes nothing that could be expected",
     "reference_disagrees": "the reference and the run disagree",
@@ -164,7 +164,9 @@ def holes(place: Place, objects: frozenset[str]) -> Iterator[Hole]:
     for section in sections_of(place):
         for key, value in section.entries:
             if key.text not in FINAL_EXPECT and is_open(value):
-                message = f"`{key.text}` stands in the section of a backend: what one backend does "
+                message = (
+                    f"`{key.text}` is written in the section of a backend: what one backend does "
+                )
                 message += "otherwise than the semantics is for you to state"
                 refuse("backend_section", message, key.line)
 

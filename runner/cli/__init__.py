@@ -59,9 +59,9 @@ _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 
 EPILOG = """\
-Exit codes: 0 all passed (UNSUPPORTED ones are counted, and no failure), 1 a scenario failed or was
-flaky, 2 a file or the command line is invalid and nothing ran, 3 inconclusive because of the
-environment, 5 nothing was selected, 130 interrupted.
+Exit codes: 0 all passed (unsupported scenarios are counted but are not failures), 1 a scenario
+failed or was flaky, 2 a file or the command line is invalid and nothing ran, 3 inconclusive
+because of the environment, 5 nothing was selected, 130 interrupted.
 
 Shell completion: `scenario completion bash`, `zsh` or `fish` prints the script.
 """

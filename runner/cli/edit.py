@@ -40,7 +40,7 @@ from runner.pipeline.results import Executor
 # `scenario new`: a commented scenario that passes, to start from.
 
 STARTER = """\
-# A scenario: a small distributed program, and what must come of it on each rank.
+# A scenario: a small distributed program, and what each rank must hold.
 #   scenario check {file}    proves the expectations; starts no process
 #   scenario run {file}      runs it on a real backend and compares every rank
 version: 1
@@ -84,7 +84,7 @@ def new(*, name: str, force: bool) -> None:
     """Write NAME.yaml, a commented scenario that passes, to start from."""
     path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not re.fullmatch(r"[\w.-]+", path.name):
-        _refuse(f"{path.name!r} is no name for a scenario: letters, digits, _, - and . make one")
+        _refuse(f"{path.name!r} is not a name for a scenario: letters, digits, _, - and . make one")
     if path.exists() and not force:
         _refuse(f"{path} exists; choose another name, or replace it with --force")
     try:
@@ -132,7 +132,7 @@ def fmt(*, paths: tuple[str, ...], check: bool, diff: bool, stdin_filename: str)
     """
     if "-" in paths:
         if len(paths) > 1:
-            message = "`-` stands alone: standard input is one file"
+            message = "`-` is used alone: standard input is one file"
             raise click.UsageError(message)
         _standard_input(stdin_filename, check=check, diff=diff)
         return
@@ -272,15 +272,15 @@ def bless_files(**options: Any) -> None:
     """Fill in expected values that are missing or wrong, and change nothing else in the file.
 
     PATHS are scenario files, or folders that hold some. Missing is a value that is left out (`x:`,
-    `x: null`, `x: ...`), whatever a step with an empty `expect:` writes and, in a file without any
+    `x: null`, `x: ...`), what a step with an empty `expect:` writes and, in a file without any
     `expect`, what each step writes. Values come from the reference semantics, and are written only
     where the new file passes: in the analysis, and in every one of several runs.
 
     Refused, with the reason: programs that hang, crash or raise without the file saying so, cases
-    that do not pass every time, values on which reference and run disagree or on which nobody may
-    rely, one text for cases that differ, expectations in a used part. How a scenario ends
-    (outcome, blocked, diagnosis, raises) is never written. In CI (the variable CI is set) nothing
-    is blessed: what nobody looks at is no expectation.
+    that do not pass every time, values on which reference and run disagree, values that no
+    program may rely on, one text for cases that differ, expectations in a used part. How a
+    scenario ends (outcome, blocked, diagnosis, raises) is never written. In CI (the variable CI
+    is set) nothing is blessed: a person must look at an expectation.
 
     \b
     Exit codes: 0 everything is blessed or as it should be; 1 a file was refused or, with
@@ -302,12 +302,12 @@ def bless_files(**options: Any) -> None:
 def _police(options: dict[str, Any]) -> None:
     if os.environ.get("CI", "").strip().lower() not in _OFF and not options["dry_run"]:
         _refuse_bless(
-            "this is CI (the variable CI is set): expectations that nobody has looked at are none; "
+            "this is CI (the variable CI is set): a person must look at what is blessed; "
             "bless on your machine, or see with --dry-run what would change"
         )
     if options["review"] and not options["dry_run"] and not sys.stdin.isatty():
         _refuse_bless(
-            "--review asks, but standard input is no terminal; --dry-run prints the changes"
+            "--review asks, but standard input is not a terminal; --dry-run prints the changes"
         )
 
 
@@ -483,9 +483,9 @@ def minimize_file(**options: Any) -> None:
     remains stay, and it passes or fails as FILE does. Nothing in it can be left out alone. The
     name, the description and the tags are kept: see whether they still fit.
 
-    Of a file with several cases the first with a fault is taken, or CASE. The analysis tells what
+    Of a file with several cases the first with a fault is used, or CASE. The analysis tells what
     an attempt shows, some hundred times a second. --run asks a backend as well, for a fault that
-    only a run shows, or where the semantics leave open what comes of one. Ctrl-C gives the smallest
+    only a run shows, or where the semantics leave open how one ends. Ctrl-C gives the smallest
     so far.
 
     \b

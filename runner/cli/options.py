@@ -207,8 +207,7 @@ def repeating(command: Any) -> Any:
         type=click.IntRange(min=1),
         default=1,
         metavar="N",
-        help="Run each case N times; one that does not always come to the same is FLAKY, "
-        "and no pass.",
+        help="Run each case N times; one whose verdict changes is FLAKY and does not pass.",
     )(command)
 
 
@@ -243,7 +242,7 @@ def remembering(command: Any) -> Any:
             WHICH,
             "--no-cache",
             is_flag=True,
-            help="Neither read nor write what is remembered of the last run, in .scenario/ beside "
+            help="Neither read nor write what is remembered of the last run, in .scenario/ in "
             "the project.",
         ),
         option(

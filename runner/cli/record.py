@@ -155,7 +155,7 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     try:
         records = read(order.folder)
     except ScenarioError:
-        click.echo("no rank came to communicate: nothing is recorded", err=True)
+        click.echo("no rank communicated: nothing is recorded", err=True)
         sys.exit(ran.code or INCONCLUSIVE)
     for rank, code in ran.exits.items():
         if code < 0 and rank in records and records[rank].code is None:
@@ -193,7 +193,7 @@ def write_scenario(path: Path, result: Judged) -> None:
 def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
     notes = []
     if order.cuda_as_cpu:
-        notes.append("the CPU stood for every CUDA device (--cuda-as-cpu)")
+        notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
     if order.fake:
         notes.append(
             f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
@@ -311,7 +311,7 @@ def finding_lines(result: Judged) -> list[str]:
 def import_records(**options: Any) -> None:
     """Judge a record, of ours or torch's flight recorder: the content shows which.
 
-    Exit codes: 0 nothing is wrong, 1 something is, 2 it is no record, 3 it is not the whole.
+    Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
     from runner.record.analysis import judged
     from runner.record.format import is_record, read

@@ -143,7 +143,7 @@ LONGEST_S = 1e9
 def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
     """Refuse a time that never ends, or that is none."""
     if value is not None and not value <= LONGEST_S:
-        message = f"{value} is no number of seconds up to {LONGEST_S:.0e}"
+        message = f"{value} is not a number of seconds up to {LONGEST_S:.0e}"
         raise click.BadParameter(message, ctx=ctx, param=param)
     return value
 
@@ -170,7 +170,7 @@ def launching(command: Any) -> Any:
             type=click.Choice(["prediction", "timeout"]),
             default="prediction",
             show_default=True,
-            help="How a predicted deadlock is confirmed: at once, when every rank stands where it "
+            help="How a predicted deadlock is confirmed: at once, when every rank waits where it "
             "must, or by the backend's own timeout.",
         ),
         option(
@@ -254,7 +254,7 @@ def launch_options(options: dict[str, Any]) -> LaunchOptions:
 def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """Refuse what is no version."""
     if value is not None and not is_version(value):
-        message = f"{value!r} is no version of torch, such as 2.14.1"
+        message = f"{value!r} is not a version of torch, such as 2.14.1"
         raise click.BadParameter(message, ctx=ctx, param=param)
     return value
 
@@ -281,7 +281,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     "--backend",
     callback=known_backend,
     metavar="NAME",
-    help="What comes of each case on a backend that is known to do otherwise than the semantics "
+    help="What each case does on a backend that is known to do otherwise than the semantics "
     "say for sure: nccl. Everywhere, if left out.",
 )
 @option(
@@ -289,8 +289,8 @@ def _version(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     "--torch",
     callback=_version,
     metavar="VERSION",
-    help="What comes of each case with this version of torch, such as 2.14.1. What is stated for "
-    "any version is checked if left out, whatever is installed.",
+    help="What each case does with this version of torch, such as 2.14.1. What is stated for "
+    "any version is checked if left out, with any version installed.",
 )
 def check(**options: Any) -> None:
     """Check scenarios and prove their expectations against the semantics; start no process.
@@ -421,7 +421,7 @@ def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:
         except ScenarioError as error:
             problems += error.problems
     if not outcomes and not problems:
-        message = "pages alone cannot be joined: name what --json wrote beside them, too"
+        message = "pages alone cannot be joined: name also what --json wrote with them"
         problems.append(Problem(code="not_mergeable", message=message))
     if problems:
         raise ScenarioError(problems)

@@ -110,7 +110,7 @@ def _steps(
 @executing
 @bounding
 def show(**options: Any) -> None:
-    """Draw a case as a space-time diagram: a lane a rank, time downwards, a row a step.
+    """Draw a case as a space-time diagram: one lane per rank, time downwards, one row per step.
 
     Without --run nothing runs: drawn is what the reference semantics predict. Of a file with
     several cases the first is drawn, unless FILE::CASE names one.
@@ -121,10 +121,10 @@ def show(**options: Any) -> None:
          6  ●────────▶●         │  send / recv    a message; rank 2 takes no part
          8  │         ✗╌╌╌╌╌╌╌╌▷?  send to 2      stuck: rank 2 never receives
 
-    Left stand lines of the file. What is wrong is explained below, and who waits for whom.
+    On the left are lines of the file. Below it says what is wrong, and which rank waits for which.
 
     \b
-    Exit codes: 0 it is drawn, whatever the verdict; 2 a file or the command line is invalid; 3 the
+    Exit codes: 0 it is drawn, with any verdict; 2 a file or the command line is invalid; 3 the
     environment could not run it; 5 there is no such case.
     """  # noqa: D301 -- click wants the character itself
     if options["last"] and options["runs"]:
@@ -310,7 +310,7 @@ def explain(*, code: str | None) -> None:
 
     Without CODE it lists them all.
 
-    Codes stand in brackets at the end of a message.
+    A code is the word in brackets in a message, as in `error[circular_wait]`.
     """
     from runner.errors import nearest
     from runner.explain import EXPLANATIONS, page

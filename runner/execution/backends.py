@@ -165,7 +165,7 @@ def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | N
     if ranks <= gpus:
         return None
     if version is None:
-        return "the version of NCCL cannot be told, and how ranks share a GPU depends on it"
+        return "the version of NCCL is not known, and how ranks share a GPU depends on it"
     crowd = -(-ranks // gpus)
     if crowd > MOST_ON_A_GPU:
         return f"{crowd} ranks would share a GPU; more than {MOST_ON_A_GPU} would block each other"

@@ -60,7 +60,7 @@ _PEER = struct.Struct("3i")
 FRONT = -1
 BEAT, GOODBYE, LOST, TOLD = b".", b",", b"!", b"t"
 #: said of a process that was sent SIGTERM, as agents do to all when one has ended
-TOLD_TO_END = "its process was told to end (SIGTERM)"
+TOLD_TO_END = "its process received SIGTERM"
 #: seconds without a beat after which a node may be lost
 QUIET_S = 3 * BEAT_S
 
@@ -156,7 +156,7 @@ def placement(environment: Mapping[str, str]) -> Placement:
         raise LaunchError(what + HOW)
     if launcher.name == "Slurm" and not {"SLURM_STEP_ID", "SLURM_STEPID"} & environment.keys():
         message = (
-            "this process is the batch script of a Slurm job, and no rank of a launch: write "
+            "this process is the batch script of a Slurm job, not a rank of a launch: write "
             "`srun python -m runner.worker ...` in the script"
         )
         raise LaunchError(message)

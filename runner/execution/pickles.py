@@ -50,10 +50,10 @@ class PlainUnpickler(pickle._Unpickler):
         try:
             return super().load()
         except KeyError as error:
-            message = "it holds what is no plain value: an unknown operation or a missing part"
+            message = "it holds a value that is not plain: an unknown operation or a missing part"
             raise pickle.UnpicklingError(message) from error
         except (IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            message = f"it is no pickle: {error}"
+            message = f"it is not a pickle: {error}"
             raise pickle.UnpicklingError(message) from error
 
     def find_class(self, module: str, name: str) -> Any:

@@ -442,7 +442,7 @@ def outcome(ranks: list[RankTrace]) -> str:
 # verdict, long before any timeout, and has the stuck calls broken from inside.
 
 #: said of a rank that showed no life
-SILENT = "rank {rank} stands in a call of the backend's that does not let go of Python"
+SILENT = "rank {rank} is in a call of the backend's that does not let go of Python"
 #: seconds between two looks at what is not in the mail: deaths, deadlines
 LOOK_S = 0.02
 #: seconds for which a predicted deadlock must stand before it is confirmed

@@ -60,10 +60,10 @@ FINDINGS: tuple[Explanation, ...] = (
     _finding(
         "value_differs",
         "A value is not what it must be, beyond the tolerance of its dtype.",
-        "The report says who stands alone: your expectation (the semantics give something else), "
-        "the backend (the run does), or the reference. The grid shows expected≠got by rank and "
-        "index.",
-        "mend whichever stands alone; `{value: ..., rtol: 1e-3}` loosens the comparison.",
+        "The report says which of the three disagrees with the others: your expectation (the "
+        "semantics give something else), the backend (the run does), or the reference. The grid "
+        "shows expected≠got by rank and index.",
+        "correct the one that disagrees; `{value: ..., rtol: 1e-3}` loosens the comparison.",
         _SUM.format(expected="x: [3, 4]"),
         _RIGHT,
     ),
@@ -80,7 +80,7 @@ FINDINGS: tuple[Explanation, ...] = (
     ),
     _finding(
         "no_such_order",
-        "What the ranks held in a run comes of no order in which the messages can arrive.",
+        "What the ranks held in a run fits no order in which the messages can arrive.",
         "Each value by itself may be right; together they are not. A message was lost, was taken "
         "twice, or overtook another of the same sender.",
         "it is a fault of the backend worth reporting.",
@@ -195,7 +195,7 @@ expect:
         "The outcome is `completes` where nothing else is stated. Where the report names a backend "
         "(`on nccl`), it is a forecast: the same program, read once more with what that backend is "
         "known to do, such as a first message that waits on the host.",
-        "mend the program, or state what it does and why: `outcome: deadlock` with `diagnosis`; "
+        "correct the program, or state what it does and why: `outcome: deadlock` with `diagnosis`; "
         "what one backend alone does is stated in its section, `nccl: {outcome: deadlock}`.",
         """\
 world_size: 2
@@ -244,7 +244,7 @@ expect:
         "The program is wrong in a way that `diagnosis:` does not state.",
         "It is found without starting a process, also where the backend at hand lets the program "
         "pass: it may hang or be wrong on the next.",
-        "mend the program, or state the diagnosis. `scenario explain` knows each by name.",
+        "correct the program, or state the diagnosis. `scenario explain` knows each by name.",
         """\
 world_size: 2
 tensors:
@@ -411,7 +411,7 @@ steps:
     ),
     _warning(
         "gloo_differs",
-        "On Gloo the program comes to another end than the semantics say.",
+        "On Gloo the program ends in another way than the semantics say.",
         "Nothing promises that end, and the program is right; but Gloo runs everywhere, and there "
         "it hangs, or may. A group that only its members create (`use_local_synchronization`) is "
         "named by torch after its ranks and the number of groups that the process is in, and its "
@@ -443,7 +443,7 @@ steps:
         "torch warns and returns at once, without a result: the call does nothing on that rank, "
         "and no member notices. Mostly `ranks:` or the group's ranks are not what was meant. A "
         "message there is refused (`not_member`).",
-        "leave `ranks:` out: a step on a group is taken by its members.",
+        "leave `ranks:` out: the members of a group take its steps.",
         """\
 world_size: 4
 groups:
@@ -467,11 +467,11 @@ steps:
     _warning(
         "steps_apart",
         "Two different steps meet in one collective, with tensors of different names.",
-        "Collectives of a group meet by their order, whatever they carry. Where shapes agree, a "
-        "rank that has left out a step adds its next tensor to another one of its peers, and "
-        "nothing is raised. No expectation reads one of the two, so that nothing tells whether "
-        "they are meant to meet.",
-        "state the result beside one of the steps if they are; else put the missing step back.",
+        "Collectives of a group meet by their order, no matter what they carry. Where shapes "
+        "agree, a rank that has left out a step adds its next tensor to another one of its "
+        "peers, and nothing is raised. No expectation reads one of the two, so that it is not "
+        "known whether they are meant to meet.",
+        "state the result next to one of the steps if they are; else put the missing step back.",
         """\
 world_size: 2
 tensors:
@@ -587,7 +587,7 @@ KINDS: tuple[Explanation, ...] = (
     _kind(
         "timeout",
         "A call gave up after the timeout of its group, or its own.",
-        "Somebody whom it needed never came, or came too late. The group is unusable afterwards.",
+        "A rank that it needed never came, or came too late. The group is unusable afterwards.",
     ),
     _kind(
         "peer_lost",
@@ -598,7 +598,7 @@ KINDS: tuple[Explanation, ...] = (
     _kind(
         "unsupported",
         "The backend cannot do this: an operation, a reduce op or a dtype that it lacks.",
-        "What a backend can do is no part of the semantics; only the run can confirm it.",
+        "What a backend can do is not part of the semantics; only the run can confirm it.",
     ),
     _kind(
         "not_member",

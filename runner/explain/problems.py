@@ -90,7 +90,7 @@ READING: tuple[Explanation, ...] = (
     _problem(
         "unreadable_file",
         "A file or folder exists but cannot be read.",
-        "Its permissions forbid it, or it is no regular file.",
+        "Its permissions forbid it, or it is not a regular file.",
         "give it read permission, or name another.",
     ),
     _problem(
@@ -110,9 +110,9 @@ READING: tuple[Explanation, ...] = (
     ),
     _problem(
         "too_many_problems",
-        "More is wrong with the file than is told: its first problems are shown.",
+        "More is wrong with the file than is shown: only its first problems are.",
         "What is wrong hundreds of times in one file mostly has one cause.",
-        "mend what is told first, and check again.",
+        "correct what is shown first, and check again.",
     ),
     _problem(
         "empty_file",
@@ -130,7 +130,7 @@ READING: tuple[Explanation, ...] = (
     _problem(
         "control_character",
         "The file holds a character that YAML does not allow.",
-        "It came in by copying, or the file is no text.",
+        "It came in by copying, or the file is not text.",
         "delete it; inside a quoted string write an escape.",
     ),
     _problem(
@@ -149,21 +149,21 @@ READING: tuple[Explanation, ...] = (
     ),
     _problem(
         "duplicate_key",
-        "A key stands twice in one mapping.",
+        "A key is given twice in one mapping.",
         "YAML readers keep one of them in silence; which one would be luck.",
         "remove or rename one of them.",
         "world_size: 2\nworld_size: 3\nsteps:\n  - barrier: {}\n",
     ),
     _problem(
         "bad_key",
-        "A mapping stands where a key belongs.",
+        "A mapping is written where a key belongs.",
         "A key is a name, a number, or a list of ranks.",
         "write the key as a name; often a brace is one too many.",
         "world_size: 2\nsteps:\n  - barrier: {}\n{a: 1}: 2\n",
     ),
     _problem(
         "merge_key",
-        "`<<` is no key of YAML 1.2.",
+        "`<<` is not a key of YAML 1.2.",
         "It is an extension of YAML 1.1.",
         "write the keys out, or refer to one whole value with an alias.",
         """\
@@ -196,7 +196,7 @@ steps:
     ),
     _problem(
         "recursive_alias",
-        "An alias stands inside the very value that it repeats.",
+        "An alias is used inside the very value that it repeats.",
         "It would have no end.",
         "write the inner value out.",
         "world_size: 2\nsteps: &all\n  - barrier: {}\n  - *all\n",
@@ -204,7 +204,7 @@ steps:
     _problem(
         "alias_expansion",
         "Aliases expand to more values than a file may hold.",
-        "A few lines of nested aliases can stand for billions of values.",
+        "A few lines of nested aliases can mean billions of values.",
         "use a `for` or a matrix to repeat; --max-anchor-expansion raises the bound.",
     ),
     _problem(
@@ -292,7 +292,7 @@ STRUCTURE: tuple[Explanation, ...] = (
     ),
     _structure(
         "bad_world_size",
-        "world_size is no whole number from 1 up.",
+        "world_size is not a whole number from 1 up.",
         "It is the number of processes; it may depend on parameters only.",
         "write an integer, or an expression over parameters that gives one.",
         "world_size: 0\nsteps:\n  - barrier: {}\n",
@@ -308,7 +308,7 @@ STRUCTURE: tuple[Explanation, ...] = (
     _structure(
         "unknown_layer",
         "A layer that models do not have.",
-        "Layers come from a table, by torch's names: what a name stands for is never imported. "
+        "Layers come from a table, by torch's names: what a name means is never imported. "
         "Each has a backward of its own in the analysis; what is random has no one result.",
         "use a layer that the message lists.",
         _model(layer="Lambda: {}"),
@@ -346,7 +346,7 @@ STRUCTURE: tuple[Explanation, ...] = (
     _structure(
         "bad_loop",
         "A `for` that does not name exactly one variable, or repeats over no list.",
-        'A loop is `for: {i: "range(3)"}` beside `steps`.',
+        'A loop is `for: {i: "range(3)"}` next to `steps`.',
         "name one variable, and a list or range of integers.",
         _step("for: {}\n    steps:\n      - barrier: {}"),
     ),
@@ -391,7 +391,7 @@ STRUCTURE: tuple[Explanation, ...] = (
     ),
     _structure(
         "handle_without_work",
-        "`as` beside a step that leaves no work to wait for.",
+        "`as` next to a step that leaves no work to wait for.",
         "Only an asynchronous step has a handle: `async_op: true`, isend, irecv, "
         "batch_isend_irecv.",
         "make the step asynchronous, or remove `as`.",
@@ -419,7 +419,7 @@ STRUCTURE: tuple[Explanation, ...] = (
     ),
     _structure(
         "output_not_a_name",
-        "An output that is no held tensor, nor a view of one.",
+        "An output that is not a held tensor, nor a view of one.",
         "The operation stores into it; what it stored into a computed value would be lost.",
         "name a tensor, or a part of one such as x[0:2].",
         _step('all_reduce: {tensor: "x + 1"}'),
@@ -468,7 +468,7 @@ NAMES: tuple[Explanation, ...] = (
     ),
     problem(
         "unknown_operation",
-        "A step whose action is no operation.",
+        "A step whose action is not an operation.",
         "An operation has the name of the function of torch.distributed that it calls.",
         "correct it; `scenario ops` lists them.",
         step("all_redcue: {tensor: x}"),
@@ -485,7 +485,7 @@ NAMES: tuple[Explanation, ...] = (
         "unknown_handle",
         "`wait` for a handle that no step names.",
         "An asynchronous step names its handle with `as`.",
-        "correct it, or put `as` beside the asynchronous step.",
+        "correct it, or put `as` next to the asynchronous step.",
         step("wait: work"),
     ),
     problem(
@@ -516,7 +516,7 @@ steps:
         "`expect: cost:` of a program that has none.",
         "What a program costs follows from what is proved to happen: a program with a diagnosis, or"
         " one that does not complete, has no cost. How many bytes an object has, nothing tells.",
-        "leave `cost` out, or mend the program.",
+        "leave `cost` out, or correct the program.",
         """\
 world_size: 2
 tensors: {x: [1]}
@@ -586,8 +586,8 @@ expect: {outcome: deadlock, diagnosis: unmatched_send, cost: {rounds: 1}}
     problem(
         "reserved_name",
         "A name that means something else in every scenario.",
-        "rank, world_size and Python's own words are taken; a parameter cannot be a dtype, "
-        "a reduce op or a function either.",
+        "rank, world_size and Python's own words have a meaning already; a parameter cannot be a "
+        "dtype, a reduce op or a function either.",
         "choose another name.",
         "world_size: 2\ntensors:\n  in: [1]\nsteps:\n  - barrier: {}\n",
     ),
@@ -630,7 +630,7 @@ EXPRESSIONS: tuple[Explanation, ...] = (
     ),
     problem(
         "expression_syntax",
-        "A string is no expression.",
+        "A string is not an expression.",
         "A string is Python's expression syntax; a fixed name is wanted only where the language "
         "says so.",
         "close the bracket, write the operator. Text belongs into `objects:`.",
@@ -841,26 +841,26 @@ BLESSING: tuple[Explanation, ...] = (
         "program_hangs",
         "The program hangs, and the file does not say so.",
         _ENDING,
-        "mend the program, or state `outcome: deadlock` with its `diagnosis:` and bless again: "
+        "correct the program, or state `outcome: deadlock` with its `diagnosis:` and bless again: "
         "values that are reached before the hang are then filled in.",
     ),
     _refusal(
         "program_crashes",
         "A process ends, and the file does not say so.",
         _ENDING,
-        "mend the program, or state `outcome: crash` with `dies:`.",
+        "correct the program, or state `outcome: crash` with `dies:`.",
     ),
     _refusal(
         "program_raises",
         "A rank raises what no step expects.",
         _ENDING,
-        "mend the program, or state `raises:` beside the step.",
+        "correct the program, or state `raises:` next to the step.",
     ),
     _refusal(
         "wrong_program",
-        "The analysis finds something wrong with the program that is no value.",
+        "The analysis finds something wrong with the program that is not a value.",
         "Values of a wrong program are worth nothing: they are what this backend made of it.",
-        "`scenario check` shows the finding whole; mend the program, or state its `diagnosis:`.",
+        "`scenario check` shows the finding whole; correct the program, or state its `diagnosis:`.",
     ),
     _refusal(
         "value_undefined",
@@ -884,13 +884,13 @@ BLESSING: tuple[Explanation, ...] = (
         "rounds_differ",
         "The rounds of a loop hold different values, and there are too many to be listed.",
         "bless writes values and invents no expression.",
-        "state an expression of the loop's variable, or put the `expect` beside the `for`.",
+        "state an expression of the loop's variable, or put the `expect` next to the `for`.",
     ),
     _refusal(
         "used_part",
-        "The wrong expectation stands in a part that scenarios `use`.",
+        "The wrong expectation is written in a part that scenarios `use`.",
         "A part serves several scenarios; what one of them makes of it is not for all.",
-        "change the part yourself, or state the value beside the `use`.",
+        "change the part yourself, or state the value next to the `use`.",
     ),
     _refusal(
         "backend_section",
@@ -949,7 +949,7 @@ BLESSING: tuple[Explanation, ...] = (
     ),
     _refusal(
         "file_changed",
-        "The file was changed by somebody else while it was blessed.",
+        "The file was changed by another program while it was blessed.",
         "Their change would be lost.",
         "bless it again.",
     ),
@@ -962,7 +962,7 @@ BLESSING: tuple[Explanation, ...] = (
 COMMANDS: tuple[Explanation, ...] = (
     problem(
         "unknown_parameter",
-        "`--set` names no parameter and no matrix key of the file.",
+        "`--set` names neither a parameter nor a matrix key of the file.",
         "Only what the file declares can be replaced.",
         "correct the name, or select only the files that declare it.",
     ),
@@ -993,14 +993,14 @@ COMMANDS: tuple[Explanation, ...] = (
     problem(
         "newer_result",
         "A file of results is of a newer version of the format.",
-        "What it says cannot be told with certainty by a program that is older.",
+        "An older program cannot read with certainty what it says.",
         "install the version of scenario-runner that wrote it, or a newer one.",
     ),
     problem(
         "not_mergeable",
         "Files of results do not belong together.",
-        "A case may be told of once, all by one version of torch and of this tool, and no shard "
-        "may be missing: a whole that lacks a part must not pass.",
+        "Each case may be reported once, all by one version of torch and of this tool, and no "
+        "shard may be missing: a whole that lacks a part must not pass.",
         "give `scenario merge` the results of all shards of one run, or of runs of other files.",
     ),
     problem(
@@ -1012,13 +1012,13 @@ COMMANDS: tuple[Explanation, ...] = (
     problem(
         "no_latest_run",
         "`scenario show --last` finds no run to draw here, or cannot read what one kept.",
-        "`scenario run` keeps the timelines of its cases in `.scenario/` beside the project; a run "
-        "in another folder, `scenario check` and torchrun keep none.",
+        "`scenario run` keeps the timelines of its cases in `.scenario/` in the project folder; a "
+        "run in another folder, `scenario check` and torchrun keep none.",
         "run the scenario first, in this project; or name the file: `scenario show FILE --run`.",
     ),
     problem(
         "bad_record",
-        "A file, or a folder, is no record of a program.",
+        "A file, or a folder, is not a record of a program.",
         "`scenario import` reads what `scenario record` wrote, and torch's flight-recorder dumps. "
         "They are data: what is in neither form is refused.",
         "name the folder that `scenario record -o` wrote, or that of the dumps.",
@@ -1026,7 +1026,7 @@ COMMANDS: tuple[Explanation, ...] = (
     problem(
         "newer_record",
         "A record is of a newer version of the format.",
-        "What it says cannot be told with certainty by a program that is older.",
+        "An older program cannot read with certainty what it says.",
         "install the version of scenario-runner that wrote it, or a newer one.",
     ),
 )

@@ -255,7 +255,7 @@ class NumpyLibrary(Library):
         """Return torch's name of the dtype."""
         name = NUMPY_NAMES.get(array.dtype)
         if name is None:
-            message = f"{array.dtype} is no dtype of the language"
+            message = f"{array.dtype} is not a dtype of the language"
             raise TypeError(message)
         return name
 
@@ -398,7 +398,7 @@ def from_data(data: Value, dtype: str, max_elements: int) -> np.ndarray[Any, Any
     if found.dtype.kind == "O":
         found = _of_objects(found, dtype)
     elif found.dtype.kind not in "biufc":
-        message = "text stands where numbers are wanted"
+        message = "text cannot be used where numbers are wanted"
         raise TypeError(message)
     return fitted(found, dtype)
 
@@ -439,7 +439,7 @@ def _of_objects(found: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]
             message = "a part of it has no value on this rank"
             raise ValueError(message)
         if not isinstance(item, int | float | complex):
-            message = f"{type(item).__name__} stands where a number is wanted"
+            message = f"{type(item).__name__} cannot be used where a number is wanted"
             raise TypeError(message)
     if is_exact(dtype):
         low, high = integer_range(dtype)

@@ -39,7 +39,7 @@ NOT_ALLOWED: dict[str, tuple[str, str | None]] = {
     "DictComp": ("only list comprehensions are allowed", "write […] for {…}"),
     "Set": (
         "an expression has no sets",
-        "write […] for {…}; there is no template syntax, a name stands alone",
+        "write […] for {…}; there is no template syntax, write the name alone",
     ),
     "Dict": ("an expression has no mappings", "differ by rank with a YAML mapping, or `x if c`"),
     "JoinedStr": ("an expression cannot hold text", None),
@@ -47,7 +47,7 @@ NOT_ALLOWED: dict[str, tuple[str, str | None]] = {
     "Await": ("an expression awaits nothing", None),
     "Yield": ("an expression yields nothing", None),
     "YieldFrom": ("an expression yields nothing", None),
-    "Slice": ("a slice stands in brackets only", "x[0:2]"),
+    "Slice": ("a slice is written in brackets only", "x[0:2]"),
 }
 
 #: an attribute of a tensor -> what to write instead
@@ -61,7 +61,7 @@ ATTRIBUTE_HINTS = {
     "tolist": "a tensor is a value already",
     "view": "reshape(x, shape)",
     "to": "astype(x, dtype)",
-    "dtype": "state the dtype beside the value: {dtype: …}",
+    "dtype": "state the dtype next to the value: {dtype: …}",
     "clone": "`compute:` never shares memory",
     "contiguous": "`compute:` makes a copy",
     "rank": "group_rank(g)",
@@ -111,7 +111,7 @@ PYTHON_FUNCTION_HINTS = {
     "randn": "random(shape, seed)",
     "pow": "x ** y",
     "dot": "matmul(x1, x2)",
-    "round": "int(x), or a tolerance beside the value",
+    "round": "int(x), or a tolerance next to the value",
     "size": "numel(x)",
     "list": "a range is a list already",
     "enumerate": "[… for i in range(len(x))]",
@@ -241,9 +241,9 @@ def constant(guarding: Guarding, node: ast.Constant) -> Guarded:
         return Guarded(node, is_number=True)
     hint = None
     if isinstance(value, str) and value in DTYPE_NAMES:
-        hint = f"a dtype stands without quotes: {value}"
+        hint = f"write a dtype without quotes: {value}"
     elif isinstance(value, str) and value.isidentifier():
-        hint = f"a name stands without quotes: {value}"
+        hint = f"write a name without quotes: {value}"
     kind = "text" if isinstance(value, str | bytes) else "`...`"
     return guarding.refuse(
         node, "expression_not_allowed", f"an expression cannot hold {kind}", hint
@@ -287,7 +287,7 @@ def refuse_attribute(guarding: Guarding, node: ast.Attribute, dotted: str | None
     if close:
         hint = f"did you mean the group `{close}`?"
     elif hint is None and node.attr in FUNCTION_NAMES:
-        hint = f"functions stand alone: {SIGNATURES[node.attr].usage}"
+        hint = f"functions are called by their names alone: {SIGNATURES[node.attr].usage}"
     return guarding.refuse(node, "expression_not_allowed", message, hint)
 
 
@@ -519,7 +519,7 @@ def _group(guarding: Guarding, node: ast.Call) -> ast.expr:
     message = "this takes the name of a group"
     hint = "`world` is every rank"
     if isinstance(group, ast.Constant) and isinstance(group.value, str):
-        hint = f"a name stands without quotes: {group.value}"
+        hint = f"write a name without quotes: {group.value}"
     return guarding.refuse(group, "wrong_arguments", message, hint).node
 
 
@@ -873,7 +873,7 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Refusal:
         return Refusal(
             "expression_syntax", "an expression assigns nothing", "compare with `==`", inside
         )
-    hint = "there is no template syntax: a name stands alone" if "$" in source else None
+    hint = "there is no template syntax: write the name alone" if "$" in source else None
     for symbol, word in (("&&", "and"), ("||", "or"), ("!", "not")):
         if symbol in source.replace("!=", ""):
             hint = f"write `{word}` for `{symbol}`"

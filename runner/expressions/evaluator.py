@@ -106,8 +106,8 @@ def no_part(target: Expression, rank: int) -> Problem:
     """Return the problem for a store into what is no part of a tensor, but a copy."""
     return Problem(
         code="output_not_a_name",
-        message=f"`{target.text.strip()}` is no part of a tensor on rank {rank}, so nothing keeps"
-        " what is stored",
+        message=f"`{target.text.strip()}` is not a part of a tensor on rank {rank}, so nothing "
+        "keeps what is stored",
         mark=target.mark,
         hint="a part by integers and slices is stored into: `x[2:4]`; a list or a mask copies",
     )
@@ -189,7 +189,7 @@ def whole(value: Any) -> int:
         return int(value)
     number = _number(value)
     if number.__class__ is float and not number.is_integer():
-        message = f"{number:g} is no integer; `//` divides integers"
+        message = f"{number:g} is not an integer; `//` divides integers"
         raise ValueError(message)
     return int(number)
 
@@ -248,14 +248,14 @@ def _any_number(value: Any) -> Any:
         return float(found)
     else:
         shown = "a word" if isinstance(found, str) else repr(found)
-    message = f"{shown} is no number"
+    message = f"{shown} is not a number"
     raise TypeError(message)
 
 
 def listed(value: Any) -> list[Any]:
     """Return a list itself, for an operation may store into it; TypeError for anything else."""
     if not isinstance(value, list):
-        message = f"{value!r} is no list"
+        message = f"{value!r} is not a list"
         raise TypeError(message)
     return value
 
@@ -265,14 +265,14 @@ def _number(value: Any) -> Any:
     if hasattr(value, "item"):
         count = prod(value.shape)
         if count != 1:
-            message = f"a tensor of {count} elements is no number"
+            message = f"a tensor of {count} elements is not a number"
             raise TypeError(message)
         found = value.item()
         if not isinstance(found, bool | int | complex):
             found = float(found)  # bfloat16 and float8 are types of their own
     if not isinstance(found, bool | int | float):
         shown = "a list" if isinstance(found, list | tuple | range) else repr(found)
-        message = f"{shown} is no number"
+        message = f"{shown} is not a number"
         raise TypeError(message)
     return found
 

@@ -229,7 +229,7 @@ def dtype_name(dtype: object) -> str:
     if isinstance(dtype, str) and dtype in DTYPES:
         return dtype
     close = nearest(dtype, DTYPES) if isinstance(dtype, str) else None
-    message = f"{dtype!r} is no dtype" + (f"; did you mean {close}?" if close else "")
+    message = f"{dtype!r} is not a dtype" + (f"; did you mean {close}?" if close else "")
     raise TypeError(message)
 
 

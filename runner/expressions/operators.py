@@ -426,14 +426,16 @@ class Operators:
             message = "a name in it has no value on this rank"
             raise TypeError(message)
         if isinstance(value, list | tuple) and any(self.library.is_array(item) for item in value):
-            message = "a list of tensors stands where one tensor is wanted; stack(list) makes one"
+            message = (
+                "a list of tensors cannot be used where one tensor is wanted; stack(list) makes one"
+            )
             raise TypeError(message)
         if value.__class__ in NUMBERS or isinstance(value, list | tuple | range):
             data = from_data(value, "float32", self.budget.elements)
             self.budget.work(data.size)
             return self.library.from_numpy(data)
         shown = f"the word {value!r}" if isinstance(value, str) else f"{value!r}"
-        message = f"{shown} stands where a number or a tensor is wanted"
+        message = f"{shown} cannot be used where a number or a tensor is wanted"
         raise TypeError(message)
 
     def meeting(self, first: Value, second: Value) -> str:

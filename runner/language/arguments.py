@@ -125,7 +125,7 @@ def _handle(node: Node, context: Context) -> Form | None:
             "unknown_handle",
             f"`{text}` is a tensor, not a work handle",
             node.mark,
-            "name the handle with `as` beside the asynchronous step, and wait for that name",
+            "name the handle with `as` next to the asynchronous step, and wait for that name",
         )
         return None
     found = values.fixed(node, context, handles, code="unknown_handle", what="work handle")
@@ -290,7 +290,7 @@ def _item_loops(
     for key, over in node.entries if isinstance(node, Mapping) else ():
         written = key_text(key)
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is no name of a variable", key.mark)
+            context.faults.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
         if written in context.loops:
             message = f"an outer `for` already uses `{written}`"
             context.faults.add("duplicate_name", message, key.mark)
@@ -341,7 +341,7 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
+            context.faults.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
             continue
         if "[" in key.value:
             fields[_unique(key.value, fields)] = values.value(item, context)
@@ -394,7 +394,7 @@ def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
         return True
     context.faults.add(
         "output_not_a_name",
-        f"`{key.value}` is no part of a tensor, so nothing keeps what is stored",
+        f"`{key.value}` is not a part of a tensor, so nothing keeps what is stored",
         key.mark,
         "a part by integers and slices is stored into: `x[2:4]`; a list or a mask copies",
     )
@@ -407,7 +407,7 @@ def _numbers(node: Node, context: Context, param: Param) -> Form:
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is no name", key.mark)
+            context.faults.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
             continue
         form = values.numbers(item, context)
         if not _police_number(key, context):

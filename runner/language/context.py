@@ -35,13 +35,13 @@ HINTS = {
     "loop_too_long": "run over fewer values; one round shows what a thousand show",
     "missing_value": "state it, or leave the key out",
     "nesting": "a scenario needs few levels; state large values as expressions",
-    "not_constant": "it is the same on every rank; what differs stands in tensors and steps",
+    "not_constant": "it is the same on every rank; what differs is written in tensors and steps",
     "recursive_alias": "write the value out",
     "too_many_cases": "split the matrix over several files",
     "too_many_ranks": "fewer ranks show the same; `world_size` may be a parameter",
     "too_many_steps": "repeat steps with `for`",
     "unknown_function": "`scenario explain unknown_function` lists all there are",
-    "unknown_handle": "name the work with `as` beside the asynchronous step",
+    "unknown_handle": "name the work with `as` next to the asynchronous step",
     "unknown_name": "define it under `parameters:`, `tensors:`, `objects:` or `groups:`",
     "use_cycle": "a used file cannot need itself; let both use a third",
     "use_too_deep": "name the innermost file directly",
@@ -67,7 +67,7 @@ def _general(code: str) -> str:
 # right one instead of the whole list.
 
 _SELECTS = 'who takes a step is said by `ranks:`, also by what it holds: `ranks: "x[0] > 3"`'
-_STATED = "`expect:` beside a step states what must hold there"
+_STATED = "`expect:` next to a step states what must hold there"
 _FAULT = "a rank fails by `fault: kill`, `fault: exit` or `fault: {raise: message}`"
 
 #: what stands where a step's action or key is wanted -> what to write
@@ -100,10 +100,10 @@ STEPS = {
     "new_subgroups_by_enumeration": "these groups are an entry of `groups:`: {partition: [...]}",
 }
 
-_BOOLEAN = "in YAML 1.2 this is no boolean but text: write true, false, 1 or 0"
+_BOOLEAN = "in YAML 1.2 this is not a boolean but text: write true, false, 1 or 0"
 #: what stands where the name of a value is wanted -> what to write
 NAMES = {
-    "unchanged": "`unchanged` stands alone as a value: `x: unchanged`",
+    "unchanged": "`unchanged` is a value of its own: `x: unchanged`",
     **dict.fromkeys(("yes", "no", "on", "off", "Yes", "No", "On", "Off"), _BOOLEAN),
     **dict.fromkeys(("null", "nil", "NULL"), "the word for nothing is `None` in an expression"),
     "true": "the boolean is `True` in an expression",

@@ -85,7 +85,7 @@ def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tu
 def _group(key: Node, node: Node, context: Context) -> GroupSpec:
     name = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.faults.add("bad_name", f"{kind_of(key)} is no name for a group", key.mark)
+        context.faults.add("bad_name", f"{kind_of(key)} is not a name for a group", key.mark)
     if isinstance(node, Mapping):
         return _long(name, key, node, context)
     ranks = values.integers(node, context)
@@ -130,7 +130,7 @@ def _dims(node: Node, context: Context) -> tuple[str, ...]:
         if (refused := refusal_of(name)) and refused[0] == "bad_name":
             context.faults.add("bad_name", refused[1], item.mark)
         elif name in names:
-            context.faults.add("duplicate_name", f"`{name}` stands twice", item.mark)
+            context.faults.add("duplicate_name", f"`{name}` is given twice", item.mark)
         else:
             names.append(name)
     return tuple(names)
@@ -425,7 +425,7 @@ def constant(name: str, node: Node, context: Context) -> Any:
         value = list(value)
     if value is not None and not _is_data(value):
         context.faults.add(
-            "not_constant", f"the parameter `{name}` is no number, list or word", node.mark
+            "not_constant", f"the parameter `{name}` is not a number, list or word", node.mark
         )
         return None
     return value
@@ -707,7 +707,7 @@ def _values(
             made[name.value] = build(value, there)
             later.pop(name.value, None)
         else:
-            context.faults.add("bad_name", f"{kind_of(name)} is no name", name.mark)
+            context.faults.add("bad_name", f"{kind_of(name)} is not a name", name.mark)
     return made
 
 

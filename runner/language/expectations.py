@@ -143,9 +143,9 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
         context.faults.add(
             "bad_expectation",
-            f"{kind_of(key)} is no name of a value",
+            f"{kind_of(key)} is not a name of a value",
             key.mark,
-            "ranks stand below a name: `x: {0: [1, 2], else: unchanged}`",
+            "ranks are written below a name: `x: {0: [1, 2], else: unchanged}`",
         )
         return []
     if key.value in {*_TOP_KEYS, *KNOWN_BACKENDS} and key.value not in context.readable:
@@ -155,9 +155,9 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
         if not at_end:
             context.faults.add(
                 "bad_expectation",
-                f"`{key.text}` does not stand beside a step",
+                f"`{key.text}` cannot be written next to a step",
                 key.mark,
-                "what differs on versions of torch stands in the `expect` at the top level",
+                "what differs on versions of torch is written in the `expect` at the top level",
             )
         return []
     if _is_stranger(key, context):
@@ -172,13 +172,13 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
 
 def _refuse_top_key(key: Scalar, context: Context, *, at_end: bool) -> None:
     if at_end:
-        message = f"what differs on `{key.text}` is no mapping"
+        message = f"what differs on `{key.text}` is not a mapping"
         hint = f"write `{key.text}: {{outcome: ..., x: ...}}`"
     else:
-        message = f"`{key.text}` does not stand beside a step"
+        message = f"`{key.text}` cannot be written next to a step"
         of_backend = key.text in KNOWN_BACKENDS
         what = "what differs on one backend" if of_backend else "how it all ends"
-        hint = f"{what} stands in the `expect` at the top level"
+        hint = f"{what} is written in the `expect` at the top level"
     context.faults.add("bad_expectation", message, key.mark, hint)
 
 
@@ -197,7 +197,7 @@ def _note_stranger(key: Scalar, context: Context, keys: tuple[str, ...]) -> None
     }
     word = stated.get(key.text)
     if word in keys:
-        message = f"`{key.text}` is no name but what `{word}` may say"
+        message = f"`{key.text}` is not a name but what `{word}` may say"
         context.faults.add("unknown_name", message, key.mark, f"write `{word}: {key.text}`")
     else:
         unknown_name(key.text, key, context, beside=keys)
@@ -293,7 +293,7 @@ def final_expectation(
         context.faults.add(
             "too_many_sections",
             f"`expect` has {len(found)} sections for backends and versions; at most "
-            f"{MOST_SECTIONS} can be told apart",
+            f"{MOST_SECTIONS} can be distinguished",
             node.mark,
         )
         found.clear()
@@ -351,7 +351,7 @@ def _of_version(
     if not isinstance(value, Mapping):
         context.faults.add(
             "bad_expectation",
-            f"what differs on `{key_text(key)}` is no mapping",
+            f"what differs on `{key_text(key)}` is not a mapping",
             key.mark,
             f'write `"{key_text(key)}": {{outcome: ..., x: ...}}`',
         )
@@ -584,7 +584,7 @@ def _number(node: Node | None, context: Context, what: str) -> float | None:
     if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
         context.faults.add(
             "bad_value",
-            f"{what} is no number of zero or more",
+            f"{what} is not a number of zero or more",
             node.mark,
             "state a number, or an expression over parameters",
         )
@@ -626,7 +626,7 @@ def _death(node: Node, context: Context) -> str:
     if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
         context.faults.add(
             "bad_value",
-            f"`{text}` is no way to die",
+            f"`{text}` is not a way to die",
             node.mark,
             "name a signal such as SIGABRT, or an exit code as in `exit 1`",
         )

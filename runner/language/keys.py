@@ -392,7 +392,7 @@ def expectations() -> dict[str, Schema]:
             **word(DIAGNOSES, "a diagnosis"),
         },
         "kind_of_error": {
-            "description": "A kind of error, whatever a backend calls it.",
+            "description": "A kind of error, under any backend.",
             **word(RAISE_KINDS, "a kind of error"),
         },
         "expected": {
@@ -511,7 +511,7 @@ BESIDE: dict[str, Schema] = {
         examples=["up", "up[t]"],
     ),
     "at": {
-        "description": "Where the step stands in the program that it was recorded from.",
+        "description": "Where the step is in the program that it was recorded from.",
         **when((MAPPING, per_rank(ref("recorded_at"))), otherwise=ref("recorded_at")),
         "examples": ["train.py:19"],
     },
@@ -827,7 +827,7 @@ TOP: dict[str, Schema] = {
         **ref("selector"),
         "examples": ["all", [1, 3]],
     },
-    "expect": ref("final", description="What must come of the whole program."),
+    "expect": ref("final", description="What the whole program must do and hold at its end."),
 }
 
 #: the keys of a file that others use
@@ -851,7 +851,7 @@ def file() -> Schema:
     library = {"required": ["inputs"], "not": {"required": ["world_size"]}}
     return {
         "title": "Scenario",
-        "description": "A small distributed program, and what must come of it.",
+        "description": "A small distributed program and its expected results.",
         "x-is": "file",
         "if": library,
         "then": {"propertyNames": {"enum": list(LIBRARY_KEYS)}, "x-is": "library"},

@@ -84,7 +84,7 @@ def refusal_of(name: str, *, fixed: bool = False) -> tuple[str, str] | None:
     if keyword.iskeyword(name):
         return "reserved_name", f"`{name}` is a word of the expression language"
     if not _NAME.fullmatch(name):
-        return "bad_name", f"`{name}` is no name"
+        return "bad_name", f"`{name}` is not a name"
     return None
 
 
@@ -217,7 +217,7 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
             continue
         if definition.sort in HANDLES:
             if not _NAME.fullmatch(name):
-                faults.add("bad_name", f"`{name}` is no name", definition.node.mark, _NAME_HINT)
+                faults.add("bad_name", f"`{name}` is not a name", definition.node.mark, _NAME_HINT)
         elif definition.sort != "group" or definition.node.text == name:
             police_name(
                 faults,

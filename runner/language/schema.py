@@ -68,7 +68,7 @@ def step() -> Schema:
     }
     one = [{"required": [name]} for name in actions]
     return {
-        "description": "At most one action, and what stands beside it.",
+        "description": "At most one action, and the keys next to it.",
         "x-is": "step",
         **closed({**BESIDE, BODY: BODY_PART, **actions}),
         "oneOf": [*one, {"required": ["expect"], "not": {"anyOf": one}}],

@@ -199,7 +199,7 @@ def _nested(
     (key, over), *others = variables
     written = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.faults.add("bad_name", f"{kind_of(key)} is no name of a variable", key.mark)
+        context.faults.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
     if written in context.loops:
         context.faults.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
     final = context.variable(written)

@@ -57,11 +57,11 @@ def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
             return {}
     for name, about in named_inputs:
         if not isinstance(name, Scalar) or not isinstance(name.value, str):
-            context.faults.add("bad_name", f"{kind_of(name)} is no name of an input", name.mark)
+            context.faults.add("bad_name", f"{kind_of(name)} is not a name of an input", name.mark)
             continue
         police_name(context.faults, name.text, name.mark, what="this input", fixed=True)
         if name.text in found:
-            context.faults.add("duplicate_name", f"`{name.text}` stands twice", name.mark)
+            context.faults.add("duplicate_name", f"`{name.text}` is given twice", name.mark)
         found[name.text] = Input(name.text, _default(about))
     return found
 
@@ -114,7 +114,7 @@ def permitted(file: Scalar, context: Context) -> Path | None:
     if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
         context.faults.add(
             "use_outside_project",
-            f"`{text}` is no relative path",
+            f"`{text}` is not a relative path",
             file.mark,
             "a used file is named relative to the file that uses it",
         )
@@ -188,7 +188,7 @@ def _note_missing(path: Path, file: Scalar, context: Context) -> None:
     close = nearest(path.name, siblings)
     context.faults.add(
         "file_not_found",
-        f"there is no file `{file.text}` beside this one",
+        f"there is no file `{file.text}` next to this one",
         file.mark,
         f"did you mean `{close}`?" if close else "the path is relative to this file",
     )

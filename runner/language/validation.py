@@ -493,7 +493,7 @@ _TOLD: dict[str, dict[str, tuple[str, str, str | None]]] = {
         "minItems": ("empty_steps", "there are no steps, so nothing is tested", None),
     },
     "body": {
-        "minItems": ("missing_key", "this `for` has no `steps`", "add `steps: [...]` beside it"),
+        "minItems": ("missing_key", "this `for` has no `steps`", "add `steps: [...]` next to it"),
     },
     "world_size": dict.fromkeys(
         ("type", "minimum"),
@@ -825,7 +825,7 @@ def _strange_keys(found: Finding, faults: Faults) -> list[Node]:
         parts = found.part["properties"]
         taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
         close = likely(name, beside) or likely(name, (*BY_NAME, REPEAT, INSERT))
-        hint = f"beside an action may stand {', '.join(beside)}"
+        hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
         if taker is not None:
             hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
         elif close and instead is None:
@@ -873,10 +873,10 @@ def _loop_alone(found: Finding, faults: Faults) -> list[Node]:
     assert isinstance(found.node, Mapping)
     keys = {key_text(key): key for key, _ in found.node.entries}
     if REPEAT not in keys:
-        message = f"`{BODY}` has a meaning only beside `{REPEAT}`"
+        message = f"`{BODY}` has a meaning only next to `{REPEAT}`"
         faults.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
     elif not any(likely(word, (BODY,)) for word in keys):
-        message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` beside it"
+        message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` next to it"
         faults.add("missing_key", message, found.node.mark, hint)
     return []
 
@@ -916,7 +916,7 @@ def _no_kind(found: Finding, faults: Faults) -> list[Node]:
     for key, _ in _unknown_keys(found):
         faults.unknown(
             "unknown_kind",
-            f"`{key_text(key)}` is no kind of error",
+            f"`{key_text(key)}` is not a kind of error",
             key_text(key),
             tuple(found.part["properties"]),
             key.mark,

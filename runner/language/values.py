@@ -152,7 +152,7 @@ class _Rewriter(ast.NodeTransformer):
         self.failed = True
         self.context.faults.add(
             "input_in_expression",
-            f"the input `{name}` is given as a mapping, and stands inside an expression here",
+            f"the input `{name}` is given as a mapping, and is used inside an expression here",
             self.node.mark,
             "give a name or an expression for it",
         )
@@ -262,7 +262,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
         if not context.expecting:
             context.faults.add(
                 "before_outside_expect",
-                "`before(x, r)` has a meaning only in an expectation beside a step",
+                "`before(x, r)` has a meaning only in an expectation at a step",
                 place_of("before", node),
                 "let a step carry the value: all_gather, or compute before the step",
             )
@@ -302,7 +302,7 @@ def unknown_name(
     if close:
         hint = f"did you mean `{close}`?"
     elif beside:
-        hint += f"; keys beside names are {', '.join(beside)}"
+        hint += f"; the other keys are {', '.join(beside)}"
     context.faults.add("unknown_name", message, place_of(name, node), hint)
 
 
@@ -404,7 +404,7 @@ def selector(node: Node, context: Context) -> Selector:
     node, context = given(node, context, "selector")
     match node:
         case Scalar(value="else"):
-            message = "`else` is the rest of a mapping by rank, and no selector"
+            message = "`else` is the rest of a mapping by rank, not a selector"
             hint = "write a condition such as `rank > 0`; left out, `ranks` is everyone"
             context.faults.add("bad_selector", message, node.mark, hint)
             form: Form = FAILED
@@ -434,7 +434,7 @@ def _police_rank(node: Node, context: Context) -> None:
     if node.value < 0:
         context.faults.add(
             "bad_selector",
-            f"{node.value} is no rank, so it selects no rank",
+            f"{node.value} is not a rank, so it selects no rank",
             node.mark,
             "ranks count from 0; the last one is `world_size - 1`",
         )
@@ -442,7 +442,7 @@ def _police_rank(node: Node, context: Context) -> None:
         number = f"{context.ranks} rank{'' if context.ranks == 1 else 's'}"
         context.faults.add(
             "rank_out_of_range",
-            f"{node.value} is no rank of this world of {number}",
+            f"{node.value} is not a rank of this world of {number}",
             node.mark,
             f"ranks count from 0; the last one is {context.ranks - 1}",
         )
@@ -631,7 +631,7 @@ def _police(stated: float, node: Node, context: Context, what: str) -> None:
     """Note a duration that no clock can wait for, or that is too long."""
     if not stated <= LONGEST_S:
         hint = "one sleep, or timeout, is at most an hour: 3600s, 1h"
-        message = f"{what} is longer than an hour" if stated > 0 else f"{what} is no duration"
+        message = f"{what} is longer than an hour" if stated > 0 else f"{what} is not a duration"
         context.faults.add("bad_duration", message, node.mark, hint)
 
 
@@ -670,7 +670,7 @@ def _is_no_duration(node: Scalar, context: Context) -> bool:
     hint = "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min"
     if node.text.startswith("-") and duration_s(node.text[1:]) is not None:
         hint = "a duration is never negative: 10s, 0.5s, 200ms"
-    context.faults.add("bad_duration", f"`{node.text}` is no duration", node.mark, hint)
+    context.faults.add("bad_duration", f"`{node.text}` is not a duration", node.mark, hint)
     return True
 
 
@@ -747,7 +747,7 @@ def _rectangular(form: Form, context: Context) -> Form:
         )
     context.faults.add(
         "ragged_list",
-        "the rows of this list differ in length, so it is no tensor",
+        "the rows of this list differ in length, so it is not a tensor",
         form.mark,
         "a list of tensors is written as an expression: `[zeros(1), zeros(2)]`",
     )

@@ -65,7 +65,7 @@ def release_of(version: str) -> tuple[int, ...]:
     """Return the three numbers of a version; a missing one is 0. Raises ValueError."""
     found = _NUMBERS.match(version)
     if found is None:
-        message = f"{version!r} is no version of torch, such as 2.14.1"
+        message = f"{version!r} is not a version of torch, such as 2.14.1"
         raise ValueError(message)
     numbers = _numbers(found[0])
     return numbers + (0,) * (_DEPTH - len(numbers))

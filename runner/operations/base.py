@@ -461,7 +461,7 @@ class Collective(Operation):
             if not 0 <= inside < entry.size:
                 return Refusal(
                     kind="invalid_argument",
-                    message=f"group_{role} {inside} is no rank of a group of {entry.size}",
+                    message=f"group_{role} {inside} is not a rank of a group of {entry.size}",
                 )
         elif entry.group.group_rank(world) < 0:
             return Refusal(

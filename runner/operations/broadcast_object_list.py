@@ -45,7 +45,7 @@ steps:
         if refusal is not None:
             return refusal
         if not isinstance(entry["object_list"], list):
-            return invalid("object_list is no list on this rank")
+            return invalid("object_list is not a list on this rank")
         if not entry["object_list"] and self.is_root(entry):
             return invalid("object_list is empty on the source")
         return None

@@ -24,7 +24,7 @@ class Let(Local):
             name="numbers",
             kind="numbers",
             required=True,
-            description="Names and the number, or the list of numbers, that each stands for.",
+            description="Names and the number, or the list of numbers, that each means.",
         ),
     )
     source = "Python's assignment"

@@ -10,7 +10,7 @@ from runner.operations.base import Entry
 class MonitoredBarrier(Barrier):
     """Wait for every member; after the timeout, rank 0 of the group names those who are missing.
 
-    torch's own default is 30 minutes, whatever the group's timeout is; a scenario that gives none
+    torch's own default is 30 minutes, for any timeout of the group; a scenario that gives none
     means the group's.
     """
 

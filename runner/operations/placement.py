@@ -91,7 +91,7 @@ def placement_of(text: str) -> Placement:
         return REPLICATE
     if kind == _PARTIAL and inner in ("", *PARTIAL_OPS):
         return partial_of(inner or "sum")
-    message = f"`{text}` is no placement: write Shard(0), Replicate() or Partial(sum)"
+    message = f"`{text}` is not a placement: write Shard(0), Replicate() or Partial(sum)"
     raise ValueError(message)
 
 

@@ -65,7 +65,7 @@ def refuse_peer(
     if peer is None:
         return None if anyone else invalid(f"neither {role} nor group_{role} is given")
     if inside is not None and peer < 0:
-        return invalid(f"group_{role} {inside} is no rank of a group of {entry.size}")
+        return invalid(f"group_{role} {inside} is not a rank of a group of {entry.size}")
     if peer not in entry.group.ranks:
         return invalid(f"{role} {peer} is not a rank of group {entry.group.name}")
     if peer == entry.rank:

@@ -114,8 +114,8 @@ def overdue(error: ScenarioError) -> Verdict:
 def our_fault(stage: str, error: Exception) -> Verdict:
     """Return the verdict on a case that this program itself fails on; `-v` shows where."""
     reason = (
-        f"its {stage} failed inside scenario-runner ({type(error).__name__}: {error}): that is a "
-        "fault of scenario-runner, please report it with this file and what `-v` shows"
+        f"its {stage} failed inside scenario-runner ({type(error).__name__}: {error}): this is a "
+        "bug of scenario-runner; report it with this file and what `-v` shows"
     )
     where = "".join(traceback.format_exception(error)).rstrip()
     return Verdict(status="INCONCLUSIVE", reason=reason, notes=(where,))

@@ -199,7 +199,7 @@ def kept(folder: Path, name: str) -> str:
 def _police(folder: Path, path: Path) -> None:
     """Raise OSError where the folder is a link, or a file in it is there and is no regular one."""
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise NotADirectoryError(errno.ENOTDIR, "is no folder of its own", str(folder))
+        raise NotADirectoryError(errno.ENOTDIR, "is not a folder of its own", str(folder))
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(errno.ELOOP, "is a link, or no regular file", str(path))
 
@@ -329,7 +329,7 @@ def _no_failures(selection: Selection) -> str:
     if not selection.failed:
         return "nothing is known to have failed: all are run"
     count = len(selection.failed)
-    return f"the last failures ({count}) are none of the selected cases: all of these are run"
+    return f"the last failures ({count}) are not among the selected cases, so all of these are run"
 
 
 def _failed(scenario: Scenario, selection: Selection) -> bool:

@@ -92,7 +92,7 @@ def timeout_s(config: pytest.Config) -> float | None:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        message = f"{option}: {text!r} is no number of seconds above 0"
+        message = f"{option}: {text!r} is not a number of seconds above 0"
         raise pytest.UsageError(message)
     return seconds
 

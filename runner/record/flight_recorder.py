@@ -89,7 +89,9 @@ def read_dumps(path: Path) -> dict[int, RankRecord]:
             raise refusal(file, "bad_record", "its name does not end in the number of a rank")
         dumps[int(rank[1])] = _dump(file)
     if not dumps:
-        raise refusal(path, "bad_record", "no record, and no dump of the flight recorder, is here")
+        raise refusal(
+            path, "bad_record", "here is neither a record nor a dump of the flight recorder"
+        )
     return _records(dumps, path)
 
 
@@ -103,14 +105,14 @@ def _dump(path: Path) -> dict[str, Any]:
         else:
             found = PlainUnpickler(io.BytesIO(content)).load()
     except (pickle.UnpicklingError, ValueError, EOFError, RecursionError, MemoryError) as error:
-        words = f"this is no dump of the flight recorder: {error}"
+        words = f"this is not a dump of the flight recorder: {error}"
         raise refusal(path, "bad_record", words) from None
     except Exception as error:  # noqa: BLE001 -- a stranger's bytes may raise anything
-        words = f"this is no dump of the flight recorder ({type(error).__name__})"
+        words = f"this is not a dump of the flight recorder ({type(error).__name__})"
         raise refusal(path, "bad_record", words) from None
     entries = found.get("entries") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not isinstance(found.get("pg_config", {}), dict):
-        raise refusal(path, "bad_record", "this is no dump of the flight recorder")
+        raise refusal(path, "bad_record", "this is not a dump of the flight recorder")
     if len(entries) > MOST_ENTRIES:
         raise refusal(path, "bad_record", f"the dump has more than {MOST_ENTRIES} entries")
     return dict(found)
@@ -181,7 +183,7 @@ def _record(
             "which it does not see"
         )
     if any(each.operation in ROOTED for each in record.calls):
-        record.notes.append("dumps name no root: it is taken for the same on all ranks")
+        record.notes.append("dumps name no root: it is assumed to be the same on all ranks")
     missing = sorted(set(whole) - known)
     if missing:
         record.notes.append(f"rank {', '.join(map(str, missing[:8]))} unknown: there is no dump")

@@ -255,7 +255,9 @@ def lines_of(path: Path) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except (ValueError, RecursionError):
-                raise refusal(path, "bad_record", f"line {number} is no line of a record") from None
+                raise refusal(
+                    path, "bad_record", f"line {number} is not a line of a record"
+                ) from None
 
 
 def read_file(path: Path) -> RankRecord:
@@ -263,7 +265,7 @@ def read_file(path: Path) -> RankRecord:
     lines = lines_of(path)
     about = next(lines, None)
     if not isinstance(about, dict) or "scenario_record" not in about:
-        raise refusal(path, "bad_record", "this is no record of scenario-runner")
+        raise refusal(path, "bad_record", "this is not a record of scenario-runner")
     version = about["scenario_record"]
     if not isinstance(version, int) or version > VERSION:
         raise refusal(
@@ -276,7 +278,7 @@ def read_file(path: Path) -> RankRecord:
         for line in lines:
             reader.take(line)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        raise refusal(path, "bad_record", "a line of it is no line of a record") from None
+        raise refusal(path, "bad_record", "a line of it is not a line of a record") from None
     return reader.finish()
 
 
@@ -287,7 +289,7 @@ class _Reader:
         rank, world = int(about["rank"]), int(about["world_size"])
         self.record = RankRecord(rank=rank, world_size=world, about=about)
         if not 0 <= rank < world <= MOST_RANKS:
-            raise refusal(Path("record"), "bad_record", f"rank {rank} of {world} is no rank")
+            raise refusal(Path("record"), "bad_record", f"rank {rank} of {world} is not a rank")
         self._places: dict[int, ScriptPlace] = {}
         self._calls: dict[int, RecordedCall] = {}
         self._blocking: dict[int, Blocking] = {}

@@ -33,7 +33,7 @@ from runner.vocabulary import OUTCOMES
 TOLD = 2
 
 GARBLED = (
-    "two ranks whose first calls to each other are no pair of a send and its receive take their "
+    "two ranks whose first calls to each other are not a pair of a send and its receive take their "
     "offers to connect for answers"
 )
 
@@ -126,7 +126,7 @@ def _connecting(hosts: Hosts | None) -> Iterator[str]:
     for _, source, target in hosts.missing if hosts else ():
         yield (
             f"the first message from rank {source} to rank {target} waits on the host for its "
-            "receive, whatever its size"
+            "receive, of any size"
         )
 
 

@@ -712,7 +712,7 @@ def unbuffered(
         replace(
             ring,
             name="buffering_hazard",
-            prose="it finishes only where the backend buffers what is sent, which none need do",
+            prose="it finishes only where the backend buffers what is sent, and no backend has to",
         )
         for ring in rings
         if not (stuck | plan.scenario.truncated) & set(ring.ranks)
@@ -739,7 +739,7 @@ def _early(ring: Finding) -> Finding:
         name="buffering_hazard",
         prose=(
             "it finishes only where a rank leaves a collective before all members have "
-            f"entered, which none need let it: {ring.prose}"
+            f"entered, which no backend has to allow: {ring.prose}"
         ),
         kind=f"early:{ring.kind}",
         also=("circular_wait", *ring.also),

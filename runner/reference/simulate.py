@@ -167,7 +167,7 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
                 f"{one.rank} and `{other.call.label}`{place(other)} on rank {other.rank}, with "
                 "tensors of different names",
                 one.call.step.mark,
-                "if they are meant to meet, state the result beside one of them; else a rank has "
+                "if they are meant to meet, state the result next to one of them; else a rank has "
                 "left out a step, or takes one too many",
             )
 

@@ -310,7 +310,7 @@ def _joined(path: str | Path, text: str) -> Json:
     if lines[0].get("version") != VERSION:
         return {**lines[0], "format": DOCUMENT}  # told as what it is: a newer one
     if lines[-1].get("kind") != "end":
-        _refuse("truncated_result", path, f"{_CUT_OFF}; its last line is none that ends it")
+        _refuse("truncated_result", path, f"{_CUT_OFF}; its last line does not end it")
     origin = {name: lines[0].get(name) for name in ("version", "tool")}
     results = [line.get("result") for line in lines[1:-1]]
     return {"format": DOCUMENT, **origin, **lines[-1].get("summary", {}), "results": results}

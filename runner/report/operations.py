@@ -22,7 +22,7 @@ SHAPES: tuple[tuple[type[Operation], str], ...] = (
     (Waiting, "Waiting for asynchronous work"),
     (GroupCreation, "Groups"),
     (Compound, "Several calls in one: tensors on device meshes"),
-    (Local, "Local steps: nobody else is concerned"),
+    (Local, "Local steps: no other rank is concerned"),
 )
 
 

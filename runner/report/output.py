@@ -359,7 +359,7 @@ def _begin(target: Target | None, total: int, report: Report) -> None:
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    return f"{type(error).__name__}: {error}; this is a fault of scenario-runner, please report it"
+    return f"{type(error).__name__}: {error}; this is a bug of scenario-runner: report it"
 
 
 def _target(kind: Format, path: str, taken: dict[str, str]) -> Target:

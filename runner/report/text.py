@@ -514,7 +514,7 @@ def _after_each(lane: Lane) -> Iterable[tuple[Span, dict[str, str]]]:
 
 def _told(held: Mapping[str, str] | None, should: Mapping[str, str] | None) -> str:
     if held is None:
-        return "did not come to it"
+        return "did not reach it"
     should = should or {}
     parts = []
     for name, text in held.items():

@@ -293,7 +293,7 @@ class Composer:
             )
         known = self._anchors[event.anchor]
         if known is None:
-            self._stop("recursive_alias", f"`*{event.anchor}` stands inside its own anchor", mark)
+            self._stop("recursive_alias", f"`*{event.anchor}` is used inside its own anchor", mark)
             return
         node, size, depth = known
         self._expanded += size
@@ -339,7 +339,7 @@ class Composer:
         if isinstance(key, Scalar) and key.value == _MERGE:
             self._problem(
                 "merge_key",
-                "`<<` is no key of YAML 1.2: nothing is merged",
+                "`<<` is not a key of YAML 1.2: nothing is merged",
                 key.mark,
                 "write the keys out, or share steps with `use` and values with `parameters`",
             )
@@ -351,9 +351,9 @@ class Composer:
         if identity in top.seen:
             self._problem(
                 "duplicate_key",
-                f"the key `{key_text(key)}` stands twice in this mapping",
+                f"the key `{key_text(key)}` is given twice in this mapping",
                 key.mark,
-                f"it stands first in line {top.seen[identity].line}",
+                f"it is given first in line {top.seen[identity].line}",
             )
         top.seen.setdefault(identity, key.mark)
 
@@ -520,7 +520,7 @@ def _refuse_control_characters(source: Source) -> None:
         [
             Problem(
                 code="control_character",
-                message=f"the character U+{ord(found.group()):04X} must not stand in YAML",
+                message=f"the character U+{ord(found.group()):04X} is not allowed in YAML",
                 mark=Mark(
                     source=source,
                     line=before.count("\n") + 1,

@@ -76,7 +76,7 @@ class ParallelizeModule(Strategy):
             return unknown
         layers = dict(network.layers)
         other = next((each for each in self.parallelize_plan if not _is_linear(layers[each])), None)
-        return None if other is None else f"`{other}` is no Linear: only these are cut here"
+        return None if other is None else f"`{other}` is not a Linear: only these are cut here"
 
     def apply(self, real: Any) -> None:
         """Let torch cut the layers."""

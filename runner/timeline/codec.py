@@ -141,7 +141,7 @@ class TimelineError(ValueError):
 def unpacked(found: object) -> Timeline:
     """Return the timeline of what :func:`packed` gave. Raises TimelineError."""
     if not isinstance(found, dict) or found.get("format") != FORMAT:
-        message = "this is no timeline of scenario-runner"
+        message = "this is not a timeline of scenario-runner"
         raise TimelineError(message)
     version = found.get("version")
     if version != VERSION:
@@ -262,6 +262,6 @@ def from_json(text: str) -> Timeline:
     try:
         found = json.loads(text)
     except ValueError as error:
-        message = f"this is no JSON, or a part of one: {error}"
+        message = f"this is not JSON, or only a part of it: {error}"
         raise TimelineError(message) from error
     return unpacked(found)

@@ -170,7 +170,7 @@ def _of_no_order(scenario: Scenario, verdict: Verdict) -> Verdict:
     finding = Finding(
         witness="backend",
         code="no_such_order",
-        prose="what the ranks held in the run comes of no order in which the messages can arrive",
+        prose="what the ranks held in the run fits no order in which the messages can arrive",
         mark=scenario.mark,
         ranks=tuple(range(scenario.world_size)),
         name="order",

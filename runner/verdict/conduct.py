@@ -701,7 +701,7 @@ def _help(case: Case, diagnosis: Diagnosis) -> tuple[str, ...]:
     what = meant.get(outcome, "this")
     pasted = "{" + ", ".join([*stated, f"diagnosis: {diagnosis.name}"]) + "}"
     return (
-        f"`scenario explain {diagnosis.name}` shows an example, and how to mend it",
+        f"`scenario explain {diagnosis.name}` shows an example and the fix",
         f"where {what} is intended, state it:\nexpect: {pasted}",
     )
 

@@ -134,7 +134,7 @@ def refuse(sizes: tuple[Any, ...]) -> None:
             if not 0 <= total <= MOST_BYTES:
                 message = (
                     f"an object collective was sent a size of {int(each)} bytes, and takes at most "
-                    f"{MOST_BYTES}: what arrived is no object"
+                    f"{MOST_BYTES}: what arrived is not an object"
                 )
                 raise RuntimeError(message)
 

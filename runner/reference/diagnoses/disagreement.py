@@ -38,8 +38,8 @@ expect:
     diagnosis(
         "op_mismatch",
         "Members of one reduction state different reduce ops.",
-        "No backend compares them; each rank reduces by its own, and the result is whatever the "
-        "algorithm makes of it, in silence.",
+        "No backend compares them; each rank reduces by its own, and the result depends on the "
+        "algorithm, in silence.",
         "state the same `op` on every rank.",
         """\
 world_size: 2

@@ -11,9 +11,9 @@ EXPLANATIONS = (
     diagnosis(
         "message_race",
         "After a receive from anyone two orders of arrival end differently.",
-        "A `recv` without `src` takes whatever message is there first; two senders may win on "
+        "A `recv` without `src` takes the message that is there first; two senders may win on "
         "different days. It is a race where the outcome, or a value at the end, depends on that. "
-        "What the last message leaves in the buffer of such a receive is no race where nothing "
+        "What the last message leaves in the buffer of such a receive is not a race where nothing "
         "reads or states it afterwards; and values within the tolerance of their dtype are equal.",
         "name the source, or make the result independent of the order of arrival.",
         """\

@@ -17,7 +17,7 @@ EXPLANATIONS = (
         "Nothing says when it is complete, nor whether it failed; no backend complains. A handle "
         "lives as a variable of a script: a step without `as` drops it at once, a name given anew "
         "drops the one before, and the end of the program every one. On Gloo a message whose "
-        "handle is dropped before its peer comes is taken back, and the peer waits for ever. To "
+        "handle is dropped before its peer comes is withdrawn, and the peer waits for ever. To "
         "drop the work of a collective changes nothing.",
         "`wait` for every handle before its tensors are used, at the latest at the end.",
         """\

@@ -25,7 +25,7 @@ EXPLANATIONS = (
         "A message and the receive that waits for it have different tags.",
         "A receive takes only a message with its own tag: the two would meet, but for the tag. "
         "NCCL knows no tags: `scenario check --backend nccl` tells what becomes of it there.",
-        "use the same `tag` at both ends, or none at all.",
+        "use the same `tag` at both ends, or leave it out at both.",
         """\
 world_size: 2
 tensors:

@@ -133,7 +133,7 @@ class Unrolled:
             leave("a loop that differs from rank to rank")
         for value in values:
             if value.__class__ is not int:
-                leave("a loop over what are no integers")
+                leave("a loop over values that are not integers")
             yield value
 
 
@@ -357,7 +357,7 @@ class Evaluation:
                 try:
                     found[row] = wholes(own(value, place))
                 except CANNOT_COMPUTE:
-                    leave("what is no list of integers")
+                    leave("what is not a list of integers")
         return found
 
     # ------------------------------------------------------------------ what `let` names

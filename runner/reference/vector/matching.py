@@ -317,7 +317,7 @@ class Envelopes:
             for kind in ("rank", "group_rank", "tag")
         )
         if (world is None) == (inside is None):
-            leave("a peer that is given twice, or not at all")
+            leave("a peer that is given twice or never")
         peers = self._peer(step, at, world, inside, scene.active)
         low = int(tag.values.min()) if isinstance(tag, Lanes) else tag
         if low < 0:
@@ -347,7 +347,7 @@ class Envelopes:
         if isinstance(value, Lanes) and value.kind in "bi":
             return value
         if varies(value) or value.__class__ not in {bool, int}:
-            leave("an argument that is no integer")
+            leave("an argument that is not an integer")
         return int(value)
 
     def _peer(
@@ -386,7 +386,7 @@ class Envelopes:
         """Return world ranks for ranks inside of each rank's own group of that name."""
         sizes = self._memory.group_sizes(group)[active.index]
         if inside.min() < 0 or (inside >= sizes).any():
-            leave("a group rank that is none")
+            leave("a group rank that does not exist")
         groups = self._plan.names[group]
         table = np.zeros((len(groups), max(each.size for each in groups)), np.int64)
         for number, each in enumerate(groups):
@@ -927,4 +927,4 @@ def _typed(param: Param, value: Value) -> Value:
     try:
         return read(value)
     except CANNOT_COMPUTE:
-        leave(f"a {param.kind} that is none")
+        leave(f"a {param.kind} that does not exist")

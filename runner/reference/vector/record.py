@@ -709,7 +709,7 @@ class Notes:
                 self._beside += values.nbytes
                 found[name] = (values, column.held[active.index].copy())
         if self._beside > LARGEST:
-            leave("much that is expected beside steps")
+            leave("much that is expected at steps")
         return found
 
     def note(

@@ -1,4 +1,4 @@
-"""Timeline -> a space-time diagram in text: a lane a rank, time downwards, a row a step.
+"""Timeline -> a space-time diagram in text: one lane per rank, time downwards, one row per step.
 
         rank 0    1    2
       4     ●━━━━━●━━━━●   all_reduce         a collective, over its members

@@ -533,7 +533,7 @@ def picture(timeline: Timeline, view: View) -> list[Line]:
     if any(timeline.lanes[lane].spans for lane in lanes):
         lines += Drawing(timeline, lanes, view).lines()
     else:
-        lines.append([Piece("no step is taken", "dim")])
+        lines.append([Piece("no rank takes a step", "dim")])
     left_out = len(timeline.lanes) - len(lanes)
     if left_out and view.ranks is None:
         lines += [[], [Piece(f"… {left_out} more ranks: --ranks chooses which are drawn", "dim")]]

@@ -265,7 +265,7 @@ def cases_of(path: str) -> dict[tuple[str, str], Shown]:
             for head, body in zip(map(json.loads, heads), bodies, strict=True)
         }
     except (OSError, ValueError, zlib.error, LookupError, TypeError):
-        text = f"{path} is no page that --html wrote, or not all of it"
+        text = f"{path} is not a page that --html wrote, or not all of it"
         raise ScenarioError([Problem(code="not_a_result", message=text)]) from None
     if release != metadata.version("scenario-runner"):
         _refuse(f"{path} is a page of version {release}, which this one cannot draw")
@@ -282,7 +282,7 @@ def drawn(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]
         for key, shown in cases.items():
             result = results.get(key)
             if result is None or not _of(shown, result):
-                _refuse(f"{path} is the page of another run: {key[1]} is no such result")
+                _refuse(f"{path} is the page of another run: {key[1]} is not among its results")
             results[key] = replace(result, page=shown.body)
     return replace(outcome, results=tuple(results.values()))
 
