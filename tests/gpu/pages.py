@@ -40,7 +40,7 @@ UNSEEN = "unseen"
 LEGEND = (
     "`same` as the reference, `differs` from it, `refuses` the call, `undefined`: the reference "
     "gives it no value. Dtypes that are not named are `same`; in the last column they go through "
-    "torch to what is no NCCL."
+    "torch to what is not NCCL."
 )
 
 

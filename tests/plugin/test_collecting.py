@@ -153,8 +153,8 @@ def test_an_invalid_file_is_found_under_whatever_name_was_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("--scenarios", "--scenario-timeout=soon"), "--scenario-timeout: 'soon' is no number"),
-        (("--scenarios", "-o", "scenario_timeout=-1"), "scenario_timeout: '-1' is no number"),
+        (("--scenarios", "--scenario-timeout=soon"), "--scenario-timeout: 'soon' is not a number"),
+        (("--scenarios", "-o", "scenario_timeout=-1"), "scenario_timeout: '-1' is not a number"),
         (("-o", "scenario_paths=nowhere"), "there is no file or folder *nowhere"),
     ],
 )

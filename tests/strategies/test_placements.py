@@ -269,5 +269,5 @@ def test_how_placements_are_written() -> None:
         assert str(placement_of(text)) == text
     assert placement_of("Partial()") == partial_of("sum")
     for text in ("Shard()", "Shard(x)", "Replicate(0)", "Partial(mean)", "S(0)"):
-        with pytest.raises(ValueError, match="is no placement"):
+        with pytest.raises(ValueError, match="is not a placement"):
             placement_of(text)

@@ -123,7 +123,7 @@ def test_a_launch_that_is_told_to_end_reports_what_it_has(tmp_path: Path, victim
     verdicts = {result["case"]: result["verdict"] for result in told}
     assert verdicts == {"a_sum": "PASSED", "b_long": "INCONCLUSIVE", "c_sum": "INCONCLUSIVE"}
     for result in told[1:]:
-        assert "its process was told to end (SIGTERM)" in result["reason"]
+        assert "its process received SIGTERM" in result["reason"]
 
 
 def ranks_of(agent: int) -> dict[str, int]:

@@ -190,7 +190,12 @@ def test_an_expression_survives_pickling() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "shown", "hint"),
     [
-        ("x.sum()", "expression_not_allowed", "x.sum", "functions stand alone: sum(x"),
+        (
+            "x.sum()",
+            "expression_not_allowed",
+            "x.sum",
+            "functions are called by their names alone: sum(x",
+        ),
         ("x.T", "expression_not_allowed", "x.T", "matrix_transpose"),
         ("rank in mesh.dq", "expression_not_allowed", "mesh.dq", "`mesh.dp`"),
         ("1 + fulll(3, 1)", "unknown_function", "fulll", "`full`"),

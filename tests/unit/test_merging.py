@@ -214,8 +214,8 @@ def test_a_page_that_does_not_belong_is_refused(folder: Path) -> None:
     (folder / "cut.html").write_text(whole[: whole.index('id="data">') + 50], encoding="utf-8")
     CliRunner().invoke(cli, ["check", "good.yaml", "--html", "other.html"])
     for page, words in (
-        ("cut.html", "cut.html is no page that --html wrote, or not all of it"),
-        ("other.html", "other.html is the page of another run: good[n=1] is no such result"),
+        ("cut.html", "cut.html is not a page that --html wrote, or not all of it"),
+        ("other.html", "other.html is the page of another run: good[n=1] is not among its results"),
     ):
         called = CliRunner().invoke(cli, ["merge", "1.json", "2.json", page, "--html", "all.html"])
         assert (called.exit_code, words in called.output) == (2, True), called.output

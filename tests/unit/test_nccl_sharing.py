@@ -85,7 +85,7 @@ def test_ranks_with_a_gpu_each_need_nothing() -> None:
 @pytest.mark.parametrize(
     ("version", "ranks", "gpus", "reason"),
     [
-        (None, 2, 1, "the version of NCCL cannot be told"),
+        (None, 2, 1, "the version of NCCL is not known"),
         ((2, 4, 8), 2, 1, "NCCL 2.4.8 takes one rank a GPU; 2.30.3 and newer take more"),
         (NEW, 33, 1, "33 ranks would share a GPU; more than 32 would block each other"),
         (NEW, 2, 0, "there is no GPU to share"),

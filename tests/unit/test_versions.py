@@ -60,7 +60,7 @@ def test_what_is_no_range_is_refused(text: str) -> None:
 
 
 def test_a_text_that_is_no_version_is_refused() -> None:
-    with pytest.raises(ValueError, match="no version of torch"):
+    with pytest.raises(ValueError, match="not a version of torch"):
         release_of("newest")
 
 

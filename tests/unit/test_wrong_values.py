@@ -50,21 +50,21 @@ def refused(step: str, tmp_path: Path) -> Problem:
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        ('broadcast: {tensor: x, src: "0.7"}', "0.7 is no integer"),
-        ('broadcast: {tensor: x, src: "x"}', "a tensor of 2 elements is no number"),
-        ("broadcast: {tensor: x, src: word}", "'foo' is no number"),
-        ('broadcast: {tensor: x, src: "[0]"}', "a list is no number"),
-        ('{ranks: 0, send: {tensor: x, dst: 1, tag: "1 / 2"}}', "0.5 is no integer"),
+        ('broadcast: {tensor: x, src: "0.7"}', "0.7 is not an integer"),
+        ('broadcast: {tensor: x, src: "x"}', "a tensor of 2 elements is not a number"),
+        ("broadcast: {tensor: x, src: word}", "'foo' is not a number"),
+        ('broadcast: {tensor: x, src: "[0]"}', "a list is not a number"),
+        ('{ranks: 0, send: {tensor: x, dst: 1, tag: "1 / 2"}}', "0.5 is not an integer"),
         (
             'all_to_all_single: {input: x, output: y, input_split_sizes: "[0.5, 1.5]"}',
-            "0.5 is no integer",
+            "0.5 is not an integer",
         ),
-        ('new_group: {name: g, group_ranks: "[0, 1 / 3]"}', "0.333333 is no integer"),
-        ('all_reduce: {tensor: x, async_op: "x"}', "a tensor of 2 elements is no number"),
+        ('new_group: {name: g, group_ranks: "[0, 1 / 3]"}', "0.333333 is not an integer"),
+        ('all_reduce: {tensor: x, async_op: "x"}', "a tensor of 2 elements is not a number"),
         ('all_reduce: {tensor: x, async_op: "rank + 1"}', "2 is neither true nor false"),
-        ("broadcast_object_list: {object_list: number, src: 0}", "5 is no list"),
-        ("broadcast_object_list: {object_list: config, src: 0}", "{'a': 1} is no list"),
-        ("{ranks: 0, send_object_list: {object_list: number, dst: 1}}", "5 is no list"),
+        ("broadcast_object_list: {object_list: number, src: 0}", "5 is not a list"),
+        ("broadcast_object_list: {object_list: config, src: 0}", "{'a': 1} is not a list"),
+        ("{ranks: 0, send_object_list: {object_list: number, dst: 1}}", "5 is not a list"),
         ('sleep: "rank - 5"', "a duration is zero or more seconds, not -5"),
     ],
 )
@@ -122,10 +122,10 @@ def test_numbers_are_read_strictly() -> None:
     assert flag(0) is False
     assert seconds(np.int8(1)) == 1.0
     for value in (float("inf"), float("nan"), 0.1, np.float16(0.5)):
-        with pytest.raises(ValueError, match="no integer"):
+        with pytest.raises(ValueError, match="not an integer"):
             whole(value)
     for other in (None, "1", [1], 1j):
-        with pytest.raises(TypeError, match="is no number"):
+        with pytest.raises(TypeError, match="is not a number"):
             whole(other)
     with pytest.raises(ValueError, match="neither true nor false"):
         flag(2)
@@ -153,7 +153,7 @@ def test_numbers_are_read_strictly() -> None:
             "cannot run over the number 0",
             "range(n)",
         ),
-        ('for: {i: "[1.5]"}\n    steps: [{barrier: {}}]', "1.5 is no integer", "integers"),
+        ('for: {i: "[1.5]"}\n    steps: [{barrier: {}}]', "1.5 is not an integer", "integers"),
         (
             'for: {i: "None"}\n    steps: [{barrier: {}}]',
             "nothing to run over on rank 0",

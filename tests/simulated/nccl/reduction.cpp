@@ -27,7 +27,7 @@ struct Small {
         return e == 0 ? sign * std::ldexp(fraction, 1 - bias) : sign * std::ldexp(1 + fraction, e - bias);
     }
 
-    // To the nearest, and to the even one of two; beyond the largest: infinity, or what is no number.
+    // To the nearest, and to the even one of two; beyond the largest: infinity, or what is not a number.
     static Small narrow(float value) {
         const int beyond = (1 << exponent) - 1;
         const int sign = std::signbit(value) ? 1 << sign_at : 0;

@@ -7,7 +7,7 @@
 
 namespace simulated {
 
-size_t size_of(ncclDataType_t dtype);  // bytes of an element; 0 for what is no dtype
+size_t size_of(ncclDataType_t dtype);  // bytes of an element; 0 for what is not a dtype
 std::vector<char> reduced(const Communicator& on, const std::vector<const char*>& parts,
                           size_t count, ncclDataType_t dtype, int op);
 
