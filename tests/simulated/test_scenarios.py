@@ -146,7 +146,7 @@ def test_a_rank_that_stands_without_letting_go_of_python_is_no_riddle(
 ) -> None:
     results = run(around, tmp_path, a=NOBODY_MAKES_THE_GROUP, b=SUM)
     assert results[0]["observed"]["outcome"] == "deadlock"
-    assert "rank 2 stands in a call of the backend's" in json.dumps(results[0])
+    assert "rank 2 is in a call of the backend's" in json.dumps(results[0])
     assert results[1]["verdict"] == "PASSED"
 
 

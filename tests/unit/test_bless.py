@@ -390,7 +390,7 @@ def test_a_review_needs_a_terminal(folder: Path) -> None:
     del folder
     result = called("--review", ".")
     assert result.exit_code == 2
-    assert "no terminal" in result.output
+    assert "not a terminal" in result.output
 
 
 def test_with_an_invalid_file_nothing_is_written(folder: Path) -> None:

@@ -296,7 +296,7 @@ def test_a_fault_of_the_analysis_costs_one_case_and_asks_to_be_reported(
         assert statuses(outcome) == {"bad": "INCONCLUSIVE", "good": "PASSED"}
         assert outcome.exit_code == 3
         verdict = outcome.results[0].verdict
-        assert "please report it" in (verdict.reason or "")
+        assert "report it" in (verdict.reason or "")
         assert "KeyError" in (verdict.reason or "")
         assert "Traceback" in verdict.notes[0]
 
