@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from runner.errors import ScenarioError
 from runner.expressions.functions import numpy_arrays
@@ -17,7 +17,7 @@ from runner.model.process import Call
 from runner.model.scenario import Step, steps_of
 from runner.model.trace import Trace
 from runner.model.traits import TRAITS, Traits, traits_of
-from runner.operations.base import Collective, Group, GroupCreation, PointToPoint
+from runner.operations.base import Collective, Group, GroupCreation, Operation, PointToPoint
 from runner.reference.diagnoses import diagnosed
 from runner.reference.matching import Creating, Posted, Work
 from runner.reference.schedules import Rest, disputes, may_stand, rank_trace, rest, same
@@ -222,54 +222,96 @@ class Hosts:
     garbled: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A call that starts work, as far as hosts care: whom it sends to (True) or receives from."""
+
+    operation: Operation
+    group: Group
+    messages: tuple[tuple[bool, int], ...] = ()
+    #: the root's world rank
+    root: int | None = None
+
+
+class Together(Protocol):
+    """What all ranks did together, to the end."""
+
+    def untouched_by(self, traits: Traits, /) -> bool:
+        """Whether a backend makes of it just what the semantics say."""
+
+    def made(self, rank: int, /) -> Iterator[Made]:
+        """Yield the calls of a rank that start work, in order."""
+
+
 def hosts_of(run: Rest, traits: Traits) -> Hosts:
     """Return where the hosts of a run stand that connect late."""
-    return _Connecting(run, traits).hosts()
+    ranks = range(len(run.simulation.ranks))
+    return _Connecting(
+        {rank: _made_by(run, rank) for rank in ranks}, run.simulation.reading, traits
+    ).hosts()
+
+
+def _made_by(run: Rest, rank: int) -> Iterator[Made]:
+    """Yield the calls that a rank made, and those that it comes to."""
+    shapes = (Collective, PointToPoint, GroupCreation)
+    works = [work.call for work in run.simulation.ranks[rank].works]
+    coming = (call for call in run.futures.beyond(rank) if isinstance(call.operation, shapes))
+    for call in (*works, *coming):
+        operation, group = call.operation, call.entry.group
+        assert operation is not None
+        rooted = isinstance(operation, Collective) and operation.rooted is not None
+        yield Made(
+            operation=operation,
+            group=group,
+            messages=tuple(
+                (message.sends, message.peer)
+                for message in messages_of(call)
+                if message.peer is not None
+            ),
+            root=group.ranks[operation.root(call.entry)]
+            if rooted and isinstance(operation, Collective)
+            else None,
+        )
 
 
 class _Connecting:
     """The hosts of all ranks, each before the first call whose connections are not complete."""
 
-    def __init__(self, run: Rest, traits: Traits) -> None:
-        self._reading = run.simulation.reading
+    def __init__(
+        self, calls: Mapping[int, Iterator[Made]], reading: Reading, traits: Traits
+    ) -> None:
+        self._reading = reading
         self._traits = traits
         self._groups: dict[str, Group] = {}
-        self._calls = {
-            state.rank: deque(self._places(run, state.rank)) for state in run.simulation.ranks
-        }
+        self._coming = {rank: self._places(rank, made) for rank, made in calls.items()}
+        #: the call before which a host is: its number, and where it must meet others
+        self._calls = {rank: next(coming, None) for rank, coming in self._coming.items()}
         self._arrived: dict[Place, set[int]] = defaultdict(set)
         #: what a rank connected with one half a ring away, call by call
         self._offers: dict[tuple[str, int, int], list[set[Connection]]] = defaultdict(list)
 
-    def _places(self, run: Rest, rank: int) -> Iterator[tuple[int, set[Place]]]:
+    def _places(self, rank: int, calls: Iterator[Made]) -> Iterator[tuple[int, set[Place]]]:
         """Yield the rank's works by number, each with where its host must meet others."""
-        works = [work.call for work in run.simulation.ranks[rank].works]
-        shapes = (Collective, PointToPoint, GroupCreation)
-        coming = (call for call in run.futures.beyond(rank) if isinstance(call.operation, shapes))
         joined: Counter[str] = Counter()
-        for number, call in enumerate((*works, *coming)):
-            group = call.entry.group
+        for number, call in enumerate(calls):
+            group = call.group
             if self._reading.on(group) is not self._reading:
                 continue
             self._groups[group.key] = group
-            needed: set[Place] = set(self._connections(call))
-            if call.operation is not None and call.operation.name in self._traits.join_hosts:
+            needed: set[Place] = set(self._connections(rank, call))
+            if call.operation.name in self._traits.join_hosts:
                 joined[group.key] += 1
                 needed.add((group.key, joined[group.key]))
             if needed:
                 yield number, needed
 
-    def _connections(self, call: Call) -> Iterator[Connection]:
+    def _connections(self, rank: int, call: Made) -> Iterator[Connection]:
         """Yield the connections that a call uses, of which either end makes its own half."""
-        group, rank = call.entry.group, call.entry.rank
-        for message in messages_of(call):
-            if message.peer is not None:
-                ends = (rank, message.peer) if message.sends else (message.peer, rank)
-                yield group.key, *ends
-        operation = call.operation
+        operation, group, root = call.operation, call.group, call.root
+        for sends, peer in call.messages:
+            yield group.key, *((rank, peer) if sends else (peer, rank))
         if not isinstance(operation, Collective) or operation.name not in self._traits.by_messages:
             return
-        root = group.ranks[operation.root(call.entry)] if operation.rooted else None
         for peer in group.ranks:
             if peer != rank and (root is None or root in {rank, peer}):
                 if root is None or (operation.rooted == "src") == (root == rank):
@@ -282,15 +324,14 @@ class _Connecting:
         ready = deque(self._calls)
         while ready:
             rank = ready.popleft()
-            calls = self._calls[rank]
-            if not calls:
+            call = self._calls[rank]
+            if call is None:
                 continue
-            _, needed = calls[0]
-            self._offer(rank, needed)
-            for point in needed:
+            self._offer(rank, call[1])
+            for point in call[1]:
                 ready += self._arrive(rank, point)
-            if not self._missing(rank):
-                calls.popleft()
+            if not self._missing(call):
+                self._calls[rank] = next(self._coming[rank], None)
                 ready.append(rank)
         return self._at_rest()
 
@@ -326,14 +367,14 @@ class _Connecting:
         key, *ends = place
         return tuple(ends) if len(ends) > 1 else self._groups[key].ranks
 
-    def _missing(self, rank: int) -> list[Place]:
-        """Return where a rank's host stands and others have not come."""
-        _, needed = self._calls[rank][0]
-        return [each for each in needed if len(self._arrived[each]) < len(self._whom(each))]
+    def _missing(self, call: tuple[int, set[Place]]) -> list[Place]:
+        """Return where a host stands before a call and others have not come."""
+        return [each for each in call[1] if len(self._arrived[each]) < len(self._whom(each))]
 
     def _at_rest(self) -> Hosts:
-        standing = {rank: calls[0][0] for rank, calls in self._calls.items() if calls}
-        places = (place for rank in standing for place in self._missing(rank))
+        calls = {rank: call for rank, call in self._calls.items() if call is not None}
+        standing = {rank: number for rank, (number, _) in calls.items()}
+        places = (place for call in calls.values() for place in self._missing(call))
         missing = {each for each in places if len(each) > 2}
         return Hosts(
             standing=standing,
@@ -367,19 +408,22 @@ class Forecasts(Mapping[str, Trace]):
         plan: Plan,
         predicted: Trace,
         limits: Limits,
-        untouched: Callable[[Traits], bool] | None = None,
+        together: Together | None = None,
     ) -> None:
-        """Compute nothing yet; `untouched` tells of which backend it is sure to be the same."""
+        """Compute nothing yet; `together` is what is known where ranks were taken together."""
         self._asked = (plan, predicted, limits)
-        self._untouched = untouched
+        self._together = together
         self._made: dict[str, Trace | None] = {}
 
     def __getitem__(self, backend: str) -> Trace:
         """Return the forecast of a backend; KeyError where it comes to the same."""
         if backend not in self._made:
             plan, predicted, limits = self._asked
-            same_there = self._untouched is not None and self._untouched(traits_of(backend))
-            self._made[backend] = None if same_there else forecast(plan, predicted, backend, limits)
+            together = self._together
+            untouched = together is not None and together.untouched_by(traits_of(backend))
+            self._made[backend] = (
+                None if untouched else forecast(plan, predicted, backend, limits, together)
+            )
         found = self._made[backend]
         if found is None:
             raise KeyError(backend)
@@ -405,11 +449,18 @@ class Forecasts(Mapping[str, Trace]):
 
 
 @uncollected()
-def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trace | None:
+def forecast(
+    plan: Plan,
+    predicted: Trace,
+    backend: str,
+    limits: Limits,
+    together: Together | None = None,
+) -> Trace | None:
     """Return what a backend makes of a program; None where it is what is predicted anyway.
 
-    Nothing is known of programs that raise, die, go on beyond what is written, or receive from
-    anyone where a backend cannot.
+    Of a program that all ranks took `together` the calls are known before it is walked: whose host
+    stands then need not be found by walking to the end. Nothing is known of programs that raise,
+    die, go on beyond what is written, or receive from anyone where a backend cannot.
     """
     traits = traits_of(backend)
     if plan.scenario.truncated:
@@ -419,13 +470,19 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
     sure = reading_of(backend, traits)
     arrays = numpy_arrays(limits)
     try:
+        hosts = None
+        if traits.connects_late and together is not None:
+            made = {rank: together.made(rank) for rank in range(plan.world_size)}
+            hosts = _Connecting(made, sure, traits).hosts()
+            sure = replace(sure, standing=hosts.standing)
         main = rest(plan, arrays, sure, limits=limits)
         if main.simulation.mailbox.from_anyone and not traits.any_source:
             return None
-        hosts = hosts_of(main, traits) if traits.connects_late else None
-        if hosts is not None and hosts.standing:
-            sure = replace(sure, standing=hosts.standing)
-            main = rest(plan, arrays, sure, limits=limits)
+        if traits.connects_late and hosts is None:
+            hosts = hosts_of(main, traits)
+            if hosts.standing:
+                sure = replace(sure, standing=hosts.standing)
+                main = rest(plan, arrays, sure, limits=limits)
         if main.outcome != "completes" and traits.splits_world and disputes(main):
             return None  # of a group that is smaller than its ranks believe nothing is known
         others = _otherwise_read(plan, main, traits)
@@ -434,8 +491,8 @@ def forecast(plan: Plan, predicted: Trace, backend: str, limits: Limits) -> Trac
         raise  # a bound ends the case
     except ScenarioError:
         return None  # a value that its ranks never hold there
-    made = _trace(predicted, main, runs, hosts)
-    return None if _alike(predicted, made) else replace(made, backend=backend)
+    found = _trace(predicted, main, runs, hosts)
+    return None if _alike(predicted, found) else replace(found, backend=backend)
 
 
 def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]:

@@ -9,7 +9,7 @@ makes of it is read once more, when somebody asks (:mod:`runner.reference.backen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,7 @@ from runner.limits import DEFAULT, BoundError, Limits, account, accounted, beyon
 from runner.model.plan import Plan
 from runner.model.tolerance import drifted
 from runner.model.trace import Trace
-from runner.model.traits import Traits
-from runner.reference.backends import Forecasts
+from runner.reference.backends import Forecasts, Together
 from runner.reference.diagnoses import diagnosed
 from runner.reference.engine import Simulation, StartState
 from runner.reference.matching import Forgotten, apart
@@ -54,16 +53,13 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     said in the trace's `limits`.
     """
     with accounted(limits):
-        trace, untouched = _read(plan, limits)
+        trace, together = _read(plan, limits)
     drift = Drifts(plan, limits)
-    return replace(trace, forecasts=Forecasts(plan, trace, limits, untouched), drift=drift)
+    return replace(trace, forecasts=Forecasts(plan, trace, limits, together), drift=drift)
 
 
-def _read(plan: Plan, limits: Limits) -> tuple[Trace, Callable[[Traits], bool] | None]:
-    """Return what the plan must do, by the engine that pays; and whether a backend can change it.
-
-    None where it is not known.
-    """
+def _read(plan: Plan, limits: Limits) -> tuple[Trace, Together | None]:
+    """Return what the plan must do, by the engine that pays; and what ranks did together."""
     if plan.world_size >= MANY:
         from runner.reference.vector import Beyond, Finished, taken
 
@@ -72,7 +68,7 @@ def _read(plan: Plan, limits: Limits) -> tuple[Trace, Callable[[Traits], bool] |
         try:
             found = taken(plan, limits)
             if isinstance(found, Finished):
-                return found.trace, found.turns.untouched_by
+                return found.trace, found
             return walked(plan, limits, found), None
         except (Beyond, Forgotten):
             # the program has something that only the engine below knows, from the beginning

@@ -70,8 +70,15 @@ def agrees(plan: Plan) -> bool:
     if isinstance(found, Finished):
         assert departures(found.trace, walked(plan, DEFAULT)) == []
         for backend, traits in TRAITS.items():
-            if found.turns.untouched_by(traits):
-                assert forecast(plan, found.trace, backend, DEFAULT) is None, backend
+            walks = forecast(plan, found.trace, backend, DEFAULT)
+            if found.untouched_by(traits):
+                assert walks is None, backend
+            else:
+                known = forecast(plan, found.trace, backend, DEFAULT, found)
+                assert (known is None) == (walks is None), backend
+                if known is not None and walks is not None:
+                    assert departures(known, walks) == []
+                    assert known.because == walks.because
         return True
     try:
         expected = walked(plan, DEFAULT)

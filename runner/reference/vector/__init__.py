@@ -16,6 +16,7 @@ left to that one from the beginning. What this one returns, that one would retur
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ from runner.limits import BoundError, Limits, account
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
 from runner.model.trace import Trace
+from runner.model.traits import Traits
+from runner.operations.base import Collective
+from runner.reference.backends import Made
 from runner.reference.vector.cohort import Beyond, leave
 from runner.reference.vector.engine import Sweep, Turns
 from runner.reference.vector.record import Record, trace_of
@@ -42,10 +46,35 @@ PARKED = 3
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What all ranks did together, to the end, and whether a backend has a say in its order."""
+    """What all ranks did together, to the end."""
 
     trace: Trace
+    record: Record
     turns: Turns
+
+    def untouched_by(self, traits: Traits) -> bool:
+        """Whether a backend makes of it just what the semantics say."""
+        return self.turns.untouched_by(traits)
+
+    def made(self, rank: int) -> Iterator[Made]:
+        """Yield the calls of a rank that start work, in order."""
+        plan, memory = self.record.plan, self.record.memory
+        assert memory is not None
+        for batch in self.record.batches:
+            operation, links = batch.instance.step.operation, batch.said.links
+            if operation is None or not links or not batch.active.has(rank):
+                continue
+            entry = batch.entry(plan, memory.group_numbers, rank)
+            ends = [found for link in links if (found := link.ends(batch, rank)) is not None]
+            rooted = isinstance(operation, Collective) and operation.rooted is not None
+            yield Made(
+                operation=operation,
+                group=entry.group,
+                messages=tuple((sends, peer) for _, sends, peer, _ in ends),
+                root=entry.group.ranks[operation.root(entry)]
+                if rooted and isinstance(operation, Collective)
+                else None,
+            )
 
 
 def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
@@ -80,7 +109,7 @@ def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
         return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
     if sweep.whole:
-        return Finished(trace_of(sweep.record, again), sweep.turns)
+        return Finished(trace_of(sweep.record, again), sweep.record, sweep.turns)
     return Remainder(plan, sweep, again)
 
 

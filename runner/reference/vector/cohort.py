@@ -99,6 +99,13 @@ class Active:
         """Return the rows in which `ranks`, all of them active, stand."""
         return ranks if self.everyone else np.searchsorted(self.ranks, ranks)
 
+    def has(self, rank: int) -> bool:
+        """Whether a rank is active."""
+        if self.everyone:
+            return True
+        row = int(np.searchsorted(self.ranks, rank))
+        return row < self.size and int(self.ranks[row]) == rank
+
     def find(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return a row for each of `ranks`, and whether that rank is there at all."""
         if self.everyone:

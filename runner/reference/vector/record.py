@@ -226,7 +226,7 @@ class Record:
         if self._recent is None or self._recent[0] != rank:
             self._recent = (
                 rank,
-                [at for at, batch in enumerate(self.batches) if _has(batch.active, rank)],
+                [at for at, batch in enumerate(self.batches) if batch.active.has(rank)],
             )
         for at in self._recent[1]:
             yield self.batches[at]
@@ -254,7 +254,7 @@ class Record:
 
     def asked(self, rank: int) -> Iterator[Batch]:
         """Yield the batches of a rank beside which something is expected."""
-        return (batch for batch in self._asked if _has(batch.active, rank))
+        return (batch for batch in self._asked if batch.active.has(rank))
 
     def touching(self, name: str, rank: int) -> Iterator[Batch]:
         """Yield the batches of a rank that stored into a name, or may have."""
@@ -263,18 +263,11 @@ class Record:
             for batch in self.batches:
                 for each in {*batch.names, *(change.name for change in batch.changes)}:
                     self._touching.setdefault(each, []).append(batch)
-        return (batch for batch in self._touching.get(name, ()) if _has(batch.active, rank))
+        return (batch for batch in self._touching.get(name, ()) if batch.active.has(rank))
 
 
 def _size(change: Change) -> int:
     return change.values.nbytes + (0 if change.offsets is None else change.offsets.nbytes)
-
-
-def _has(active: Active, rank: int) -> bool:
-    if active.everyone:
-        return True
-    row = int(np.searchsorted(active.ranks, rank))
-    return row < active.size and int(active.ranks[row]) == rank
 
 
 # -------------------------------------------------------------------------------------------------
