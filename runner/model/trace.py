@@ -8,9 +8,10 @@ the scenario began on that rank. Who reads a trace cannot tell, and need not kno
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from runner.errors import Problem
 from runner.model.traffic import Traffic
@@ -69,58 +70,134 @@ class Event:
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 
 
-class Recorded(Sequence[Event]):
-    """The events of one rank, made when they are looked at: a large program has millions.
+class Events(Sequence[Event]):
+    """The events of one rank, in program order: those taken together with others, then its `own`.
 
-    A sequence like any other. Who needs a few of many asks the :class:`RankTrace` or the
-    :class:`Trace`, which ask the methods below: these make no event that is not wanted. `own` are
-    events of the rank after those that were taken together with others.
+    A sequence like any other. Where ranks were taken together what they did is kept in columns
+    (:mod:`runner.reference.vector.record`), and an event is made when it is looked at: a large
+    program has millions. Who needs a few of many asks the :class:`RankTrace` or the
+    :class:`Trace`, which ask the methods below: these make no event that is not wanted.
     """
+
+    #: how many events are before its own
+    past = 0
+
+    def __init__(self, own: Iterable[Event] = ()) -> None:
+        """Begin with these events of its own."""
+        self._own = list(own)
 
     @property
     def own(self) -> Sequence[Event]:
         """The events after those that were taken together."""
-        return ()
+        return self._own
+
+    def together(self) -> Iterator[Event]:
+        """Yield the events before its own."""
+        return iter(())
+
+    # ------------------------------------------------------------------ a sequence
+
+    def __len__(self) -> int:
+        """Return how many steps the rank took."""
+        return self.past + len(self._own)
+
+    def __iter__(self) -> Iterator[Event]:
+        """Yield the events in order."""
+        yield from self.together()
+        yield from self._own
+
+    @overload
+    def __getitem__(self, at: int) -> Event: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
+    def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
+        """Return one event, or some; those of its own are found at once."""
+        places = range(len(self))[at]
+        if isinstance(places, int):
+            return self._one(places)
+        if not places or min(places[0], places[-1]) >= self.past:
+            return tuple(self._own[place - self.past] for place in places)
+        wanted = set(places)
+        made = {place: event for place, event in enumerate(self) if place in wanted}
+        return tuple(made[place] for place in places)
+
+    def _one(self, at: int) -> Event:
+        if at >= self.past:
+            return self._own[at - self.past]
+        return next(islice(self.together(), at, None))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by value."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the events themselves."""
+        return Events, (list(self),)
+
+    # ------------------------------------------------------------------ a log
+
+    def append(self, event: Event) -> None:
+        """Add an event."""
+        self._own.append(event)
+
+    def copy(self) -> Events:
+        """Return the same events, to be added to apart."""
+        return Events(self._own)
+
+    def __setitem__(self, at: int, event: Event) -> None:
+        """Replace an event of its own."""
+        self._own[at - self.past] = event
+
+    # ------------------------------------------------------------------ what is asked for
 
     @property
-    @abstractmethod
     def stores(self) -> bool:
         """Whether some step, on this rank or another, may have stored into something."""
+        return any(event.writes for event in self._own)
 
-    @abstractmethod
     def final(self) -> dict[str, Value]:
-        """Return what the rank holds in the end."""
+        """Return what its steps left in the names that they may have stored into."""
+        held: dict[str, Value] = {}
+        for event in self._own:
+            held.update(event.writes)
+        return held
 
-    @abstractmethod
     def program(self) -> Iterator[Place]:
         """Yield the steps that any rank took together with others, in program order.
 
         The same for all ranks of a trace.
         """
+        return iter(())
 
-    @abstractmethod
     def places(self) -> Sequence[Place]:
         """Return the step instances that the rank took together with others.
 
         It is one list for all ranks that took the same.
         """
+        return ()
 
-    @abstractmethod
     def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
         """Yield index and iteration of the events that write a name, and what it holds then."""
+        for event in self._own:
+            if name in event.writes:
+                yield event.index, event.iteration, event.writes[name]
 
-    @abstractmethod
     def beside(
-        self, indexes: frozenset[int]
+        self, indexes: frozenset[int], initial: Mapping[str, Value]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events at these steps with what the rank held before and after each.
 
-        Something must be expected beside the steps: of others that is not kept.
+        `initial` is what it held before its own events. Something must be expected beside the
+        steps: of others it need not be kept.
         """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the events themselves."""
-        return tuple, (list(self),)
+        held = dict(initial)
+        for event in self._own:
+            before = dict(held) if event.index in indexes else held
+            held.update(event.writes)
+            if event.index in indexes:
+                yield event, before, dict(held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,30 +228,34 @@ class RankTrace:
     numbers: Mapping[str, Value] = field(default_factory=dict)
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
+    _log: Events = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Let events that are a plain sequence answer what is asked of them."""
+        events = self.events if isinstance(self.events, Events) else Events(self.events)
+        object.__setattr__(self, "_log", events)
+
+    @property
+    def own(self) -> Sequence[Event]:
+        """The events after those that were taken together with other ranks."""
+        return self._log.own
+
     @property
     def stores(self) -> bool:
         """Whether some step may have stored into something."""
-        if isinstance(self.events, Recorded):
-            return self.events.stores
-        return any(event.writes for event in self.events)
+        return self._log.stores
 
     def final(self) -> dict[str, Value]:
         """Return what the rank holds in the end, as far as the trace tells."""
-        if isinstance(self.events, Recorded):
-            return {**self.initial, **self.events.final()}
-        held = dict(self.initial)
-        for event in self.events:
-            held.update(event.writes)
-        return held
+        return {**self.initial, **self._log.final()}
+
+    def program(self) -> Iterator[Place]:
+        """Yield the steps that any rank took together with others, in program order."""
+        return self._log.program()
 
     def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
         """Yield index and iteration of the events that write a name, and what it holds then."""
-        if isinstance(self.events, Recorded):
-            yield from self.events.changes(name)
-            return
-        for event in self.events:
-            if name in event.writes:
-                yield event.index, event.iteration, event.writes[name]
+        return self._log.changes(name)
 
     def beside(
         self, indexes: frozenset[int]
@@ -183,15 +264,7 @@ class RankTrace:
 
         Something must be expected beside the steps: of others it need not be kept.
         """
-        if isinstance(self.events, Recorded):
-            yield from self.events.beside(indexes)
-            return
-        held = dict(self.initial)
-        for event in self.events:
-            before = dict(held) if event.index in indexes else held
-            held.update(event.writes)
-            if event.index in indexes:
-                yield event, before, dict(held)
+        return self._log.beside(indexes, self.initial)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,16 +372,11 @@ class Trace:
 
     def walks(self) -> Iterator[Iterator[Place]]:
         """Yield the step instances that ranks took, in their order; alike ranks are one."""
-        together = False
+        if self.ranks:
+            yield self.ranks[0].program()
         for rank in self.ranks:
-            own: Sequence[Event] = rank.events
-            if isinstance(rank.events, Recorded):
-                own = rank.events.own
-                if not together:
-                    yield rank.events.program()
-                together = True
-            if own:
-                yield ((event.index, event.iteration) for event in own)
+            if rank.own:
+                yield ((event.index, event.iteration) for event in rank.own)
 
     def on(self, backend: str | None) -> Trace:
         """Return what is predicted on a backend: this trace, where nothing is known to differ."""

@@ -22,7 +22,7 @@ from runner.expressions.values import Constant, Expression, Undefined
 from runner.limits import Limits, account
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
-from runner.model.trace import Event, Orders, RankTrace, Recorded, Trace
+from runner.model.trace import Event, Events, Orders, RankTrace, Trace
 from runner.operations.base import Local, PointToPoint
 from runner.reference.choices import Merged, Named, merged, named_receives
 from runner.reference.diagnoses import faults
@@ -31,7 +31,7 @@ from runner.reference.matching import Address, Forgotten, Posted
 from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
-from runner.reference.state import EventLog, Place, RankState, frozen, measured, stands_at
+from runner.reference.state import Place, RankState, frozen, measured, stands_at
 from runner.reference.symptoms import Finding, place
 from runner.reference.waits import Futures, Need, waiting_beyond
 
@@ -40,7 +40,7 @@ from runner.reference.waits import Futures, Need, waiting_beyond
 
 
 def rank_trace(
-    rank: int, runs: Sequence[Rest], events: EventLog, may_block: tuple[Place, ...] = ()
+    rank: int, runs: Sequence[Rest], events: Events, may_block: tuple[Place, ...] = ()
 ) -> RankTrace:
     """Return one rank's trace; it is blocked for sure only if no schedule lets it go on."""
     state = runs[0].simulation.ranks[rank]
@@ -63,7 +63,7 @@ def rank_trace(
     return RankTrace(
         rank=rank,
         initial=state.initial,
-        events=events if isinstance(events, Recorded) else tuple(events),
+        events=events,
         ending=ending,
         died=state.died,
         may_block=may_block,
@@ -594,7 +594,7 @@ def agreed(runs: list[Rest]) -> list[Any]:
     for other in runs[1:]:
         for events, state in zip(merged, other.simulation.ranks, strict=True):
             parted = False
-            for at in range(state.past, len(events)):
+            for at in range(events.past, len(events)):
                 mine = events[at]
                 theirs = state.events[at] if at < len(state.events) else None
                 if theirs is None and other.simulation.cut and not parted:
@@ -855,12 +855,11 @@ def _later(main: Rest, first: int, open_ranks: set[int]) -> Iterator[tuple[int, 
     past: dict[int, tuple[list[Place], bool]] = {}
     known: dict[tuple[int, tuple[Place, ...]], frozenset[Place]] = {}
     for state in main.simulation.ranks:
-        together = state.events.places() if isinstance(state.events, Recorded) else ()
+        together = state.events.places()
         if id(together) not in past:
             past[id(together)] = _communications(together, first, communicates, begun=False)
         before, begun = past[id(together)]
-        events = state.events.own if isinstance(state.events, Recorded) else state.events
-        taken = [(event.index, event.iteration) for event in events]
+        taken = [(event.index, event.iteration) for event in state.events.own]
         places, _ = _communications(taken, first, communicates, begun=begun)
         place = stands_at(state)
         if place is not None and place[0] >= first:

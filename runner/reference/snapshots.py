@@ -100,9 +100,7 @@ def _rank(
         state.state,
         state.died,
         state.clock_s,
-        hash(
-            tuple((each.index, each.iteration, each.state) for each in state.events[state.past :])
-        ),
+        hash(tuple((each.index, each.iteration, each.state) for each in state.events.own)),
         len(state.events),
         (state.call.step.index, state.call.iteration) if state.call else None,
         tuple(sorted((name, work.number) for name, work in state.handles.items())),

@@ -15,7 +15,7 @@ from runner.limits import Account, BoundError, Limits, account, beyond
 from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Step
-from runner.model.trace import Event
+from runner.model.trace import Event, Events
 from runner.operations.base import Entry
 from runner.reference.matching import Creating, Creations, Mailbox, Meetings, Streams, Work
 from runner.reference.semantics import Reading
@@ -382,25 +382,6 @@ def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
     return found
 
 
-class EventLog(Protocol):
-    """The events of a rank, to which more come: a list, or one that begins in columns."""
-
-    def append(self, event: Event, /) -> None:
-        """Add an event."""
-
-    def copy(self) -> Any:
-        """Return the same events, to be added to apart."""
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-
-    def __iter__(self) -> Iterator[Event]:
-        """Yield them in order."""
-
-    def __getitem__(self, at: Any, /) -> Any:
-        """Return one of them, or several."""
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class RankState:
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
@@ -418,9 +399,7 @@ class RankState:
     #: what is seen of mistakes, on all ranks
     findings: list[Finding] = field(default_factory=list)
     clock_s: float = 0.0
-    events: EventLog = field(default_factory=list[Event])
-    #: how many of the events were taken together with other ranks, and are in columns
-    past: int = 0
+    events: Events = field(default_factory=Events)
     #: names, of a rank's works, those that it met at each of its events
     links: Callable[[Sequence[Work]], Mapping[int, tuple[str, ...]]] = field(
         default_factory=lambda: links_of

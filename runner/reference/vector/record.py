@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,11 @@ from runner.expressions.lanes import own
 from runner.expressions.values import PerRank, names_of
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step
-from runner.model.trace import Event, Place, RankTrace, Recorded, Trace, Value
+from runner.model.trace import Event, Events, Place, RankTrace, Trace, Value
 from runner.model.traffic import Traffic
 from runner.operations.base import Entry, Group
 from runner.reference.matching import Work
-from runner.reference.state import Ledger, size_of
+from runner.reference.state import Ledger, links_of, size_of
 from runner.reference.vector.cohort import (
     LARGEST,
     Active,
@@ -303,36 +302,27 @@ class Replays:
         return self._recent
 
 
-class RankEvents(Recorded):
-    """The events of one rank."""
+class ColumnEvents(Events):
+    """The events of one rank: those in columns, and after them its own, to which more may come."""
 
-    def __init__(self, replays: Replays, rank: int) -> None:
+    def __init__(self, replays: Replays, rank: int, own: Iterable[Event] = ()) -> None:
         """Make no event yet."""
+        super().__init__(own)
         self._replays = replays
         self._record = replays.record
         self._rank = rank
+        self.past = self._record.count(rank)
 
-    def __len__(self) -> int:
-        """Return how many steps the rank took."""
-        return self._record.count(self._rank)
+    def copy(self) -> ColumnEvents:
+        """Return the same events, to be added to apart."""
+        return ColumnEvents(self._replays, self._rank, self._own)
 
-    @overload
-    def __getitem__(self, at: int) -> Event: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
-    def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
-        """Return one event, or some; the last one is found at once."""
-        places = range(len(self))[at]
-        if isinstance(places, int):
-            return self._last() if places == len(self) - 1 else next(islice(self, places, None))
-        if len(places) == 1 and places[0] == len(self) - 1:
-            return (self._last(),)
-        wanted = set(places)
-        made = {place: event for place, event in enumerate(self) if place in wanted}
-        return tuple(made[place] for place in places)
+    def links(self, works: Sequence[Work]) -> RankLinks:
+        """Return the ranks that this one met: those in columns, and those of its own works."""
+        return RankLinks(self._record, self._rank, works)
 
-    def __iter__(self) -> Iterator[Event]:
-        """Yield the events in order, with what their steps stored."""
+    def together(self) -> Iterator[Event]:
+        """Yield the events in columns in order, with what their steps stored."""
         record = self._replays.of(self._rank)
         held = {name: value.copy() for name, value in self.initial().items()}
         for batch in record.of(self._rank):
@@ -342,10 +332,13 @@ class RankEvents(Recorded):
             writes = {name: held[name].copy() for name in batch.names}
             yield self._event(batch, writes)
 
+    def _one(self, at: int) -> Event:
+        return self._last() if at == self.past - 1 else super()._one(at)
+
     def _last(self) -> Event:
         batch = self._record.last(self._rank)
         assert batch is not None
-        held = self.final()
+        held = self._held()
         return self._event(batch, {name: held[name].copy() for name in batch.names})
 
     def _event(self, batch: Batch, writes: Mapping[str, Value]) -> Event:
@@ -364,12 +357,12 @@ class RankEvents(Recorded):
             observed=seen,
         )
 
-    # ------------------------------------------------------------------ what the judge asks for
+    # ------------------------------------------------------------------ what is asked for
 
     @property
     def stores(self) -> bool:
         """Whether some step may have stored into something."""
-        return any(batch.names for batch in self._record.batches)
+        return any(batch.names for batch in self._record.batches) or super().stores
 
     def initial(self) -> dict[str, Value]:
         """Return what the rank held in the beginning."""
@@ -380,8 +373,8 @@ class RankEvents(Recorded):
             if column.held[self._rank]
         }
 
-    def final(self) -> dict[str, Value]:
-        """Return what the rank holds in the end."""
+    def _held(self) -> dict[str, Value]:
+        """Return what the rank held after the events in columns."""
         memory = self._record.memory
         assert memory is not None
         return {
@@ -390,8 +383,12 @@ class RankEvents(Recorded):
             if column.held[self._rank]
         }
 
-    def program(self) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """Yield the steps that any rank took, in program order."""
+    def final(self) -> dict[str, Value]:
+        """Return what the rank holds in the end."""
+        return {**self._held(), **super().final()}
+
+    def program(self) -> Iterator[Place]:
+        """Yield the steps that any rank took in columns, in program order."""
         instances = {batch.instance.number: batch.instance for batch in self._record.batches}
         for number in sorted(instances):
             yield instances[number].step.index, instances[number].iteration
@@ -409,9 +406,10 @@ class RankEvents(Recorded):
                     _apply(held, name, change.offsets, change.values, _row(change, self._rank))
             if name in batch.names:
                 yield batch.instance.step.index, batch.instance.iteration, held[name].copy()
+        yield from super().changes(name)
 
     def beside(
-        self, indexes: frozenset[int]
+        self, indexes: frozenset[int], initial: Mapping[str, Value]
     ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
         """Yield the events of steps beside which something is expected, with what was held."""
         for batch in self._record.asked(self._rank):
@@ -419,6 +417,7 @@ class RankEvents(Recorded):
                 row = _row(batch, self._rank)
                 before, after = (_held(found, row) for found in (batch.before, batch.after))
                 yield self._event(batch, {name: after[name] for name in batch.names}), before, after
+        yield from super().beside(indexes, {**initial, **self._held()})
 
 
 def _row(of: Batch | Change, rank: int) -> int:
@@ -466,23 +465,40 @@ def _apply(
 
 
 class RankLinks(Mapping[int, tuple[str, ...]]):
-    """The meetings of one rank, by the position of the event."""
+    """The meetings of one rank, by the position of the event: in columns, and of its own works."""
 
-    def __init__(self, record: Record, rank: int) -> None:
+    def __init__(self, record: Record, rank: int, works: Sequence[Work] = ()) -> None:
         """Make none yet."""
         self._record = record
         self._rank = rank
+        self._works = works
         self._made: dict[int, tuple[str, ...]] | None = None
 
     def _links(self) -> dict[int, tuple[str, ...]]:
         if self._made is None:
-            counts: dict[tuple[Any, ...], int] = {}
-            self._made = {
-                at: tuple(_named(link, batch, self._rank, counts) for link in batch.said.links)
-                for at, batch in enumerate(self._record.of(self._rank))
-                if batch.said.links
-            }
+            found = self._in_columns()
+            for at, links in links_of([work for work in self._works if work.at >= 0]).items():
+                found[at] = (*found.get(at, ()), *links)
+            self._made = found
         return self._made
+
+    def _in_columns(self) -> dict[int, tuple[str, ...]]:
+        counts: dict[tuple[Any, ...], int] = {}
+        begun = {
+            (work.call.step.index, work.call.iteration): work for work in self._works if work.at < 0
+        }
+        found = {}
+        for at, batch in enumerate(self._record.of(self._rank)):
+            if not batch.said.links:
+                continue
+            found[at] = tuple(_named(link, batch, self._rank, counts) for link in batch.said.links)
+            work = begun.get((batch.instance.step.index, batch.instance.iteration))
+            if work is not None:
+                found[at] = tuple(
+                    name if post.past else post.link
+                    for name, post in zip(found[at], work.posts, strict=True)
+                )
+        return found
 
     def __getitem__(self, at: int) -> tuple[str, ...]:
         """Return the meetings of the event at a position."""
@@ -517,136 +533,12 @@ def _named(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], in
     return f"{key}:{first}>{second}#{tag}:{nth}"
 
 
-# -------------------------------------------------------------------------------------------------
-# The events of a rank that goes on by itself, from where its cohort has left it.
-
-
-class Continued(RankEvents):
-    """The events of one rank: those in columns, and after them its own, to which more may come."""
-
-    def __init__(self, replays: Replays, rank: int, own: Sequence[Event] = ()) -> None:
-        """Begin where the columns end."""
-        super().__init__(replays, rank)
-        #: how many events are in columns, and those after them
-        self.past = super().__len__()
-        self._own: list[Event] = list(own)
-
-    @property
-    def own(self) -> Sequence[Event]:
-        """The events after those in columns."""
-        return self._own
-
-    def append(self, event: Event) -> None:
-        """Add an event."""
-        self._own.append(event)
-
-    def links(self, works: Sequence[Work]) -> ContinuedLinks:
-        """Return the ranks that this one met: those in columns, and those of its own works."""
-        return ContinuedLinks(self._record, self._rank, works)
-
-    def copy(self) -> Continued:
-        """Return the same events, to be added to apart."""
-        return Continued(self._replays, self._rank, self.own)
-
-    def __setitem__(self, at: int, event: Event) -> None:
-        """Replace an event that is not in columns."""
-        self._own[at - self.past] = event
-
-    def __len__(self) -> int:
-        """Return how many steps the rank took."""
-        return self.past + len(self.own)
-
-    @overload
-    def __getitem__(self, at: int) -> Event: ...
-    @overload
-    def __getitem__(self, at: slice) -> tuple[Event, ...]: ...
-    def __getitem__(self, at: int | slice) -> Event | tuple[Event, ...]:
-        """Return one event, or some; those that are not in columns are found at once."""
-        places = range(len(self))[at]
-        if isinstance(places, int):
-            if places >= self.past:
-                return self.own[places - self.past]
-            return next(islice(super().__iter__(), places, None))
-        if not places or min(places[0], places[-1]) >= self.past:
-            return tuple(self.own[place - self.past] for place in places)
-        wanted = set(places)
-        made = {place: event for place, event in enumerate(self) if place in wanted}
-        return tuple(made[place] for place in places)
-
-    def __iter__(self) -> Iterator[Event]:
-        """Yield the events in order."""
-        yield from super().__iter__()
-        yield from self.own
-
-    @property
-    def stores(self) -> bool:
-        """Whether some step may have stored into something."""
-        return super().stores or any(event.writes for event in self.own)
-
-    def final(self) -> dict[str, Value]:
-        """Return what the rank holds in the end."""
-        held = super().final()
-        for event in self.own:
-            held.update(event.writes)
-        return held
-
-    def changes(self, name: str) -> Iterator[tuple[int, tuple[int, ...], Value]]:
-        """Yield the steps that may have stored into a name, with what it holds after each."""
-        yield from super().changes(name)
-        for event in self.own:
-            if name in event.writes:
-                yield event.index, event.iteration, event.writes[name]
-
-    def beside(
-        self, indexes: frozenset[int]
-    ) -> Iterator[tuple[Event, dict[str, Value], dict[str, Value]]]:
-        """Yield the events of steps beside which something is expected, with what was held."""
-        yield from super().beside(indexes)
-        held = super().final()
-        for event in self.own:
-            before = dict(held) if event.index in indexes else held
-            held.update(event.writes)
-            if event.index in indexes:
-                yield event, before, dict(held)
-
-
-class ContinuedLinks(RankLinks):
-    """The meetings of a rank that goes on by itself: in columns, and those of its own works."""
-
-    def __init__(self, record: Record, rank: int, works: Sequence[Work]) -> None:
-        """Make none yet."""
-        super().__init__(record, rank)
-        self._works = works
-
-    def _links(self) -> dict[int, tuple[str, ...]]:
-        if self._made is not None:
-            return self._made
-        found = super()._links()
-        begun = {
-            (work.call.step.index, work.call.iteration): work for work in self._works if work.at < 0
-        }
-        for at, batch in enumerate(self._record.of(self._rank)) if begun else ():
-            work = begun.get((batch.instance.step.index, batch.instance.iteration))
-            if work is not None and at in found:
-                found[at] = tuple(
-                    name if post.past else post.link
-                    for name, post in zip(found[at], work.posts, strict=True)
-                )
-        for work in self._works:
-            if work.at >= 0:
-                found[work.at] = (
-                    *found.get(work.at, ()),
-                    *(post.link for post in work.posts),
-                )
-        return found
-
-
 def trace_of(record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> Trace:
     """Return the trace of a run in which nothing went wrong."""
     replays = Replays(record, again)
     ranks = []
     for rank in range(record.plan.world_size):
-        events = RankEvents(replays, rank)
+        events = ColumnEvents(replays, rank)
         links = RankLinks(record, rank)
         initial = events.initial()
         named = {name: value.of(rank) for name, value in record.numbers.items()}

@@ -24,7 +24,7 @@ from runner.reference.vector.cohort import Named, View, leave
 from runner.reference.vector.engine import Sweep
 from runner.reference.vector.evaluator import Instance
 from runner.reference.vector.matching import Entering, Messages, Post, Stand, Work
-from runner.reference.vector.record import Continued, Record, Replays
+from runner.reference.vector.record import ColumnEvents, Record, Replays
 
 # -------------------------------------------------------------------------------------------------
 # From columns to ranks: what a rank holds, where it is, and what it has under way.
@@ -32,8 +32,8 @@ from runner.reference.vector.record import Continued, Record, Replays
 #     cohorts   x [1024, 4]   a work of 1,024 ranks      a stand of 1,023 ranks
 #     rank 5    x [4]         its work, with its posts   finished
 #
-# What the ranks did before stays in columns (:class:`Continued`); what was under way is made anew
-# for each rank from its call, which is evaluated once more where it stands in the program.
+# What the ranks did before stays in columns (:class:`ColumnEvents`); what was under way is made
+# anew for each rank from its call, which is evaluated once more where it stands in the program.
 
 
 class Remainder:
@@ -159,7 +159,7 @@ class Remainder:
         for name, column in self._sweep.memory.columns.items():
             if column.held[rank]:
                 process.hold(name, column.values[rank, ...].copy())
-        events = Continued(self._replays, rank)
+        events = ColumnEvents(self._replays, rank)
         state = RankState(
             rank=rank,
             process=process,
@@ -167,7 +167,6 @@ class Remainder:
             ledger=ledger,
             events=events,
             initial=events.initial(),
-            past=len(events),
             links=events.links,
             truncated=rank in self._plan.scenario.truncated,
         )
