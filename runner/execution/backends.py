@@ -310,6 +310,7 @@ GLOO = (
     (r"Connection closed by peer|Connection reset by peer|Broken pipe", "peer_lost"),
     (r"Connect timeout|connect.*timed out", "timeout"),
     (r"Pair is not connected|Tag must be nonnegative|has to be contiguous", "invalid_argument"),
+    (r"got mixed torch\.Tensor and DTensor|must have the same mesh", "invalid_argument"),
     (r"Cannot use ReduceOp\.\w+ with non-integral dtype", "invalid_argument"),
     (r"Invalid scalar type|Cannot use ReduceOp|can't be cast to the desired", "unsupported"),
     (r"not support|[Uu]nsupported|not implemented|only .* (is|are) supported", "unsupported"),

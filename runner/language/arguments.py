@@ -502,7 +502,7 @@ def _model(node: Node, context: Context, param: Param) -> Form:
 
 
 #: keys of a batch
-_BATCH = ("group", "sizes")
+_BATCH = ("group", "sizes", "dim")
 _SAMPLER = "DistributedSampler"
 _SAMPLER_KEYS = ("group", "num_replicas", "rank", "shuffle", "seed", "drop_last", "epoch")
 

@@ -122,7 +122,13 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
     if good and lacking:
         context.faults.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
         good = False
-    return kind(**given) if good else None
+    if not good:
+        return None
+    try:
+        return kind(**given)
+    except ValueError as error:
+        context.faults.add("bad_value", f"{what}: {error}", node.mark)
+        return None
 
 
 def _misfit(declared: str, found: Any) -> str | None:

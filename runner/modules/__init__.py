@@ -5,6 +5,7 @@ To add one: read a neighbour, write its file, add it to `LAYERS`.
 
 from __future__ import annotations
 
+from runner.modules.attention import CausalSelfAttention
 from runner.modules.base import Layer
 from runner.modules.embedding import Embedding
 from runner.modules.gelu import GELU
@@ -17,7 +18,8 @@ from runner.modules.tanh import Tanh
 
 #: every class that a model may be made of, by torch's name
 LAYERS: dict[str, type[Layer]] = {
-    each.name: each for each in (Linear, Embedding, LayerNorm, RMSNorm, ReLU, GELU, Tanh)
+    each.name: each
+    for each in (Linear, Embedding, LayerNorm, RMSNorm, ReLU, GELU, Tanh, CausalSelfAttention)
 }
 
 __all__ = ["LAYERS", "Layer", "Residual", "Sequential"]

@@ -14,7 +14,7 @@ class Alone(Trainee):
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward, over the layers that it does not pass by."""
-        self.know_loss(x, y)
+        self.know_loss(order, x, y)
         loss, found = yield from self.compute(self.params, order, x, y)
         self.added(found)
         return loss

@@ -67,6 +67,8 @@ class Model:
     oracle_loss: Loss | None = None
     oracle_optimizer: Optimizer | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
+    #: what one process has, by the weights that it began with: ranks share it
+    moments: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def where(self) -> str | None:
@@ -106,10 +108,12 @@ class Rows:
     """Which rows a rank takes of what it holds.
 
     Those that `torch.chunk` gives the member of a group; `sizes` cuts unevenly; a `sampler` picks
-    by index (:mod:`runner.strategies.sampler`).
+    by index (:mod:`runner.strategies.sampler`). `dim` is the dimension that is cut: 1 is that of
+    the positions of a sequence.
     """
 
     group: str
+    dim: int = 0
     sizes: tuple[int, ...] | None = None
     sampler: Mapping[str, Any] | None = None
 
@@ -118,8 +122,10 @@ class Rows:
         """Return what `batch:` says."""
         rest = dict(given)
         group, sizes = rest.pop("group") or "world", rest.pop("sizes", None)
+        dim = rest.pop("dim", 0)
         sampler = rest if rest.pop("DistributedSampler", False) else None
-        return Rows(group=group, sizes=None if sizes is None else tuple(sizes), sampler=sampler)
+        cut = None if sizes is None else tuple(sizes)
+        return Rows(group=group, dim=dim, sizes=cut, sampler=sampler)
 
     def rows(self, count: int, size: int, at: int) -> Any:
         """Return an index for the rows of member `at` of `size`."""
@@ -165,102 +171,198 @@ class TrainStep:
         if self.batch is None:
             return self.input, self.target
         members = group(self.batch.group)
-        rows = self.batch.rows(len(self.input), members.size, members.group_rank(rank))
-        return self.input[rows], self.target[rows]
+        dim, at = self.batch.dim, members.group_rank(rank)
+        rows = self.batch.rows(self.input.shape[dim], members.size, at)
+        index = (*(slice(None) for _ in range(dim)), rows)
+        return self.input[index], self.target[index]
 
 
 # -------------------------------------------------------------------------------------------------
-# One process: the whole batch, in float64, and in float32 to know what rounding makes of it.
+# One process: the whole batch, in float64, and twice more to know what rounding makes of it.
 
 #: by how much more than rounding a value may be off: other orders of addition
 SLACK = 8.0
 #: and so many units in the last place of a tensor's largest element
 ULPS = 4.0
+#: by how much more float32 may be off than where the optimizer steps in float64: what is further off
+#: is a fault of the optimizer that shows in float32 alone, and widens no tolerance
+TRUSTED = 32.0
+
+EPSILON = float(np.finfo(np.float32).eps)
 
 
 class OneProcess:
-    """The model as one process trains it. `dtype` is that of everything it holds."""
+    """The model as one process trains it, at one moment.
 
-    def __init__(self, model: Model, weights: Mapping[str, Array], dtype: Any) -> None:
+    `computed` is the dtype of forward and backward; that of the weights, of their gradients and of
+    what the optimizer does is the weights' own.
+    """
+
+    def __init__(self, model: Model, params: Arrays, computed: Any) -> None:
         """Begin with these weights."""
         self._model = model
-        self._dtype = dtype
-        self.params: Arrays = {name: value.astype(dtype) for name, value in weights.items()}
+        self._computed = computed
+        self.params = params
         self.grads: Arrays = {}
-        self._states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
+        self._states: dict[str, dict[str, Any]] = {name: {} for name in params}
 
     def loss(self, x: Any, y: Any) -> Array:
         """Return the loss of some rows, with the weights as they are."""
-        given, _ = self._model.network.forward(self.params, self._typed(x))
+        given, _ = self._model.network.forward(self._cast(), self._typed(x))
         return (self._model.oracle_loss or self._model.loss).value(given, self._typed(y))[0]
 
-    def train(self, order: TrainStep) -> None:
-        """Take one step on the whole batch."""
+    def after(self, order: TrainStep) -> OneProcess:
+        """Return the process one step on the whole batch later."""
         network = self._model.network
         loss = self._model.oracle_loss or self._model.loss
-        given, saved = network.forward(self.params, self._typed(order.input))
+        params = self._cast()
+        given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
-        _, found = network.backward(self.params, saved, dy)
+        _, found = network.backward(params, saved, dy)
+        found = {name: value.astype(self.params[name].dtype) for name, value in found.items()}
         before = {} if order.zero_grad else self.grads
-        self.grads = {
+        later = OneProcess(self._model, self.params, self._computed)
+        later._states = {name: dict(state) for name, state in self._states.items()}
+        later.grads = {
             name: before[name] + value if name in before else value for name, value in found.items()
         }
         if order.clip is not None:
-            self.grads = clipped(self.grads, order.clip, norm(self.grads.values()))
+            later.grads = clipped(later.grads, order.clip, norm(later.grads.values()))
         if order.step:
             optimizer = self._model.oracle_optimizer or self._model.optimizer
-            self.params = {
-                name: optimizer.step(value, self.grads[name], self._states[name])
+            later.params = {
+                name: optimizer.step(value, later.grads[name], later._states[name])
                 for name, value in self.params.items()
             }
+        return later
 
     def _typed(self, value: Any) -> Array:
         array = np.asarray(value)
-        return array.astype(self._dtype) if array.dtype.kind == "f" else array
+        return array.astype(self._computed) if array.dtype.kind == "f" else array
+
+    def _cast(self) -> Arrays:
+        return {
+            name: value.astype(self._computed, copy=False) for name, value in self.params.items()
+        }
 
 
-class Oracle:
-    """What one process has, and how far off rounding may bring another."""
+class Moment:
+    """What one process has after some steps, in float64 and as rounding may have it.
 
-    def __init__(self, model: Model, weights: Mapping[str, Array]) -> None:
-        """Begin with the weights of one process."""
-        self._exact = OneProcess(model, weights, np.float64)
-        self._rounded = OneProcess(model, weights, np.float32)
+    `rounded` is in float32. `shaken` goes forward and backward in float32 as well, from weights of
+    which each last bit is changed, and its optimizer steps in float64. Ranks that give it the same
+    steps share what comes of them.
+    """
 
-    def train(self, order: TrainStep) -> None:
-        """Take one step on the whole batch."""
-        self._exact.train(order)
-        self._rounded.train(order)
+    def __init__(self, exact: OneProcess, rounded: OneProcess, shaken: OneProcess) -> None:
+        """Hold the three."""
+        self._exact, self._rounded, self._shaken = exact, rounded, shaken
+        self._later: dict[Any, Moment] = {}
+        self._known: dict[Any, tuple[Array, float]] = {}
+
+    @staticmethod
+    def first(model: Model, weights: Mapping[str, Array]) -> Moment:
+        """Return the moment before step 1."""
+        exact = {name: value.astype(np.float64) for name, value in weights.items()}
+        rounded = {name: value.astype(np.float32) for name, value in weights.items()}
+        shaken = {name: value * (1 + EPSILON * _signs(value)) for name, value in exact.items()}
+        return Moment(
+            OneProcess(model, exact, np.float64),
+            OneProcess(model, rounded, np.float32),
+            OneProcess(model, shaken, np.float32),
+        )
+
+    def after(self, order: TrainStep) -> Moment:
+        """Return the moment after a step on the whole batch."""
+        given = (_key(order.input), _key(order.target))
+        key = (*given, order.zero_grad, order.step, order.clip)
+        if key not in self._later:
+            self._later[key] = Moment(
+                *(each.after(order) for each in (self._exact, self._rounded, self._shaken))
+            )
+        return self._later[key]
 
     def loss(self, x: Any, y: Any) -> tuple[Array, float]:
         """Return the loss of some rows, and its tolerance."""
-        exact = self._exact.loss(x, y)
-        return exact, tolerance(exact, self._rounded.loss(x, y))
+        return self._remembered(("loss", _key(x), _key(y)), lambda process: process.loss(x, y))
 
     def grad(self, name: str) -> tuple[Array, float] | None:
         """Return the gradient of a parameter, and its tolerance; None where it has none."""
-        exact = self._exact.grads.get(name)
-        return None if exact is None else (exact, tolerance(exact, self._rounded.grads[name]))
+        if name not in self._exact.grads:
+            return None
+        return self._remembered(("grad", name), lambda process: process.grads[name])
 
     def param(self, name: str) -> tuple[Array, float]:
         """Return a parameter, and its tolerance."""
-        exact = self._exact.params[name]
-        return exact, tolerance(exact, self._rounded.params[name])
+        return self._remembered(("param", name), lambda process: process.params[name])
+
+    def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, float]:
+        if key not in self._known:
+            exact, rounded, shaken = map(value, (self._exact, self._rounded, self._shaken))
+            self._known[key] = exact, tolerance(exact, rounded, shaken)
+        return self._known[key]
 
 
-def tolerance(exact: Array, rounded: Array) -> float:
-    """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6)."""
+class Oracle:
+    """What one process has, as one rank asks it: it tells the steps that it knows of."""
+
+    def __init__(self, model: Model, weights: Mapping[str, Array]) -> None:
+        """Begin with the weights of one process."""
+        key = tuple(map(_key, weights.values()))
+        if key not in model.moments:
+            model.moments[key] = Moment.first(model, weights)
+        self._now: Moment = model.moments[key]
+
+    def train(self, order: TrainStep) -> None:
+        """Take one step on the whole batch."""
+        self._now = self._now.after(order)
+
+    def loss(self, x: Any, y: Any) -> tuple[Array, float]:
+        """Return the loss of some rows, and its tolerance."""
+        return self._now.loss(x, y)
+
+    def grad(self, name: str) -> tuple[Array, float] | None:
+        """Return the gradient of a parameter, and its tolerance; None where it has none."""
+        return self._now.grad(name)
+
+    def param(self, name: str) -> tuple[Array, float]:
+        """Return a parameter, and its tolerance."""
+        return self._now.param(name)
+
+
+def _key(value: Any) -> tuple[Any, ...]:
+    array = np.asarray(value)
+    return array.shape, array.dtype.str, array.tobytes()
+
+
+def _signs(value: Array) -> Array:
+    """Return 1 and -1, in no order that a matrix has."""
+    return np.where(np.arange(value.size) * 7 % 5 % 2, 1.0, -1.0).reshape(value.shape)
+
+
+def tolerance(exact: Array, rounded: Array, shaken: Array) -> float:
+    """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6).
+
+    What float32 is off by counts as far as forward and backward explain it.
+    """
     if not exact.size:
         return 0.0
     with np.errstate(all="ignore"):
         off = float(np.abs(exact - rounded).max())
-        largest = float(np.abs(exact).max())
-    return SLACK * off + ULPS * float(np.finfo(np.float32).eps) * largest
+        moved = float(np.abs(exact - shaken).max())
+        last = EPSILON * float(np.abs(exact).max())
+        off = min(off, TRUSTED * (moved + last)) if np.isfinite(moved) else off
+    return SLACK * max(off, moved) + ULPS * last
 
 
 def norm(grads: Any) -> float:
     """Return the norm of gradients taken together."""
     return float(np.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in grads)))
+
+
+def squares(grads: Any) -> Array:
+    """Return the sum of the squares of each gradient, in float32."""
+    return np.asarray([float((each.astype(np.float64) ** 2).sum()) for each in grads], np.float32)
 
 
 def clipped(grads: Arrays, most: float, total: float) -> Arrays:
@@ -381,6 +483,10 @@ class Trainee(ABC):
         """Return what `.grad` is on this rank; None where it is None."""
         return self.grads.get(name)
 
+    def comparable_grad(self, name: str) -> Array | None:
+        """Return the gradient as it is held against one process's; None where it cannot be."""
+        return self.visible_grad(name)
+
     @abstractmethod
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Go forward and backward; return the loss, where the rank knows it."""
@@ -444,7 +550,7 @@ class Trainee(ABC):
         if loss is not None:
             yield "loss", loss, self.loss_before
         for name in self.model.parameters:
-            grad, wanted = self.visible_grad(name), self.oracle.grad(name)
+            grad, wanted = self.comparable_grad(name), self.oracle.grad(name)
             if order.sync and grad is not None and wanted is not None:
                 yield f"{name}.grad", grad, (self.share(name, wanted[0]), wanted[1])
         for name in self.model.parameters:
@@ -455,7 +561,7 @@ class Trainee(ABC):
     #: what one process has for a loss of this rank's rows, and its tolerance; set by `learn`
     loss_before: tuple[Array, float] = (np.zeros(()), 0.0)
 
-    def know_loss(self, x: Array, y: Array) -> None:
+    def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
         """Ask one process, before it steps, for the loss of these rows."""
         self.loss_before = self.oracle.loss(x, y)
 

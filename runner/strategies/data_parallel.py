@@ -140,9 +140,11 @@ class DataParallel(Alone):
         self._zero = model.strategy(ZeroRedundancyOptimizer) is not None
         sizes = [(name, self.params[name].nbytes) for name in model.network.ready()]
         self._synced = 0
+        self._used: set[str] = set()
         if self._said.find_unused_parameters and not self._said.static_graph:
-            at_first = [(name, self.params[name].nbytes) for name in reversed(model.parameters)]
-            self._first = self._later = buckets(at_first, self._said.limits)
+            # filled in the order of the parameters, and reduced from the last bucket to the first
+            at_first = [(name, self.params[name].nbytes) for name in model.parameters]
+            self._first = self._later = buckets(at_first, self._said.limits)[::-1]
         else:
             self._first = [tuple(reversed(model.parameters))]
             self._later = buckets(sizes, self._said.limits)
@@ -179,10 +181,17 @@ class DataParallel(Alone):
         loss = yield from super().learn(order, x, y)
         if order.sync:
             yield from self._reduce()
+            self._used.clear()
         return loss
 
+    def added(self, found: Arrays) -> None:
+        """Remember which parameters were used since gradients were last reduced."""
+        super().added(found)
+        self._used.update(found)
+
     def _reduce(self) -> Calls:
-        used = np.zeros(len(self.params), np.int32)
+        used = np.asarray([name in self._used for name in self.params], np.int32)
+        kept = dict(self.grads)
         if self._said.static_graph and not self._synced:
             yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
         lacking = [name for name in self.params if name not in self.grads]
@@ -197,7 +206,12 @@ class DataParallel(Alone):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
                 at += each.size
         if self._said.find_unused_parameters and not self._said.static_graph:
-            yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
+            counted = yield from summed(self._group, used)
+            for name in (
+                each for each, count in zip(self.params, counted, strict=True) if not count
+            ):
+                self.grads.pop(name)  # no rank has used it: its gradient stays what it was
+                self.grads |= {name: kept[name]} if name in kept else {}
         self._synced += 1
 
     def update(self) -> Calls:

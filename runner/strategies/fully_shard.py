@@ -28,6 +28,7 @@ from runner.strategies.base import (
     TrainStep,
     clipped,
     sliced,
+    squares,
     summed,
     unknown_label,
 )
@@ -65,6 +66,19 @@ class FullyShard(Strategy):
         real.set_sync = real.module.set_requires_gradient_sync
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """The parameters that travel together.
+
+    `resharded` ones are given away after the forward. `late` ones are reduced when the backward has
+    ended: no gradient flows to their input, which would tell that theirs are whole.
+    """
+
+    names: tuple[str, ...]
+    resharded: bool
+    late: bool
+
+
 class FullySharded(Alone):
     """One rank of a model under `fully_shard`."""
 
@@ -94,22 +108,29 @@ class FullySharded(Alone):
 
     # ------------------------------------------------------------------ units
 
-    def _units(self, skip: tuple[str, ...]) -> list[tuple[tuple[str, ...], bool]]:
-        """Return the parameters of each unit in the order of the forward, and if it is given away.
-
-        The root comes first, and keeps what it has gathered unless it gives it away.
-        """
+    def _units(self, skip: tuple[str, ...]) -> list[Unit]:
+        """Return the units in the order of the forward; the root comes first, if it has any."""
         stated = self._said.reshard_after_forward
         names = self.model.parameters
-        units = [label for label, _ in self.model.network.layers if label in self._said.modules]
+        layers = [label for label, _ in self.model.network.layers]
         wrapped = {
-            label: tuple(each for each in names if each.startswith(f"{label}.")) for label in units
+            label: tuple(each for each in names if each.startswith(f"{label}."))
+            for label in layers
+            if label in self._said.modules
         }
         inside = {each for listed in wrapped.values() for each in listed}
         root = tuple(each for each in names if each not in inside)
-        found = [(root, bool(stated))]
-        found += [(wrapped[each], stated is not False) for each in units if each not in skip]
-        return [each for each in found if each[0]]
+        # the root keeps what it has gathered unless it is told to give it away
+        found = [Unit(names=root, resharded=bool(stated), late=True)]
+        learns = False
+        for label in layers:
+            if label in skip:
+                continue
+            if label in wrapped:
+                own = wrapped[label]
+                found.append(Unit(names=own, resharded=stated is not False, late=not learns))
+            learns = learns or any(each.startswith(f"{label}.") for each in names)
+        return [each for each in found if each.names]
 
     def _gather(self, names: tuple[str, ...], into: Arrays) -> Calls:
         """Gather the parameters of a unit, all in one call."""
@@ -117,7 +138,10 @@ class FullySharded(Alone):
         parts = [self._padded(name, self.params[name]) for name in names]
         flat = np.concatenate([each.reshape(-1) for each in parts])
         output = np.zeros(size * flat.size, flat.dtype)
-        yield call("all_gather_single", self._group, output=output, input=flat)
+        if size == 1:
+            output = flat
+        else:
+            yield call("all_gather_single", self._group, output=output, input=flat)
         rows = output.reshape(size, -1)
         at = 0
         for name, part in zip(names, parts, strict=True):
@@ -140,7 +164,10 @@ class FullySharded(Alone):
                 pieces[member].append(piece.reshape(-1))
         given = np.concatenate([each for listed in pieces for each in listed])
         output = np.zeros(given.size // size, given.dtype)
-        yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
+        if size == 1:
+            output = given
+        else:
+            yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
         mean = output / np.float32(size)
         if self._replicas is not None:
             mean = yield from summed(self._replicas, mean)
@@ -158,33 +185,61 @@ class FullySharded(Alone):
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Gather unit by unit, compute, gather again, and reduce unit by unit."""
-        self.know_loss(x, y)
+        self.know_loss(order, x, y)
         whole: Arrays = {}
         units = self._units(order.skip)
-        for names, _ in units:
-            yield from self._gather(names, whole)
+        for unit in units:
+            yield from self._gather(unit.names, whole)
         passed = {name: self.params[name] for name in self.params if name not in whole}
         loss, found = yield from self.compute({**passed, **whole}, order, x, y)
         for name, value in found.items():
             self._kept[name] = self._kept[name] + value if name in self._kept else value
-        backward = [each for each in reversed(units) if all(name in found for name in each[0])]
-        yield from self._backward(backward, order)
+        reached = [each for each in units if all(name in found for name in each.names)]
+        yield from self._backward(reached, order)
         return loss
 
-    def _backward(self, units: list[tuple[tuple[str, ...], bool]], order: TrainStep) -> Calls:
-        grads = self._kept
-        for nth, (names, given_away) in enumerate(units):
-            if not nth and given_away:
-                yield from self._gather(names, {})
-            if nth + 1 < len(units) and units[nth + 1][1]:
-                yield from self._gather(units[nth + 1][0], {})
-            if order.sync:
-                yield from self._scatter(names, {name: grads[name] for name in names})
+    def _backward(self, units: list[Unit], order: TrainStep) -> Calls:
+        """Gather backwards what was given away, one unit ahead, and reduce.
+
+        The root's forward ends last, and so its backward begins first.
+        """
+        wrapped = [each for each in units if not self._is_root(each)]
+        root = [each for each in units if self._is_root(each)]
+        ended = [*wrapped, *root]
+        turns = [[each] for each in reversed(ended)]
+        if wrapped and root and self._ends_in(wrapped[-1]):
+            turns[:2] = [
+                [wrapped[-1], *root]
+            ]  # they have one output, and the inner hook comes first
+        gathered: set[tuple[str, ...]] = set()
+        for turn in turns:
+            for each in turn:
+                at = ended.index(each)
+                for unit in (each, *ended[max(0, at - 1) : at]):
+                    if unit.resharded and unit.names not in gathered:
+                        gathered.add(unit.names)
+                        yield from self._gather(unit.names, {})
+            for each in turn:
+                if not each.late:
+                    yield from self._reduce(each, order)
+        for unit in units:
+            if unit.late:
+                yield from self._reduce(unit, order)
         if order.sync:
             self._kept = {}
 
+    def _ends_in(self, unit: Unit) -> bool:
+        """Whether the last layer of the model is that unit."""
+        return unit.names[0].partition(".")[0] == self.model.network.layers[-1][0]
+
+    def _is_root(self, unit: Unit) -> bool:
+        return unit.names[0].partition(".")[0] not in self._said.modules
+
+    def _reduce(self, unit: Unit, order: TrainStep) -> Calls:
+        if order.sync:
+            yield from self._scatter(unit.names, {name: self._kept[name] for name in unit.names})
+
     def clip(self, most: float) -> Calls:
         """Clip by the norm over all ranks: one sum of a number for each parameter."""
-        squares = [float((each.astype(np.float64) ** 2).sum()) for each in self.grads.values()]
-        total = yield from summed(self._group, np.asarray(squares, np.float32))
+        total = yield from summed(self._group, squares(self.grads.values()))
         self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))

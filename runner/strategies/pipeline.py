@@ -82,7 +82,8 @@ class Pipeline(Strategy):
             first = (x,) if at == 0 else ()
             if at == len(self.stages) - 1:
                 made[0].step(*first, target=real.target(y), losses=losses)
-                return real.torch.stack([each.detach() for each in losses]).mean()
+                every = real.torch.stack([each.detach() for each in losses])
+                return every.sum() if real.model.loss.reduction == "sum" else every.mean()
             made[0].step(*first)
             return None
 
@@ -160,7 +161,7 @@ class PipelineStage(Trainee):
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Follow the schedule."""
-        self.know_loss(x, y)
+        self.know_loss(order, x, y)
         parts, last = self._said.n_microbatches, len(self._said.stages) - 1
         xs, ys = np.split(x, parts), np.split(y, parts)
         shapes = self._shapes(xs[0].shape)
@@ -194,7 +195,9 @@ class PipelineStage(Trainee):
             self.grads = {name: value * factor for name, value in self.grads.items()}
         if self._at < last:
             return None
-        return np.asarray(np.mean([losses[part] for part in range(parts)]), np.float32)
+        every = [losses[part] for part in range(parts)]
+        joined = np.sum if self.model.loss.reduction == "sum" else np.mean
+        return np.asarray(joined(every), np.float32)
 
     def _shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shapes of what enters the stage, and of what leaves it."""

@@ -117,9 +117,31 @@ class Real:
     def _learn(self, x: Any, y: Any) -> Any:
         if self.schedule is not None:
             return self.schedule(x, y)
-        loss = self.model.loss.call(self.torch, self.forward(x), whole_numbers(self.model, y))
+        made = self.forward(x)
+        target = whole_numbers(self.model, y)
+        if not hasattr(made, "to_local"):
+            loss = self.model.loss.call(self.torch, made, target)
+            loss.backward()
+            return loss
+        loss = self.model.loss.call(self.torch, made, self._lying_as(made, target))
         loss.backward()
-        return loss
+        return loss.detach().full_tensor()
+
+    def _lying_as(self, made: Any, target: Any) -> Any:
+        """Return a target that lies as a distributed output does; it may be cut already."""
+        (placement,) = made.placements
+        if placement.is_shard() and target.shape != made.to_local().shape:
+            parts = target.chunk(made.device_mesh.size(), placement.dim)
+            at = made.device_mesh.get_local_rank()
+            target = parts[at] if at < len(parts) else target.narrow(placement.dim, 0, 0)
+        return self.torch.distributed.tensor.DTensor.from_local(
+            target.contiguous(),
+            made.device_mesh,
+            made.placements,
+            run_check=False,
+            shape=made.shape,
+            stride=made.stride(),
+        )
 
 
 def whole_numbers(model: Model, target: Any) -> Any:

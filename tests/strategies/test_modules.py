@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from runner.modules import LAYERS, Residual, Sequential
+from runner.modules.attention import CausalSelfAttention
 from runner.modules.embedding import Embedding
 from runner.modules.gelu import GELU
 from runner.modules.layer_norm import LayerNorm
@@ -88,6 +89,32 @@ def test_three_steps_are_those_of_torch(loss: str, reduction: str, optimizer: An
         if each is not None
     )
     assert kept == sum(optimizer.state_bytes(value.size, 8) for value in params.values())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_attention_by_heads_is_that_of_torch(bias: bool) -> None:  # noqa: FBT001
+    import torch
+
+    layer = CausalSelfAttention(embed_dim=6, num_heads=3, bias=bias)
+    random = np.random.default_rng(5)
+    params: Any = {name: random.normal(size=shape) for name, shape in layer.shapes().items()}
+    x, dy = random.normal(size=(2, 5, 6)), random.normal(size=(2, 5, 6))
+    y, saved = layer.forward(params, x)
+    dx, grads = layer.backward(params, saved, dy)
+    module: Any = layer.build(torch.nn).double()
+    module.load_state_dict({name: torch.tensor(value) for name, value in params.items()})
+    entered: Any = torch.tensor(x, requires_grad=True)
+    wanted = module(entered)
+    wanted.backward(torch.tensor(dy))
+    np.testing.assert_allclose(y, wanted.detach().numpy(), atol=1e-12)
+    np.testing.assert_allclose(dx, entered.grad.numpy(), atol=1e-12)
+    for name, param in module.named_parameters():
+        np.testing.assert_allclose(grads[name], param.grad.numpy(), atol=1e-11, err_msg=name)
+
+
+def test_heads_divide_the_features() -> None:
+    with pytest.raises(ValueError, match="8 features do not divide into 3 heads"):
+        CausalSelfAttention(embed_dim=8, num_heads=3)
 
 
 def test_rows_of_a_table_gather_their_gradients() -> None:
