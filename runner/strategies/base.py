@@ -184,8 +184,8 @@ class TrainStep:
 SLACK = 8.0
 #: and so many units in the last place of a tensor's largest element
 ULPS = 4.0
-#: by how much more float32 may be off than where the optimizer steps in float64: what is further off
-#: is a fault of the optimizer that shows in float32 alone, and widens no tolerance
+#: by how much more float32 may be off than where the optimizer steps in float64: what is further
+#: off is a fault of the optimizer that shows in float32 alone, and widens no tolerance
 TRUSTED = 32.0
 
 EPSILON = float(np.finfo(np.float32).eps)

@@ -203,14 +203,7 @@ class FullySharded(Alone):
 
         The root's forward ends last, and so its backward begins first.
         """
-        wrapped = [each for each in units if not self._is_root(each)]
-        root = [each for each in units if self._is_root(each)]
-        ended = [*wrapped, *root]
-        turns = [[each] for each in reversed(ended)]
-        if wrapped and root and self._ends_in(wrapped[-1]):
-            turns[:2] = [
-                [wrapped[-1], *root]
-            ]  # they have one output, and the inner hook comes first
+        ended, turns = self._turns(units)
         gathered: set[tuple[str, ...]] = set()
         for turn in turns:
             for each in turn:
@@ -227,6 +220,18 @@ class FullySharded(Alone):
                 yield from self._reduce(unit, order)
         if order.sync:
             self._kept = {}
+
+    def _turns(self, units: list[Unit]) -> tuple[list[Unit], list[list[Unit]]]:
+        """Return the units as their forwards end, and as their backwards begin."""
+        wrapped = [each for each in units if not self._is_root(each)]
+        root = [each for each in units if self._is_root(each)]
+        ended = [*wrapped, *root]
+        turns = [[each] for each in reversed(ended)]
+        if wrapped and root and self._ends_in(wrapped[-1]):
+            turns[:2] = [
+                [wrapped[-1], *root]
+            ]  # they have one output, and the inner hook comes first
+        return ended, turns
 
     def _ends_in(self, unit: Unit) -> bool:
         """Whether the last layer of the model is that unit."""
