@@ -114,15 +114,21 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
             values.wrong_type(value, context, f"`{name}` of {what}", wrong)
             good = False
         given[name] = tuple(found) if isinstance(found, list) else found
+    return _made(kind, given, node, context, what=what) if good else None
+
+
+def _made(
+    kind: type[T], given: dict[str, Any], node: Node, context: Context, *, what: str
+) -> T | None:
+    """Return the dataclass, unless an argument is missing or it refuses what it is given."""
+    named: Any = kind
     lacking = [
-        name
-        for name, field in known.items()
-        if name not in given and field.default is MISSING and field.default_factory is MISSING
+        field.name
+        for field in fields(named)
+        if field.name not in given and field.default is MISSING and field.default_factory is MISSING
     ]
-    if good and lacking:
+    if lacking:
         context.faults.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
-        good = False
-    if not good:
         return None
     try:
         return kind(**given)
