@@ -9,4 +9,142 @@ import pytest
 
 from runner.errors import ScenarioError
 from runner.language import load
+from runner.model.groups import plan
 from runner.modules.optimizer import SGD
+from runner.reference import simulate
+from runner.strategies.base import factor, tolerance, unequal
+from runner.strategies.data_parallel import MIB, buckets, owners
+from runner.verdict import judge
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from runner.modules.optimizer import State
+    from runner.verdict import Verdict
+
+NET = """\
+world_size: 2
+models:
+  net:
+    layers: [{layers}]
+    loss: {loss}
+    optimizer: {{{optimizer}}}
+    parallel: {parallel}
+{more}
+tensors:
+  x: "random([8, 4], 1)"
+  y: "random([8, 2], 2)"
+steps:
+  - train: {{model: net, input: x, target: y, batch: world}}
+"""
+LAYERS = "up: {Linear: {in_features: 4, out_features: 2}}"
+
+
+def text(
+    *,
+    layers: str = LAYERS,
+    loss: str = "mse_loss",
+    optimizer: str = "SGD: {lr: 0.1}",
+    parallel: str = "[DistributedDataParallel: {}]",
+    more: str = "",
+) -> str:
+    return NET.format(layers=layers, loss=loss, optimizer=optimizer, parallel=parallel, more=more)
+
+
+def verdict_on(content: str, folder: Path) -> Verdict:
+    path = folder / "case.yaml"
+    path.write_text(content, encoding="utf-8")
+    (scenario,) = load(path)
+    planned = plan(scenario)
+    return judge(planned, simulate(planned), None, None)
+
+
+def test_buckets_are_closed_as_they_reach_their_limit() -> None:
+    sizes = [(str(at), 4 * numel) for at, numel in enumerate((4, 64, 16, 256, 16, 256, 16, 128))]
+    assert [len(each) for each in buckets(sizes, (1048, 1048))] == [4, 2, 2]
+    layers = [(str(at), MIB) for at in range(5)]
+    assert [len(each) for each in buckets(layers, (MIB, 25 * MIB))] == [1, 4]
+    assert [len(each) for each in buckets(layers, (2 * MIB, 2 * MIB))] == [2, 2, 1]
+
+
+def test_the_largest_parameters_are_given_away_first() -> None:
+    found = owners([("up.weight", 32), ("up.bias", 8), ("down.weight", 16), ("down.bias", 2)], 2)
+    assert found == {"up.weight": 0, "down.weight": 1, "up.bias": 1, "down.bias": 1}
+
+
+def test_a_factor_is_told() -> None:
+    wanted = np.array([1.0, -2.0, 0.5])
+    assert factor(3 * wanted, wanted, 1e-6) == pytest.approx(3)
+    assert factor(wanted + np.array([0, 0, 1]), wanted, 1e-6) is None
+    assert unequal(wanted.astype(np.float32), wanted, 1e-6) is None
+    assert "a factor of 2.000 everywhere" in str(unequal(2 * wanted, wanted, 1e-6))
+    assert "has shape [2]" in str(unequal(wanted[:2], wanted, 1e-6))
+
+
+def test_the_tolerance_is_that_of_rounding() -> None:
+    exact = np.array([1.0, 2.0])
+    last = 2**-23 * 2
+    assert tolerance(exact, exact, exact) == pytest.approx(4 * last)
+    assert tolerance(exact, exact + 1e-3, exact + 1e-3) == pytest.approx(8e-3, rel=1e-3)
+    assert tolerance(exact, exact, exact + 1e-3) == pytest.approx(8e-3, rel=1e-3)
+
+
+def test_a_fault_in_float32_alone_widens_no_tolerance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An optimizer that is wrong in float32 makes float32 differ from float64, and is found."""
+    right = SGD.step
+
+    def wrong(self: SGD, param: NDArray[Any], grad: NDArray[Any], state: State) -> NDArray[Any]:
+        made = right(self, param, grad, state)
+        return made + np.float32(1e-3) if made.dtype == np.float32 else made
+
+    monkeypatch.setattr(SGD, "step", wrong)
+    found = verdict_on(text(), tmp_path)
+    assert found.predicted is not None
+    assert [each.name for each in found.predicted.diagnoses] == ["not_equivalent"]
+
+
+def test_a_right_program_passes_and_compares(tmp_path: Path) -> None:
+    found = verdict_on(text(), tmp_path)
+    assert found.status == "PASSED"
+    assert found.predicted is not None
+    assert found.predicted.diagnoses == ()
+
+
+def test_a_sum_in_place_of_a_mean_is_found_with_its_factor(tmp_path: Path) -> None:
+    content = text(loss="{mse_loss: {reduction: sum}}", more="    oracle: {loss: mse_loss}")
+    found = verdict_on(content, tmp_path)
+    assert found.status == "FAILED"
+    assert found.predicted is not None
+    (diagnosis,) = found.predicted.diagnoses
+    assert diagnosis.name == "not_equivalent"
+    assert diagnosis.ranks == (0, 1)
+    assert "net.loss is not what one process computes" in diagnosis.prose
+    assert "a factor of 8.000" in diagnosis.prose
+
+
+WRONG = {
+    "unknown_layer": text(layers="x: {Lambda: {}}"),
+    "bad_name": text(layers="loss: {Linear: {in_features: 4, out_features: 2}}"),
+    "unknown_argument": text(layers="x: {Linear: {in_featurs: 4, out_features: 2}}"),
+    "missing_argument": text(layers="x: {Linear: {in_features: 4}}"),
+    "wrong_type": text(layers="x: {Linear: {in_features: four, out_features: 2}}"),
+    "model_too_large": text(layers="x: {Linear: {in_features: 100000, out_features: 10000}}"),
+    "unknown_word": text(optimizer="LBFGS: {lr: 0.1}"),
+    "unsupported_strategy": text(parallel="[ZeroRedundancyOptimizer: {}]"),
+    "bad_model": text(more='    init: {up.weight: "ones([4, 2])"}'),
+    "unknown_name": text(more='    init: {up.weights: "ones([2, 4])"}'),
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_what_is_no_model_is_invalid_at_its_place(code: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        verdict_on(WRONG[code], tmp_path)
+    problem = raised.value.problems[0]
+    assert problem.code == code
+    assert problem.mark is not None
+    assert problem.hint or code == "bad_name"
