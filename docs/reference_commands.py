@@ -26,9 +26,16 @@ def command_section(name: str, command: click.Command) -> str:
     """Return one command: how it is called, what it does, its options and bounds."""
     context = click.Context(command, info_name=f"scenario {name}")
     usage = " ".join(command.collect_usage_pieces(context))
-    parts = [f"(command-{name})=\n## scenario {name}", f"```text\nscenario {name} {usage}\n```"]
+    parts = [
+        f"(command-{name.replace(' ', '-')})=\n## scenario {name}",
+        f"```text\nscenario {name} {usage}\n```",
+    ]
     parts.append(_prose(command.help or ""))
     parts += option_tables(command, context)
+    if isinstance(command, click.Group):
+        parts += [
+            command_section(f"{name} {each}", command.commands[each]) for each in command.commands
+        ]
     return "\n\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from reference_commands import bounds, commands, reports
 from writing import escaped, table, yaml_block
 
+from runner.conformance.document import page, read
 from runner.explain import EXPLANATIONS
 from runner.expressions.params import KINDS
 from runner.expressions.signatures import SIGNATURES
@@ -252,6 +253,11 @@ def interface() -> str:
     return "\n\n".join(parts)
 
 
+def what_works_where() -> str:
+    """Return docs/conformance.json as tables."""
+    return page(read(str(Path(__file__).parent / "conformance.json")))
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "operations": operations,
     "reports": reports,
@@ -261,6 +267,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "diagnoses": diagnoses,
     "commands": commands,
     "bounds": bounds,
+    "conformance": what_works_where,
     "functions": functions,
     "interface": interface,
     **{name: words(name) for name in WORDS},

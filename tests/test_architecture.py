@@ -39,7 +39,7 @@ FLOORS = (
     ("report",),
     ("bless",),
     ("record",),
-    ("minimize", "watch", "pytest_plugin"),
+    ("conformance", "minimize", "watch", "pytest_plugin"),
     ("cli",),
 )
 FLOOR_OF = {package: floor for floor, packages in enumerate(FLOORS) for package in packages}

@@ -26,6 +26,11 @@ COMMANDS = {
     "merge": ("run", "merge", "Join the results of shards, or of several runs."),
     "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),
     "cost": ("cost", "cost", "Count rounds, messages and bytes; forecast time on a topology."),
+    "conformance": (
+        "conformance",
+        "conformance",
+        "Run the corpus and every call on what is installed; compare two versions.",
+    ),
     "list": ("run", "list_cases", "List the cases that a command line selects."),
     "ops": ("show", "ops", "Show the operations that a step may be, or one of them whole."),
     "schema": ("show", "schema", "Print the JSON Schema of scenario files (or of --json)."),

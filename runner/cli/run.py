@@ -17,6 +17,7 @@ import click
 
 from runner.cli.options import (
     HOW,
+    REPORTS,
     GroupedCommand,
     arranging,
     executing,
@@ -447,6 +448,13 @@ _NAMED = re.compile(rb"[\w./-]+\.ya?ml\b")
 @repeating
 @launching
 @reporting
+@option(
+    REPORTS,
+    "--conformance",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Run every call as well, and write what was seen as `scenario conformance -o FILE` does.",
+)
 @click.pass_obj
 def spmd(conduct: Any, /, **options: Any) -> None:
     """Run scenarios on the ranks of this launch, as `scenario run` does on ranks of its own.
@@ -455,10 +463,21 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     0 reads it, judges and reports. A scenario that ends a process ends the launch: those after it
     are inconclusive.
     """
-    reported(
-        options,
-        lambda reports: conducted(options, reports, lambda: conduct(launch_options(options))),
-    )
+    launch = partial(conduct, launch_options(options))
+    if options["conformance"]:
+        from runner.cli.conformance import kept
+
+        reported(options, lambda reports: kept(options, reports, launch, options["conformance"]))
+    reported(options, lambda reports: conducted(options, reports, launch))
+
+
+def plugins(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the modules that a command line names with --plugin; none where it makes no sense."""
+    try:
+        options = spmd.make_context("runner.worker", list(arguments)).params
+    except (click.ClickException, click.exceptions.Exit):
+        return ()
+    return tuple(options["plugins"])
 
 
 def read(arguments: Sequence[str]) -> dict[str, str]:

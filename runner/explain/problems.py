@@ -1004,6 +1004,14 @@ COMMANDS: tuple[Explanation, ...] = (
         "give `scenario merge` the results of all shards of one run, or of runs of other files.",
     ),
     problem(
+        "not_comparable",
+        "A file is none that `scenario conformance compare` can compare.",
+        "It compares one column with another: a column is one backend in one version of torch, as "
+        "`scenario conformance -o FILE` writes it.",
+        "name files that `scenario conformance` wrote, and the column where one has several: "
+        "`compare 'docs/conformance.json#gloo, torch 2.6.0' conformance.json`.",
+    ),
+    problem(
         "report_unwritable",
         "A report cannot be written where the command line says.",
         "Every path is tried before anything runs, so that no result is lost at the end.",

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from runner.cli.run import read, spmd
+from runner.cli.run import plugins, read, spmd
 from runner.errors import LaunchError
 from runner.execution.backends import LaunchOptions
 from runner.execution.nodes import placement
@@ -29,7 +29,7 @@ def main() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from runner.worker import serve
 
-    serve.main(place.rank, place.world_size, CommandLine(read=read, run=_run))
+    serve.main(place.rank, place.world_size, CommandLine(read=read, plugins=plugins, run=_run))
 
 
 def _run(arguments: Sequence[str], conduct: Callable[[LaunchOptions], Conductor]) -> None:

@@ -32,10 +32,12 @@ class CommandLine:
     """The command line of a launch that others started, as `python -m runner.worker` hands it in.
 
     `read` gives a digest of each file that the arguments lead to, by its path. `run` does what the
-    arguments say, on ranks that it asks for, and raises SystemExit with the exit code.
+    arguments say, on ranks that it asks for, and raises SystemExit with the exit code. `plugins`
+    gives the modules that they name.
     """
 
     read: Callable[[Sequence[str]], Mapping[str, str]]
+    plugins: Callable[[Sequence[str]], Sequence[str]]
     run: Callable[[Sequence[str], Callable[[LaunchOptions], Conductor]], None]
 
 
@@ -49,16 +51,18 @@ class Frontend:
         size: int,
         leader: Leader,
         command_line: CommandLine,
+        join: Callable[[], None],
     ) -> None:
         """Give orders to `size` ranks through `store`, a connection of its own.
 
-        `leader` hears of the ranks and nodes that are lost.
+        `leader` hears of the ranks and nodes that are lost; `join` waits for rank 0's process.
         """
         self._command_line = command_line
         self._torch = torch
         self._store = store
         self._size = size
         self._leader = leader
+        self._join = join
         self._code = INCONCLUSIVE
         self._failure = ""
         #: when ranks were first known to have been told to end
@@ -131,4 +135,6 @@ class Frontend:
         sys.stderr.flush()
         if lost:
             end_agent()
+        else:
+            self._join()
         os._exit(self._code)

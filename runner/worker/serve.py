@@ -10,6 +10,7 @@ what it saw. It is the one module that imports torch.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import hashlib
 import importlib
@@ -54,7 +55,7 @@ from runner.expressions.functions import TorchArrays
 from runner.operations.base import Ending
 from runner.worker.board import Board, Converter, FromDevice
 from runner.worker.device import completion_on
-from runner.worker.frontend import BYE, INCONCLUSIVE, CommandLine, Frontend
+from runner.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Frontend
 from runner.worker.program import Broken, Pending, Program, plain_only
 from runner.worker.watcher import (
     LAST_S,
@@ -71,6 +72,8 @@ from runner.worker.world import ATTEMPTS, Reaper, Start, World, is_unconnected
 dist: Any = torch.distributed
 #: seconds that the leader of a node gets to say first that the store is gone
 FOLLOW_S = 3.0
+#: seconds that what a plugin registered for the end of a process gets
+PLUGINS_S = 5.0
 
 
 class Worker:
@@ -410,7 +413,7 @@ class Command:
         self._lines = (Line(dist, prefix), Line(dist, prefix))
         beats, orders = self._lines
         self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
-        self._frontend = Frontend(torch, orders.store, size, self._leader, command_line)
+        self._frontend = Frontend(torch, orders.store, size, self._leader, command_line, self._join)
 
     def run(self) -> NoReturn:
         """Let the command line run in a thread, which ends this process."""
@@ -420,6 +423,13 @@ class Command:
         self._frontend.start()
         while True:
             signal.pause()
+
+    def _join(self) -> None:
+        """Wait for the process of rank 0: a launcher wants to see its end first."""
+        deadline_s = time.monotonic() + PLUGINS_S + BYE_S
+        with suppress(ChildProcessError):
+            while not os.waitpid(self._member, os.WNOHANG)[0] and time.monotonic() < deadline_s:
+                time.sleep(0.005)
 
     def _told_to_end(self, *_: object) -> None:
         """Let rank 0 end, of which the command line hears, and leave it the time to report."""
@@ -457,9 +467,11 @@ class Member:
         """Serve until the run is over; every node ends with the code that the command line has."""
         self._node.start()
         leads = isinstance(self._node, Leader)
-        files = None
-        if leads or self._rank == 0:
-            files = self._command_line.read(sys.argv[1:])
+        # what a plugin starts may wait for all ranks of the launch, also for idle ones (MPI does)
+        for module in self._command_line.plugins(sys.argv[1:]):
+            with suppress(LaunchError):  # the first scenario says so
+                _import_plugin(module)
+        files = self._command_line.read(sys.argv[1:]) if leads or self._rank == 0 else None
         try:
             self._worker.serve(files)
             code = int(self._worker.store.get("code"))
@@ -470,10 +482,18 @@ class Member:
             self._node.part()
             with suppress(RuntimeError):  # the command line did not wait any longer
                 self._worker.store.add(BYE, 1)
+            self._leave_plugins()
             # torchrun reports each process that fails: one of a node is enough
             os._exit(code if leads else 0)
         while True:
             signal.pause()  # the thread that hears of the node ends the process
+
+    def _leave_plugins(self) -> None:
+        """Run what plugins registered for the end of a process, for a few seconds at most."""
+        timer = threading.Timer(PLUGINS_S, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
+        atexit._run_exitfuncs()
 
     def _alone(self, error: str) -> None:
         """Take a thread's word that the store is gone; a leader soon finds out by itself."""

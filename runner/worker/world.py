@@ -342,12 +342,12 @@ class World:
 
         On Gloo a receive that times out closes all connections of its group at once, and whatever
         is blocked on them raises: `abort` does nothing there, and `destroy` waits for the timeout.
-        What hangs on a device is aborted.
+        What hangs on a device, or on a backend of one's own, is aborted.
         """
         for handle in self._made:
             try:
                 self._poison_one(handle)
-            except (RuntimeError, ValueError, TypeError):
+            except (RuntimeError, ValueError, TypeError, AttributeError):
                 continue  # its connections are closed already, or it has none
         if self.device.type != "cpu":
             self._abort_each()
@@ -361,7 +361,10 @@ class World:
 
     def _poison_one(self, handle: Any) -> None:
         size, own = handle.size(), handle.rank()
-        if size < 2 or not self._on_gloo(handle):
+        if size < 2 or self.device.type != "cpu":
+            return
+        if not self._on_gloo(handle):
+            handle.abort()
             return
         peer = (own + 1) % size
         work = handle.recv([self.torch.zeros(1)], peer, POISON_TAG)

@@ -11,20 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from runner.conformance import table as cells
 from runner.execution import Launcher, LaunchOptions
 from runner.execution import backends as nccl
 from runner.vocabulary import DTYPES
-from tests.gpu import cells, machine, pages, passes, timings
+from tests.gpu import machine, pages, passes, timings
 from tests.gpu.pages import Findings
 from tests.simulated.surroundings import is_simulated
 
 if TYPE_CHECKING:
-    from tests.gpu.cells import Cell, Seen
+    from runner.conformance.table import Cell, Seen
     from tests.gpu.passes import Pass, Tally
     from tests.gpu.timings import Timing
 
 ROOT = Path(__file__).parents[2]
-PAGE, DOCUMENT = ROOT / "docs" / "nccl.md", ROOT / "docs" / "conformance.json"
+PAGE, DOCUMENT = ROOT / "docs" / "nccl.md", ROOT / "docs" / "nccl.json"
 #: seconds after its time that a run is ended by force
 LATE_S = 45
 PARTS = ("cells", "timings", "corpus")

@@ -1,4 +1,4 @@
-"""What was seen, kept: docs/conformance.json, whole, and the part of docs/nccl.md between marks."""
+"""What was seen, kept: docs/nccl.json, whole, and the part of docs/nccl.md between marks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from runner.conformance.table import Cell, Seen, every_cell
 from runner.vocabulary import DTYPES
-from tests.gpu.cells import Cell, Seen, every_cell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -157,7 +157,7 @@ def put(page: str, document: Mapping[str, Any]) -> str:
 def section(document: Mapping[str, Any]) -> str:
     """Return what was seen, as Markdown: the machines, the corpus, the table, the figures."""
     lines = [
-        "This part is written by `python -m tests.gpu`; docs/conformance.json has every cell.",
+        "This part is written by `python -m tests.gpu`; docs/nccl.json has every cell.",
         "",
     ]
     for name in BACKENDS:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from runner.conformance import table as cells
 from runner.execution import Launcher, LaunchOptions
 from runner.execution import backends as nccl
 from runner.language import load
 from runner.pipeline.attempts import analyse, execute
-from tests.gpu import cells, machine, passes
+from tests.gpu import machine, passes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

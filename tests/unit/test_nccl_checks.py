@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from runner.conformance import table as cells
+from runner.conformance.table import Cell, Seen, every_cell
 from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from runner.pipeline.results import Result
 from runner.verdict import Finding, Verdict
-from tests.gpu import cells, pages
+from tests.gpu import pages
 from tests.gpu.__main__ import planned
-from tests.gpu.cells import Cell, Seen, every_cell
 from tests.gpu.pages import Findings
 from tests.gpu.passes import Case, Tally, told
 from tests.gpu.timings import Timing
@@ -200,7 +201,7 @@ def test_a_page_without_marks_is_an_error() -> None:
 def test_the_page_and_the_document_of_this_repository_agree() -> None:
     docs = Path(__file__).parents[2] / "docs"
     page = (docs / "nccl.md").read_text(encoding="utf-8")
-    assert pages.put(page, pages.read(docs / "conformance.json")) == page
+    assert pages.put(page, pages.read(docs / "nccl.json")) == page
 
 
 def test_of_simulated_gpus_only_what_torch_refuses_is_kept() -> None:

@@ -8,8 +8,11 @@ What is right is asked of the reference cell by cell, as it would take a stated 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -17,17 +20,12 @@ from runner.errors import LaunchError, ScenarioError, UnsupportedError
 from runner.expressions.values import Undefined
 from runner.language import load
 from runner.model.groups import plan
+from runner.model.plan import Plan
+from runner.model.trace import Event, Trace
+from runner.pipeline.results import Executor
 from runner.reference import simulate
 from runner.verdict.comparison import Wanted, differences
 from runner.vocabulary import DTYPES, RAISE_KINDS, REDUCE_OPS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from runner.execution import Launcher
-    from runner.model.plan import Plan
-    from runner.model.trace import Event, Trace
 
 #: what a cell can come to. `undefined`: the reference gives it no value, so that nothing can differ
 OUTCOMES = ("same", "differs", "refuses", "undefined", "hangs", "dies", "not run", "unseen")
@@ -165,23 +163,64 @@ def _filled(form: Any, number: int) -> Any:
 
 
 def _steps(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
-    if cell.operation == "send":
-        yield {"ranks": 0, "send": {**arguments, "dst": 1}}
-        yield {"ranks": 1, "recv": {**arguments, "src": 0}}
-        return
     if cell.op:
         arguments = {**arguments, "op": {"premul_sum": 2} if cell.op == "premul_sum" else cell.op}
-    if cell.operation == "batch_isend_irecv":
-        yield {cell.operation: arguments, "as": f"w{number}"}
-        yield {"wait": f"w{number}"}
-        return
+    return STEPS.get(cell.operation, _call)(cell, arguments, number)
+
+
+def _call(cell: Cell, arguments: dict[str, Any], _number: int) -> Iterator[dict[str, Any]]:
     yield {cell.operation: arguments}
+
+
+def _message(_cell: Cell, arguments: dict[str, Any], _number: int) -> Iterator[dict[str, Any]]:
+    yield {"ranks": 0, "send": {**arguments, "dst": 1}}
+    yield {"ranks": 1, "recv": {**arguments, "src": 0}}
+
+
+def _batch(cell: Cell, arguments: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    yield {cell.operation: arguments, "as": f"w{number}"}
+    yield {"wait": f"w{number}"}
+
+
+#: the operations that take more than one step
+STEPS = {"send": _message, "batch_isend_irecv": _batch}
+
+
+def shown(operation: str, op: str, dtypes: Iterable[str]) -> str:
+    """Return a scenario file that makes one call for some dtypes and is right where it passes."""
+    chosen = list(dtypes)
+    text, _ = program([Cell(operation=operation, op=op, dtype="dtype")], freely=False)
+    document = yaml.safe_load(text)
+    parameters: dict[str, Any] = {"matrix": {"dtype": chosen}}
+    if len(chosen) == 1:
+        parameters = {"parameters": {"dtype": chosen[0]}}
+    about = {"description": f"{operation} {op}".strip() + " of two ranks: every value is compared."}
+    return yaml.safe_dump({**about, **parameters, **document}, sort_keys=False)
 
 
 # ---------------------------------------------------------------------------- runs
 
 
-def seen_on(launcher: Launcher, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+def table(
+    executor: Executor, dtypes: Iterable[str], say: Callable[[str, Mapping[Cell, Seen]], None]
+) -> dict[Cell, Seen]:
+    """Return what came of every cell of some dtypes; `say` hears of each dtype once it is done."""
+    found: dict[Cell, Seen] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for dtype, cells in every_cell(tuple(dtypes)).items():
+            seen = {
+                # a refusal's words differ by version; its kind does not
+                cell: replace(each, words=each.words.partition(":")[0])
+                if each.outcome == "refuses"
+                else each
+                for cell, each in seen_on(executor, cells, Path(folder)).items()
+            }
+            found |= seen
+            say(dtype, seen)
+    return found
+
+
+def seen_on(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
     """Return what came of each cell; cells of one dtype."""
     found: dict[Cell, Seen] = {}
     waiting = list(cells)
@@ -193,7 +232,7 @@ def seen_on(launcher: Launcher, cells: list[Cell], folder: Path) -> dict[Cell, S
     return {cell: found.get(cell, Seen(outcome="not run")) for cell in cells}
 
 
-def _attempt(launcher: Launcher, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
+def _attempt(launcher: Executor, cells: list[Cell], folder: Path) -> dict[Cell, Seen]:
     """Run cells until one of them ends the run; what comes after that is not in the result."""
     try:
         planned, by_step = _planned(cells, folder, freely=True)

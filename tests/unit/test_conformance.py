@@ -1,0 +1,186 @@
+"""What a backend does is kept in a file, compared with another, and drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import cli
+from runner.conformance import document, table
+from runner.conformance.document import CaseSeen, Conformance
+from runner.conformance.table import Cell, Seen
+from runner.errors import ScenarioError
+from runner.language import load
+from runner.model.groups import plan
+from runner.reference import simulate
+from runner.vocabulary import DTYPES
+
+DOCS = Path(__file__).parents[2] / "docs"
+SUM = Cell(operation="all_reduce", op="sum", dtype="int32")
+MEAN = Cell(operation="all_reduce", op="avg", dtype="int32")
+MEAN_OF_LONGS = Cell(operation="all_reduce", op="avg", dtype="int64")
+OLD = Conformance(
+    name="gloo, torch 2.6.0",
+    backend="gloo",
+    torch="2.6.0",
+    machine={"cores": "2"},
+    cases={
+        "a.yaml::a": CaseSeen(verdict="PASSED", outcome="completes"),
+        "b.yaml::b": CaseSeen(verdict="FAILED", outcome="error", words="it raises"),
+        "gone.yaml::gone": CaseSeen(verdict="PASSED", outcome="deadlock"),
+    },
+    cells={
+        SUM: Seen(outcome="same"),
+        MEAN: Seen(outcome="refuses", words="unsupported"),
+        MEAN_OF_LONGS: Seen(outcome="refuses", words="unsupported"),
+    },
+)
+NEW = Conformance(
+    name="gloo, torch 2.14.1",
+    backend="gloo",
+    torch="2.14.1",
+    machine={"cores": "2"},
+    cases={
+        "a.yaml::a": CaseSeen(verdict="PASSED", outcome="completes"),
+        "b.yaml::b": CaseSeen(verdict="PASSED", outcome="completes"),
+    },
+    cells={
+        SUM: Seen(outcome="same"),
+        MEAN: Seen(outcome="same"),
+        MEAN_OF_LONGS: Seen(outcome="same"),
+    },
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file with both columns."""
+    path = tmp_path / "both.json"
+    path.write_text(document.text([OLD, NEW]), encoding="utf-8")
+    return path
+
+
+def test_a_file_gives_back_what_was_written(file: Path) -> None:
+    assert document.read(str(file)) == {OLD.name: OLD, NEW.name: NEW}
+    assert document.one(f"{file}#{NEW.name}") == NEW
+
+
+def test_nothing_differs_from_itself() -> None:
+    assert document.differences(OLD, OLD) == []
+
+
+def test_a_difference_names_both_results_and_the_scenario_that_shows_it(tmp_path: Path) -> None:
+    case, call = document.differences(OLD, NEW)
+    assert (case.what, case.before, case.after) == (
+        "b.yaml::b",
+        "FAILED error",
+        "PASSED completes",
+    )
+    assert case.scenario == "b.yaml::b"
+    assert (call.what, call.before, call.after) == (
+        "all_reduce avg int32 int64",
+        "refuses",
+        "same",
+    )
+    path = tmp_path / call.file
+    path.write_text(call.scenario, encoding="utf-8")
+    assert [each.case for each in load(path)] == [
+        f"{path.stem}[dtype=int32]",
+        f"{path.stem}[dtype=int64]",
+    ]
+
+
+@pytest.mark.parametrize("cell", table.every_cell(("float32",))["float32"], ids=str)
+def test_the_scenario_of_every_call_is_one(cell: Cell, tmp_path: Path) -> None:
+    path = tmp_path / "call.yaml"
+    path.write_text(table.shown(cell.operation, cell.op, [cell.dtype]), encoding="utf-8")
+    (scenario,) = load(path)
+    assert simulate(plan(scenario)).outcome in {"completes", "error"}
+
+
+def test_compare_ends_with_1_where_something_differs(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "shown"
+    arguments = [f"{file}#{OLD.name}", f"{file}#{NEW.name}", "--scenarios", str(folder)]
+    done = CliRunner().invoke(cli, ["conformance", "compare", *arguments])
+    assert done.exit_code == 1, done.output
+    assert "b.yaml::b: FAILED error in gloo, torch 2.6.0, PASSED completes in" in done.output
+    assert "1 are in gloo, torch 2.6.0 only" in done.output
+    (shown,) = folder.iterdir()
+    assert str(shown) in done.output
+
+
+def test_compare_ends_with_0_where_nothing_differs(file: Path) -> None:
+    one = f"{file}#{OLD.name}"
+    done = CliRunner().invoke(cli, ["conformance", "compare", one, one])
+    assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "is not what `scenario conformance` writes"),
+        ('{"format": "scenario-results"}', "is not what `scenario conformance` writes"),
+        (None, "cannot be read"),
+        (document.text([OLD, NEW]), "has 2 columns: name one"),
+    ],
+)
+def test_what_cannot_be_compared_ends_with_2(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "file.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+    done = CliRunner().invoke(cli, ["conformance", "compare", str(path), str(path)])
+    assert done.exit_code == 2
+    assert words in done.output
+
+
+def test_a_column_that_is_not_there_is_named(file: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"has no column 'x'; it has 'gloo, torch 2.6.0'"):
+        document.read(f"{file}#x")
+
+
+def test_the_page_says_what_works_and_what_differs(file: Path) -> None:
+    shown = document.page(document.read(str(file)))
+    assert "| all_reduce | sum | yes | yes |" in shown
+    assert "| all_reduce | avg | refuses | yes |" in shown
+    assert "| `b.yaml::b` | FAILED error | PASSED completes |" in shown
+    assert "a.yaml::a" not in shown
+
+
+def test_the_document_of_this_repository_has_three_versions_of_torch_whole() -> None:
+    columns = document.read(str(DOCS / "conformance.json"))
+    gloo = {column.torch: column for column in columns.values() if column.backend == "gloo"}
+    versions = {version.partition("+")[0] for version in gloo}
+    assert versions >= {"2.6.0", "2.13.0", "2.14.1"}
+    every = {cell for cells in table.every_cell(tuple(DTYPES)).values() for cell in cells}
+    for column in gloo.values():
+        assert column.cells.keys() == every
+        assert not {seen.outcome for seen in column.cells.values()} & {"not run", "unseen"}
+        assert sum(column.counts.values()) == len(column.cases)
+
+
+@pytest.mark.torch
+def test_a_run_keeps_the_columns_of_others(tmp_path: Path) -> None:
+    scenario = tmp_path / "sum.yaml"
+    scenario.write_text(
+        "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n", encoding="utf-8"
+    )
+    path = tmp_path / "seen.json"
+    path.write_text(document.text([OLD]), encoding="utf-8")
+    done = CliRunner().invoke(
+        cli,
+        [
+            *("conformance", "--backend", "gloo"),
+            *("--corpus", str(tmp_path), "--dtypes", "int32", "-o", str(path), "--name", "here"),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert [column["name"] for column in found["columns"]] == [OLD.name, "here"]
+    here = document.one(f"{path}#here")
+    assert here.cases == {"sum.yaml::sum": CaseSeen(verdict="PASSED", outcome="completes")}
+    assert here.cells[SUM].outcome == "same"
+    assert here.cells[MEAN].outcome == "refuses"
