@@ -50,13 +50,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes, saying so, unless it is asked for."""
+    """Leave out what takes minutes unless it is asked for; the head of a session says so."""
     if config.getoption("--nightly"):
         return
-    left_out = pytest.mark.skip(reason="takes minutes: run with --nightly, as .ci/nightly does")
-    for item in items:
-        if item.get_closest_marker("nightly") is not None:
-            item.add_marker(left_out)
+    left_out = [item for item in items if item.get_closest_marker("nightly") is not None]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item.get_closest_marker("nightly") is None]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    return (
+        None
+        if config.getoption("--nightly")
+        else "tests marked nightly are left out: --nightly runs them too, as .ci/nightly does"
+    )
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from judging import at_step
+from sampling import sampled, strides
 
 from runner.bless import RefusedError, confirm, propose
 from runner.bless.draft import places, values_of
@@ -45,6 +46,9 @@ CALM = frozenset({"collectives", "compute", "groups", "objects", "p2p", "rooted"
 
 #: of so many files one may serve cases whose values differ: that takes an expression, an author
 FEW = 40
+
+#: of so many files one is blessed in the ordinary run, where a test needs many
+FEWER = 5
 
 
 def stripped(text: str) -> str:
@@ -85,8 +89,9 @@ def blessed(path: Path) -> str | None:
 
 
 @cache
-def restored() -> list[Path]:
-    return [path for path in STRIPPED if blessed(path) is not None]
+def restored(stride: int = 1) -> list[Path]:
+    """Return the files that can be blessed again, of one in so many."""
+    return [path for path in list(STRIPPED)[::stride] if blessed(path) is not None]
 
 
 def cases(path: Path, text: str) -> tuple[Scenario, ...]:
@@ -102,13 +107,16 @@ def test_the_corpus_expects_much() -> None:
 UNSTATED = frozenset({"strategies"})
 
 
-@pytest.mark.parametrize("path", [each for each in FILES if each.parts[0] not in UNSTATED], ids=str)
+@pytest.mark.parametrize(
+    "path", sampled([each for each in FILES if each.parts[0] not in UNSTATED], 4), ids=str
+)
 def test_a_right_file_is_left_as_it_is(path: Path) -> None:
     content = (CORPUS / path).read_bytes()
     proposal = propose(CORPUS / path, content)
     assert proposal is None or proposal.after.encode() == content
 
 
+@pytest.mark.nightly
 def test_few_files_take_an_expression() -> None:
     # an algorithm is stated for every number of ranks: by expressions alone
     refused = {path for path in STRIPPED if path.parts[0] != "algorithms"} - set(restored())
@@ -116,7 +124,7 @@ def test_few_files_take_an_expression() -> None:
     assert len(refused) < len(STRIPPED) / FEW
 
 
-@pytest.mark.parametrize("path", STRIPPED, ids=str)
+@pytest.mark.parametrize("path", sampled(list(STRIPPED), 4), ids=str)
 def test_blessing_restores_every_expectation_and_nothing_else(path: Path) -> None:
     after = blessed(path)
     if after is None:
@@ -181,7 +189,7 @@ def catches(scenario: Scenario, run: Trace) -> bool:
     return judge(plan(scenario), predicted, run, "stand_in", reference=False).status == "FAILED"
 
 
-@pytest.mark.parametrize("path", STRIPPED, ids=str)
+@pytest.mark.parametrize("path", sampled(list(STRIPPED), 12), ids=str)
 def test_blessed_expectations_catch_the_same_runs(path: Path) -> None:
     after = blessed(path)
     if after is None:
@@ -203,7 +211,7 @@ def test_blessed_expectations_catch_the_same_runs(path: Path) -> None:
 
 def test_the_expectations_of_the_corpus_catch_much() -> None:
     caught = tried = 0
-    for path in restored()[::5]:
+    for path in restored(FEWER):
         (scenario, *_) = cases(path, blessed(path) or "")
         predicted = simulate(plan(scenario))
         run = replace(predicted, backend="stand_in", diagnoses=(), waits=(), open=())
@@ -239,11 +247,13 @@ def wrong(number: str) -> str:
     return str(1 - value) if value in {0, 1} else str(3 * value + 1)
 
 
-def test_a_wrong_number_in_a_blessed_file_is_caught() -> None:
-    everything = [found for path in restored() for found in stated_numbers(path)]
-    assert len(everything) > 5 * WRONG_NUMBERS
+@pytest.mark.parametrize("stride", strides(FEWER))
+def test_a_wrong_number_in_a_blessed_file_is_caught(stride: int) -> None:
+    everything = [found for path in restored(stride) for found in stated_numbers(path)]
+    wanted = WRONG_NUMBERS // stride
+    assert len(everything) > 5 * wanted
     chance = random.Random(4)  # noqa: S311 -- a sample, no secret
-    for path, number, name in chance.sample(everything, WRONG_NUMBERS):
+    for path, number, name in chance.sample(everything, wanted):
         edit = Edit(start=number.start, end=number.end, text=wrong(number.text))
         text = splice(blessed(path) or "", [edit])
         statuses = {analyse(scenario).verdict.status for scenario in cases(path, text)}
@@ -256,7 +266,7 @@ def test_a_wrong_number_in_a_blessed_file_is_caught() -> None:
 @pytest.mark.torch
 def test_gloo_confirms_what_is_blessed(launcher: Launcher) -> None:
     chance = random.Random(6)  # noqa: S311 -- a sample, no secret
-    gloo = [path for path in restored() if path.parts[0] in CALM]
+    gloo = [path for path in restored(FEWER) if path.parts[0] in CALM]
     for path in chance.sample(gloo, RUN):
         proposal = propose(CORPUS / path, STRIPPED[path].encode())
         assert proposal is not None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
+from sampling import sampled
 
 import runner
 from runner.language.expectations import version_key
@@ -168,7 +169,7 @@ def test_there_is_much_to_mutate() -> None:
     assert len(ALL) > 5 * SAMPLED
 
 
-@pytest.mark.parametrize("mutant", SAMPLE, ids=str)
+@pytest.mark.parametrize("mutant", sampled(SAMPLE, 3), ids=str)
 def test_check_catches(mutant: Mutant, corpus: Path) -> None:
     with mutated(mutant, corpus) as cases:
         verdicts = [analyse(scenario).verdict for scenario in cases]
@@ -178,7 +179,7 @@ def test_check_catches(mutant: Mutant, corpus: Path) -> None:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("mutant", RUNNABLE[:RUN], ids=str)
+@pytest.mark.parametrize("mutant", sampled(RUNNABLE[:RUN], 3), ids=str)
 def test_run_catches_without_the_reference(
     mutant: Mutant, corpus: Path, launcher: Launcher
 ) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from processes import children, until
+from sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,7 +76,7 @@ def results(arguments: list[str], folder: Path) -> tuple[int, dict[str, Any]]:
     return finished.returncode, {result["case"]: result for result in told["results"]}
 
 
-@pytest.mark.parametrize("with_failure", [False, True])
+@pytest.mark.parametrize("with_failure", sampled([True, False], 2))
 def test_torchrun_gives_what_scenario_run_gives(tmp_path: Path, *, with_failure: bool) -> None:
     files = {"sum": SUM, "hang": HANG} | ({"wrong": WRONG} if with_failure else {})
     for name, text in files.items():
@@ -100,7 +101,7 @@ def test_a_scenario_that_ends_rank_0_takes_no_report_with_it(tmp_path: Path) -> 
     assert code == 1  # torchrun makes that of each code
 
 
-@pytest.mark.parametrize("victim", ["agent", "command line", "rank 0", "rank 1"])
+@pytest.mark.parametrize("victim", sampled(["command line", "agent", "rank 0", "rank 1"], 2))
 def test_a_launch_that_is_told_to_end_reports_what_it_has(tmp_path: Path, victim: str) -> None:
     for name, text in {"a_sum": SUM, "b_long": LONG, "c_sum": SUM}.items():
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
@@ -174,7 +175,9 @@ def placed_by_open_mpi(rank: int, port: int) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("placed", [placed_by_torchrun, placed_by_slurm, placed_by_open_mpi])
+@pytest.mark.parametrize(
+    "placed", sampled([placed_by_slurm, placed_by_torchrun, placed_by_open_mpi], 3)
+)
 def test_ranks_that_a_cluster_started_need_no_torchrun(
     tmp_path: Path, placed: Callable[[int, int], dict[str, str]]
 ) -> None:

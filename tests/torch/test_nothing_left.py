@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from processes import ended, of_run, until
+from sampling import sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,10 +56,12 @@ def children_of(mark: str, count: int) -> Callable[[], bool]:
     return lambda: len(of_run(mark)) >= count
 
 
-@pytest.mark.parametrize("moment", ["while torch is imported", "while workers run"])
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL]
-)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL)
+MOMENTS = ("while workers run", "while torch is imported")
+
+
+# every signal once: at one moment or the other
+@pytest.mark.parametrize(("moment", "number"), sampled(list(product(MOMENTS, SIGNALS)), 2))
 def test_a_launcher_that_ends_takes_everything_with_it(
     number: signal.Signals, moment: str, run: tuple[subprocess.Popen[bytes], str], tmp_path: Path
 ) -> None:

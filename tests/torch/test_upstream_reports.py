@@ -1,6 +1,7 @@
 """What torch does wrong in silence, as scripts in plain torch that can be sent upstream.
 
-Red when torch mends it: the page on strategies says then that it was mended, and since when.
+They are about torch and not about this package, so that the nightly run asks. Red when torch mends
+it: the page on strategies says then that it was mended, and since when.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 SCRIPTS = Path(__file__).with_name("upstream")
 

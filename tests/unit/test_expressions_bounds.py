@@ -213,7 +213,7 @@ WORDS = st.sampled_from(
 @example("[][[]]")
 @example("0777")
 @example("\u212a")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_any_text_compiles_or_is_refused(text: str) -> None:
     try:
         expression = compile_expression(text, None, groups=("even", "mesh.dp"))
@@ -245,7 +245,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_whatever_compiles_computes_or_raises_what_a_process_wraps(text: str) -> None:
     try:
         expression = compile_expression(text, None)

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 import pytest
+from sampling import sampled
 
 from runner.pipeline import interruption
 from runner.pipeline.interruption import handled, held_back, interruptible
@@ -205,16 +207,17 @@ scenario_runner.main()
 """
 
 
-@pytest.mark.parametrize("times", [1, 3])
-@pytest.mark.parametrize(
-    "module",
-    [
-        *("runner", "runner.model.plan", "runner.cli", "click", "runner.cli.run", "yaml", "numpy"),
-        # imported from a C module, which prints whatever is raised in it
-        *("numpy._core.multiarray", "numpy.matrixlib", "ml_dtypes._finfo"),
-    ],
+#: of these three are imported from a C module, which prints whatever is raised in it
+IMPORTED = (
+    *("runner", "numpy._core.multiarray", "runner.cli.run", "ml_dtypes._finfo", "yaml"),
+    *("runner.model.plan", "runner.cli", "click", "numpy", "numpy.matrixlib"),
 )
-@pytest.mark.parametrize("words", ["check", "run --dry-run"])
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "times"),
+    sampled(list(product(("check", "run --dry-run"), IMPORTED, (1, 3))), 5),
+)
 def test_ctrl_c_while_something_is_imported_is_no_traceback(
     module: str, times: int, words: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from mutants import FILES, Plain, mutants
+from sampling import strides
 
 from runner.errors import ScenarioError
 from runner.language.document import load_content
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.errors import Problem
-
-#: of so many mutants one is tried
-STRIDE = 11
 
 
 def told(content: bytes, path: Path) -> list[Problem]:
@@ -42,15 +40,16 @@ def test_a_file_is_a_scenario_with_them_all_unchanged(name: str, tmp_path: Path)
     assert analyse(scenario).verdict.status in {"PASSED", "FAILED"}
 
 
+@pytest.mark.parametrize("stride", strides(31, 7))
 @pytest.mark.parametrize("name", FILES)
-def test_no_mutant_fails_a_part_or_is_told_nowhere(name: str, tmp_path: Path) -> None:
+def test_no_mutant_fails_a_part_or_is_told_nowhere(name: str, stride: int, tmp_path: Path) -> None:
     every = list(mutants(yaml.safe_load(FILES[name])))
     invalid = 0
-    for mutant in every[::STRIDE]:
+    for mutant in every[::stride]:
         content: bytes = yaml.dump(mutant, Dumper=Plain, sort_keys=False, encoding="utf-8")
         problems = told(content, tmp_path / "it.yaml")
         invalid += bool(problems)
         for problem in problems:
             assert problem.mark is not None, (problem, content)
             assert problem.mark.line >= 1
-    assert 0 < invalid < len(every) // STRIDE
+    assert 0 < invalid < len(every) // stride

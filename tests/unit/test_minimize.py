@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from judging import writing
 from random_programs import programs
+from sampling import sampled
 
 from benchmarks.scoreboard.catalogue import programs as scoreboard
 from benchmarks.scoreboard.catalogue import sample
@@ -97,7 +98,7 @@ def test_what_ddmin_leaves_is_one_minimal(items: list[int], seed: int) -> None:
 # ---------------------------------------------------------------------------- the property
 
 
-@pytest.mark.parametrize("path", WRONG[::4], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sampled(WRONG, 12), ids=lambda path: path.stem)
 def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     done = minimized(text, path=path)
@@ -110,7 +111,7 @@ def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> N
 
 @pytest.mark.parametrize(
     "program",
-    [each for each in sample(1, 5, scoreboard()) if not each.correct],
+    sampled([each for each in sample(1, 5, scoreboard()) if not each.correct], 4),
     ids=lambda program: program.name,
 )
 def test_programs_of_the_scoreboard_become_one_minimal(program: Program) -> None:
@@ -121,7 +122,7 @@ def test_programs_of_the_scoreboard_become_one_minimal(program: Program) -> None
 
 
 @settings(
-    max_examples=8,
+    max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,15 @@ from runner.expressions.compile import compile_expression
 from runner.expressions.functions import NumpyArrays, TorchArrays
 from runner.vocabulary import DTYPES
 
-torch = pytest.importorskip("torch")
-
 pytestmark = pytest.mark.torch
 
 NUMPY = NumpyArrays()
-TORCH = TorchArrays(torch)
+
+
+@cache
+def over_torch() -> TorchArrays:
+    return TorchArrays(pytest.importorskip("torch"))
+
 
 FLOATS = [dtype for dtype in DTYPES if "float" in dtype]
 
@@ -198,10 +202,10 @@ def same(first: Any, second: Any) -> bool:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_both_libraries_compute_the_same(dtype: str) -> None:
     data = [[1, 0, 1], [0, 1, 1]] if dtype == "bool" else [[0, 1, 2], [3, 4, 5]]
-    numbers, tensors = NUMPY.array(data, dtype), TORCH.array(data, dtype)
+    numbers, tensors = NUMPY.array(data, dtype), over_torch().array(data, dtype)
     for text in EXPRESSIONS:
         wanted = outcome(NUMPY, text, x=numbers)
-        assert same(outcome(TORCH, text, x=tensors), wanted), (text, dtype)
+        assert same(outcome(over_torch(), text, x=tensors), wanted), (text, dtype)
 
 
 @pytest.mark.parametrize("dtype", [each for each in DTYPES if kind(each) in {"float", "complex"}])
@@ -223,7 +227,7 @@ def test_what_no_number_can_hold_is_computed_without_a_warning(dtype: str) -> No
 def test_both_libraries_make_the_same(dtype: str) -> None:
     for text in MAKERS:
         wanted = outcome(NUMPY, text.format(dtype))
-        assert same(outcome(TORCH, text.format(dtype)), wanted), (text, dtype)
+        assert same(outcome(over_torch(), text.format(dtype)), wanted), (text, dtype)
 
 
 @pytest.mark.parametrize("first", DTYPES)
@@ -231,7 +235,7 @@ def test_two_dtypes_meet_in_the_same(first: str) -> None:
     for second in DTYPES:
         pairs = [
             {"x": arrays.array([[0, 1, 1]], first), "y": arrays.array([1, 1, 0], second)}
-            for arrays in (NUMPY, TORCH)
+            for arrays in (NUMPY, over_torch())
         ]
         for text in (
             "x + y",
@@ -242,7 +246,7 @@ def test_two_dtypes_meet_in_the_same(first: str) -> None:
             "concat([x[0], y])",
         ):
             wanted = outcome(NUMPY, text, **pairs[0])
-            assert same(outcome(TORCH, text, **pairs[1]), wanted), (text, first, second)
+            assert same(outcome(over_torch(), text, **pairs[1]), wanted), (text, first, second)
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=6), st.sampled_from(FLOATS))
@@ -250,7 +254,7 @@ def test_two_dtypes_meet_in_the_same(first: str) -> None:
 def test_both_libraries_round_the_same(numbers: list[float], dtype: str) -> None:
     for text in (f"astype(x, {dtype})", f"astype(x, {dtype}) * 0.1", "x / 7", "x - 1"):
         wanted = outcome(NUMPY, text, x=NUMPY.array(numbers, "float32"))
-        found = outcome(TORCH, text, x=TORCH.array(numbers, "float32"))
+        found = outcome(over_torch(), text, x=over_torch().array(numbers, "float32"))
         assert same(found, wanted), (text, numbers)
 
 
@@ -259,15 +263,15 @@ def test_both_libraries_round_the_same(numbers: list[float], dtype: str) -> None
 def test_what_is_computed_in_float64_differs_by_a_rounding_at_most(numbers: list[float]) -> None:
     for text in ("exp(x)", "log(x)", "sum(x)", "mean(x)", "x ** 3"):
         wanted = outcome(NUMPY, text, x=NUMPY.array(numbers, "float32"))
-        found = outcome(TORCH, text, x=TORCH.array(numbers, "float32"))
+        found = outcome(over_torch(), text, x=over_torch().array(numbers, "float32"))
         assert found[:2] == wanted[:2], text
         assert np.allclose(found[2], wanted[2], rtol=2**-22, atol=1e-44, equal_nan=True), text
 
 
 def test_a_torch_view_shares_the_memory() -> None:
     for text in ("x[0]", "x[:, 0]", "reshape(x, [6])", "permute_dims(x, [1, 0])", "x[0, 1]"):
-        x = TORCH.array([[0, 1, 2], [3, 4, 5]], "float32")
-        scope = {**TORCH.functions(), "__builtins__": {}, "x": x}
+        x = over_torch().array([[0, 1, 2], [3, 4, 5]], "float32")
+        scope = {**over_torch().functions(), "__builtins__": {}, "x": x}
         compile_expression(text, None).evaluate(scope).fill_(9)
         assert (x == 9).any(), text
 
@@ -276,7 +280,7 @@ def test_both_libraries_have_the_same_strides() -> None:
     data = [[0, 1, 2], [3, 4, 5]]
     for text in ("permute_dims(x, [1, 0])", "x[:, 0]", "x[0:1]", "flip(permute_dims(x, [1, 0]))"):
         strides = []
-        for arrays in (NUMPY, TORCH):
+        for arrays in (NUMPY, over_torch()):
             scope = {**arrays.functions(), "__builtins__": {}, "x": arrays.array(data, "float32")}
             made = compile_expression(text, None).evaluate(scope)
             for value in (made, arrays.copy(made)):
@@ -287,11 +291,11 @@ def test_both_libraries_have_the_same_strides() -> None:
 
 def test_data_becomes_the_same_tensor() -> None:
     for data, dtype in (([[1, 2], [3, 4]], "bfloat16"), (3, "float8_e5m2"), ([2**63], "uint64")):
-        numbers, tensors = NUMPY.array(data, dtype), TORCH.array(data, dtype)
-        assert same(described(TORCH, tensors), described(NUMPY, numbers))
+        numbers, tensors = NUMPY.array(data, dtype), over_torch().array(data, dtype)
+        assert same(described(over_torch(), tensors), described(NUMPY, numbers))
 
 
 def test_a_tensor_fills_a_shape_with_memory_of_its_own() -> None:
-    made = TORCH.reshaped(TORCH.array(3, "float32"), (2, 2))
+    made = over_torch().reshaped(over_torch().array(3, "float32"), (2, 2))
     made[0, 0] = 1
     assert made.tolist() == [[1, 3], [3, 3]]
