@@ -314,6 +314,9 @@ def _misfit(payload: Any, buffer: Any) -> tuple[str, str] | None:
 #: kinds that a call may raise which waits for what never comes
 WAITING_KINDS = ("timeout", "peer_lost", "aborted")
 
+#: kinds that a call may raise whose peers gave up before it came
+LOST_KINDS = ("peer_lost", "timeout", "aborted", "other")
+
 #: kinds that a stuck call may raise at all; a mismatch that a debug level detects among them
 STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
 
@@ -445,12 +448,15 @@ def too_late(works: tuple[Work, ...]) -> Late | None:
             return Late(at_s=work.start_s, failure=failure)
         timeout_s = timeout_of(work.call)
         for post in work.posts:
-            if (post.done_s or 0.0) - post.time_s > timeout_s:
+            if isinstance(post, Creating):
+                if post.failed_s is not None:
+                    kinds = WAITING_KINDS if post.gave_up else LOST_KINDS
+                    return Late(at_s=post.failed_s, failure=Failure(kinds=kinds))
+            elif (post.done_s or 0.0) - post.time_s > timeout_s:
                 failure = Failure(kinds=WAITING_KINDS)
                 return Late(at_s=post.time_s + timeout_s, failure=failure)
-            if post.time_s - _first_s(post) > timeout_s:
-                failure = Failure(kinds=("peer_lost", "timeout", "aborted", "other"))
-                return Late(at_s=post.time_s, failure=failure)
+            elif post.time_s - _first_s(post) > timeout_s:
+                return Late(at_s=post.time_s, failure=Failure(kinds=LOST_KINDS))
     return None
 
 
@@ -851,11 +857,16 @@ def _creation(
     simulation.creating[state.rank] = creating
     if reading.counts and local and creating.ordinal:
         creations.reused.append(creating)
-    for other, met in _met(simulation, creating):
+    passing = _met(simulation, creating)
+    for met in {id(met): met for _, met in passing}.values():
+        timeouts_s = [timeout_of(each.call) for each in met]
+        creations.give_up(met, timeouts_s, in_turn=not reading.splits)
+    for other, met in passing:
         other.done_s = max(each.time_s for each in met)
         del simulation.creating[other.rank]
-        creations.entered(other)
-        simulation.ranks[other.rank].process.join(other.group)
+        if other.failed_s is None:
+            creations.entered(other)
+            simulation.ranks[other.rank].process.join(other.group)
         simulation.wake(simulation.ranks[other.rank])
 
 

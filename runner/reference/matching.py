@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
 from runner.expressions.values import DEPTHS, Undefined, roots_of
 from runner.model.plan import Plan
 from runner.model.process import Call
@@ -110,7 +112,9 @@ class Creating(Post):
     """A rank that called `new_group`.
 
     `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
-    rank's calls that split the world, where a backend does; None: this one does not.
+    rank's calls that split the world, where a backend does; None: this one does not. `failed_s` is
+    when the call raises because a member waited too long for another; None: it does not.
+    `gave_up`: this rank is one that waited.
     """
 
     series: Series
@@ -118,6 +122,8 @@ class Creating(Post):
     number: int
     nth: int | None
     group: Group
+    failed_s: float | None = None
+    gave_up: bool = False
 
     @property
     def local(self) -> bool:
@@ -608,6 +614,35 @@ class Creations:
     def disputed(self, series: Series, ordinal: int) -> bool:
         """Whether ranks disagree on that creation of a series, or on one before it."""
         return self._disputed.get(series, ordinal + 1) <= ordinal
+
+    @staticmethod
+    def give_up(met: Sequence[Creating], timeouts_s: Sequence[float], *, in_turn: bool) -> None:
+        """Let the call raise on all who met, where one of them gave up on another.
+
+        `timeouts_s` are theirs, in seconds. `in_turn`: a member waits for the others one by one,
+        in the order of the group, each time for as long as its timeout: it looks each address up
+        in the store (`Context::connectFullMesh`, gloo/rendezvous/context.cc). So one may come
+        later than a timeout after the first, if no member had to wait that long for it alone. Once
+        one has given up, who comes later finds an address at which no process listens. Both were
+        seen with plain scripts, on torch 2.13.
+        """
+        arrivals = np.array([each.time_s for each in met])
+        if arrivals.max() - arrivals.min() <= min(timeouts_s):
+            return
+        order = np.argsort([each.group.group_rank(each.rank) for each in met], kind="stable")
+        arrivals = arrivals[order]
+        before = np.full(len(met), -np.inf)
+        if in_turn:
+            before[1:] = np.maximum.accumulate(arrivals)[:-1]
+        gave_up_s: dict[int, float] = {}
+        for place, index in enumerate(order.tolist()):
+            began = np.maximum(before, arrivals[place])
+            late = np.flatnonzero(arrivals > began + timeouts_s[index])
+            if late.size:
+                gave_up_s[index] = float(began[late[0]] + timeouts_s[index])
+        for index, creating in enumerate(met if gave_up_s else ()):
+            creating.gave_up = index in gave_up_s
+            creating.failed_s = gave_up_s.get(index, float(arrivals.max()))
 
     def all(self) -> list[dict[int, Creating]]:
         """Return the creations, in the order in which the first rank came."""

@@ -57,6 +57,10 @@ CALLS = {
     ),
     "monitored_barrier": "- monitored_barrier: {}",
     "new_group": "- new_group: {name: g, group_ranks: [0, 1]}",
+    "new_group with a timeout of its own": (
+        "- {ranks: 0, sleep: 1s}\n- new_group: {name: g, timeout: 1s}\n"
+        "- all_reduce: {tensor: x, group: g}"
+    ),
 }
 
 

@@ -331,3 +331,68 @@ def test_with_gloo_asked_for_it_is_a_failure(tmp_path: Path) -> None:
     (finding,) = verdict.findings
     assert finding.prose == "the program's outcome on gloo is deadlock; you expect completes"
     assert "rank 1 is in 2 groups; rank 2 is in the world alone" in finding.because[0]
+
+
+def arriving(arrivals: list[float], timeout: str = "2s") -> str:
+    """Return a program whose ranks call `new_group` at these seconds."""
+    at = ", ".join(f"{rank}: {seconds}s" for rank, seconds in enumerate(arrivals))
+    return f"""\
+world_size: {len(arrivals)}
+timeout: 30s
+tensors: {{x: [1]}}
+steps:
+  - sleep: {{{at}}}
+  - new_group: {{name: g, timeout: {timeout}}}
+  - all_reduce: {{tensor: x, group: g}}
+"""
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [[0, 1.5, 3], [1.5, 0, 3], [0, 1.5, 3, 4.5], [0.5, 0, 2.2], [1, 0, 2, 2.5]],
+    ids=str,
+)
+def test_members_that_wait_for_one_after_the_other_do_not_add_up_their_waits(
+    arrivals: list[float], tmp_path: Path
+) -> None:
+    assert judged(arriving(arrivals), tmp_path).status == "PASSED"
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "gave_up"),
+    [
+        ([0, 3], {0: 2}),
+        ([3, 0], {1: 2}),
+        ([0, 3, 1.5], {0: 2}),
+        ([3, 0, 1.5], {1: 2}),
+        ([3, 1.5, 0], {2: 2}),
+        ([0, 0.5, 3], {0: 2.5, 1: 2.5}),
+        ([0, 3, 0], {0: 2, 2: 2}),
+    ],
+    ids=str,
+)
+def test_who_comes_late_to_a_creation_raises_in_it_and_no_member_has_the_group(
+    arrivals: list[float], gave_up: dict[int, float], tmp_path: Path
+) -> None:
+    path = tmp_path / "program.yaml"
+    path.write_text(arriving(arrivals) + "expect: {outcome: error}\n", encoding="utf-8")
+    (scenario,) = runner.load(path)
+    trace = runner.simulate(runner.plan(scenario))
+    assert trace.outcome == "error"
+    for rank in trace.ranks:
+        last = rank.events[-1]
+        assert (last.label, rank.ending) == ("new_group g", "raised")
+        assert last.failure is not None
+        assert ("other" in last.failure.kinds) == (rank.rank not in gave_up)
+        assert last.end_s == gave_up.get(rank.rank, max(arrivals))
+
+
+def test_a_rank_whose_creation_raised_skips_what_its_members_would_do(tmp_path: Path) -> None:
+    raises = "    expect: {raises: {0: timeout, else: [timeout, peer_lost, aborted, other]}}\n"
+    text = arriving([0, 3]).replace("  - all_reduce", raises + "  - all_reduce")
+    assert judged(text + "expect: {x: [1]}\n", tmp_path).status == "PASSED"
+
+
+def test_each_member_counts_a_timeout_of_its_own(tmp_path: Path) -> None:
+    patient = arriving([0, 3], "{0: 5s, 1: 1s}")
+    assert judged(patient, tmp_path).status == "PASSED"
