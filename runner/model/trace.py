@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from runner.errors import Problem
 from runner.model.traffic import Traffic
+from runner.model.traits import variant_of
 
 if TYPE_CHECKING:
     from runner.operations.base import Issued
@@ -337,8 +338,9 @@ class Trace:
     effect the semantics leave open; and `limits` what the analysis could not explore; and
     `warnings` what passes and should be looked at.
 
-    `forecasts` (predicted only) has, by the name of a backend, the trace of what it is known to
-    make of the program, where that differs; `because` then says in phrases what of the backend
+    `forecasts` (predicted only) has, by the name of a backend (or of one with the versions of torch
+    that differ, :func:`runner.model.traits.variant_of`), the trace of what it is known to make of
+    the program, where that differs; `because` then says in phrases what of the backend
     makes it so. What is right, the semantics alone say. `drift` (predicted only) tells how far a
     value on a rank, after a step or (None) in the end, may be off because reductions before it are.
     `orders` (predicted only, where more than one is possible) has what comes of each order of
@@ -378,6 +380,12 @@ class Trace:
             if rank.own:
                 yield ((event.index, event.iteration) for event in rank.own)
 
-    def on(self, backend: str | None) -> Trace:
-        """Return what is predicted on a backend: this trace, where nothing is known to differ."""
-        return self if backend is None else self.forecasts.get(backend, self)
+    def on(self, backend: str | None, torch: str | None = None) -> Trace:
+        """Return what is predicted on a backend: this trace, where nothing is known to differ.
+
+        `torch` is a version; None: the one that is installed.
+        """
+        if backend is None:
+            return self
+        asked = backend if torch is None else variant_of(backend, torch)
+        return self.forecasts.get(asked, self)

@@ -11,9 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from runner.model.versions import VersionRange
 
 #: names that torch gives to backends: its own, and those of well-known extensions
 KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl", "fake"})
+
+
+#: what a process counts for the name of a group that its members find each other under: the groups
+#: that it is in, in the names of those that only their members create
+#: (`use_local_synchronization`); or its calls that create a group, in the names of all
+Counts: TypeAlias = Literal["groups", "calls"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +37,10 @@ class Traits:
     whatever its size; collectives `by_messages` connect as well, and after those that `join_hosts`
     the host goes on only once every member has called them. `tags` tell messages apart;
     `any_source`: a receive need not name its sender. `splits_world`: a new group is split off the
-    world's communicator, in a call that every rank of the world makes. `counts_groups`: the
-    members of a group that only they create (`use_local_synchronization`) look for each other
-    under the number of groups that each of them is in. `carriers` are the backend's own calls that
-    carry an operation: what two operations send can meet only in one that they have
-    in common. An operation that is not listed, or any of a backend without them, may meet any.
+    world's communicator, in a call that every rank of the world makes. `counts`: the members of a
+    group look for each other under what each has counted. `carriers` are the backend's own calls
+    that carry an operation: what two operations send can meet only in one that they have in common.
+    An operation that is not listed, or any of a backend without them, may meet any.
     """
 
     device: str = "cpu"
@@ -46,7 +54,7 @@ class Traits:
     tags: bool = True
     any_source: bool = True
     splits_world: bool = False
-    counts_groups: bool = False
+    counts: Counts = None
     carriers: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def meet(self, one: str, other: str) -> bool:
@@ -87,7 +95,12 @@ def _carriers(carried: Mapping[str, str]) -> dict[str, frozenset[str]]:
 #: world included, those destroyed left out (`_hash_ranks_to_str` in
 #: torch/distributed/distributed_c10d.py, 2.6 to 2.13; pytorch#173608). NCCL's members are split off
 #: the world, whatever the name
-GLOO = Traits(counts_groups=True, carriers=_carriers(_CARRIED_BY_GLOO))
+GLOO = Traits(counts="groups", carriers=_carriers(_CARRIED_BY_GLOO))
+
+#: From torch 2.14 on a process counts the calls that came as far as to name a group, also one that
+#: it is no member of, and never counts back (`_process_group_name`, 2.14.1). The same number names
+#: ordinary groups, so that one hangs which follows local ones of unequal number
+GLOO_2_14 = replace(GLOO, counts="calls")
 
 #: a message of at most 16 KiB a channel takes the low-latency protocol, whose buffer holds it whole
 #: (`P2P_LL_THRESHOLD`, src/enqueue.cc); 64 channels of 4 MiB are all that can ever be buffered
@@ -112,11 +125,36 @@ NCCL = Traits(
     splits_world=True,
 )
 
-OTHER = replace(GLOO, counts_groups=False, carriers={})
+OTHER = replace(GLOO, counts=None, carriers={})
 
 TRAITS = {"gloo": GLOO, "nccl": NCCL}
 
+#: backends that differ between versions of torch: what is known of them by the versions
+VARIANTS: Mapping[str, Mapping[VersionRange, Traits]] = {
+    "gloo": {VersionRange.read("<2.14"): GLOO, VersionRange.read(">=2.14"): GLOO_2_14}
+}
 
-def traits_of(backend: str) -> Traits:
-    """Return what is known of a backend; of one that nobody described, what holds for Gloo."""
+
+def traits_of(name: str) -> Traits:
+    """Return what is known of a backend, or of one with its versions, as :func:`variants` has it.
+
+    Of one that no one described that is what holds for Gloo.
+    """
+    backend, _, versions = name.partition(" torch")
+    for meant, traits in VARIANTS.get(backend, {}).items():
+        if str(meant) == versions:
+            return traits
     return TRAITS.get(backend, OTHER)
+
+
+def variants(backend: str) -> tuple[str, ...]:
+    """Return a backend's name with each of the versions that differ: `gloo torch>=2.14`."""
+    return tuple(f"{backend} torch{versions}" for versions in VARIANTS.get(backend, {}))
+
+
+def variant_of(backend: str, torch: str) -> str:
+    """Return a backend's name with those versions that a version is one of, if any differ."""
+    for versions in VARIANTS.get(backend, {}):
+        if versions.holds(torch):
+            return f"{backend} torch{versions}"
+    return backend

@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 _COMPARED: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -54,6 +55,17 @@ class VersionRange:
         """Return versions between which, and below which, nothing changes for this range."""
         after = ((*numbers[:-1], numbers[-1] + 1) for _, numbers in self.bounds)
         return {".".join(map(str, each)) for each in (*(n for _, n in self.bounds), *after)}
+
+
+@cache
+def installed() -> str | None:
+    """Return the version of torch that is installed, by its package's metadata; None without."""
+    from importlib import metadata  # takes longer than most checks
+
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def is_version(text: str) -> bool:

@@ -16,7 +16,8 @@ from runner.model.plan import Plan
 from runner.model.process import Call
 from runner.model.scenario import Step, steps_of
 from runner.model.trace import Trace
-from runner.model.traits import TRAITS, Traits, traits_of
+from runner.model.traits import TRAITS, Traits, traits_of, variant_of, variants
+from runner.model.versions import installed
 from runner.operations.base import Collective, Group, GroupCreation, Operation, PointToPoint
 from runner.reference.diagnoses import diagnosed
 from runner.reference.matching import Creating, Posted, Work
@@ -74,23 +75,34 @@ def _split(main: Rest) -> Iterator[str]:
             )
 
 
+_GROUPS = "groups that each is in"
+
+
 def _counted(main: Rest) -> Iterator[str]:
-    """Tell of groups that only their members create, and look for under different names."""
+    """Tell of groups that their members look for under different names."""
     simulation = main.simulation
     together: dict[tuple[int, ...], list[Creating]] = defaultdict(list)
     if simulation.reading.counts:
         for post in simulation.creating.values():
             together[post.series[0]].append(post)
-    for members, posts in together.items():
+    for posts in together.values():
         counts: dict[str, list[int]] = defaultdict(list)
         for post in sorted(posts, key=lambda post: post.rank):
             counts[str(post.series[1])].append(post.rank)
-        if members and len(counts) > 1:
-            told = odd_first(counts, partial(_in_groups, counts))
+        if len(counts) > 1:
+            calls = simulation.reading.counts == "calls"
+            told = odd_first(counts, partial(_has_made if calls else _in_groups, counts))
+            number = "calls that each has made to create groups" if calls else _GROUPS
             yield (
                 f"the members of `{posts[0].call.label}`{place(posts[0])} look for each other "
-                f"under the number of groups that each is in: {told}"
+                f"under the number of {number}: {told}"
             )
+
+
+def _has_made(counts: Mapping[str, Sequence[int]], count: str) -> str:
+    """Say how many groups some ranks have named before."""
+    verb = "has" if len(counts[count]) == 1 else "have each"
+    return f" {verb} made {count}"
 
 
 def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> str:
@@ -397,6 +409,10 @@ class _Connecting:
 # halt, comes to something else there; the forecast says to what, and because of which fact.
 
 
+#: the version of torch that is meant where none is installed: what a new installation gets
+NEWEST = "2.14"
+
+
 class Forecasts(Mapping[str, Trace]):
     """The forecasts of every known backend on which a program comes to something else.
 
@@ -414,20 +430,30 @@ class Forecasts(Mapping[str, Trace]):
         self._asked = (plan, predicted, limits)
         self._together = together
         self._made: dict[str, Trace | None] = {}
+        #: whether the program has what versions of torch name in their own way
+        self._counted = any(map(_is_local, steps_of(plan.scenario.steps)))
 
-    def __getitem__(self, backend: str) -> Trace:
+    def __getitem__(self, asked: str) -> Trace:
         """Return the forecast of a backend; KeyError where it comes to the same."""
-        if backend not in self._made:
+        name = self._name(asked)
+        if name not in self._made:
             plan, predicted, limits = self._asked
             together = self._together
-            untouched = together is not None and together.untouched_by(traits_of(backend))
-            self._made[backend] = (
-                None if untouched else forecast(plan, predicted, backend, limits, together)
+            untouched = together is not None and together.untouched_by(traits_of(name))
+            self._made[name] = (
+                None if untouched else forecast(plan, predicted, name, limits, together)
             )
-        found = self._made[backend]
+        found = self._made[name]
         if found is None:
-            raise KeyError(backend)
+            raise KeyError(asked)
         return found
+
+    def _name(self, asked: str) -> str:
+        """Return a backend's name with versions of torch only where these make a difference."""
+        backend = asked.split(" torch", maxsplit=1)[0]
+        if not self._counted:
+            return backend
+        return asked if asked != backend else variant_of(backend, installed() or NEWEST)
 
     def __iter__(self) -> Iterator[str]:
         """Yield the backends on which it comes to something else."""
@@ -445,27 +471,30 @@ class Forecasts(Mapping[str, Trace]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what was asked for alone."""
-        return dict, ({name: trace for name, trace in self._made.items() if trace is not None},)
+        made = {name: trace for name, trace in self._made.items() if trace is not None}
+        known = (*TRAITS, *made, *(each for name in TRAITS for each in variants(name)))
+        return dict, ({each: made[name] for each in known if (name := self._name(each)) in made},)
 
 
 @uncollected()
 def forecast(
     plan: Plan,
     predicted: Trace,
-    backend: str,
+    name: str,
     limits: Limits,
     together: Together | None = None,
 ) -> Trace | None:
     """Return what a backend makes of a program; None where it is what is predicted anyway.
 
-    Of a program that all ranks took `together` the calls are known before it is walked: whose host
-    stands then need not be found by walking to the end. Nothing is known of programs that raise,
-    die, go on beyond what is written, or receive from anyone where a backend cannot.
+    `name` is the backend's, with versions of torch where these make a difference. Of a program that
+    all ranks took `together` the calls are known before it is walked: whose host stands then need
+    not be found by walking to the end. Nothing is known of programs that raise, die, go on beyond
+    what is written, or receive from anyone where a backend cannot.
     """
-    traits = traits_of(backend)
+    traits, backend = traits_of(name), name.split(" torch", maxsplit=1)[0]
     if plan.scenario.truncated:
         return None
-    if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, backend):
+    if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, traits):
         return None
     sure = reading_of(backend, traits)
     arrays = numpy_arrays(limits)
@@ -512,15 +541,14 @@ def _otherwise_read(plan: Plan, main: Rest, traits: Traits) -> Iterator[Reading]
         yield replace(sure, found=True)
 
 
-def _concerned(plan: Plan, backend: str) -> bool:
+def _concerned(plan: Plan, traits: Traits) -> bool:
     """Whether the program has anything that the backend may take in its own way.
 
     Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
     for one by one are the same everywhere.
     """
-    traits = traits_of(backend)
     steps = list(steps_of(plan.scenario.steps))
-    if traits.counts_groups and any(_is_local(step) for step in steps):
+    if traits.counts and any(_is_local(step) for step in steps):
         return True
     if not (traits.enqueues or traits.held_bytes or not traits.tags):
         return False

@@ -839,10 +839,10 @@ def _creation(
     simulation.ledger.account.spend(units, call.step.mark)
     local = operation.local(call.entry)
     reading, creations = simulation.reading.on(group), simulation.creations
-    counted = len(state.process.alive) if reading.counts else 0
-    series = creations.series(group, local=local, counted=counted)
+    series = creations.series(group, state.process, reading.counts, local=local)
     inside = state.rank in group.ranks
-    if reading.counts and inside and creations.uses(state.rank, series) in state.process.alive:
+    groups = reading.counts == "groups"
+    if groups and inside and creations.uses(state.rank, series) in state.process.alive:
         creations.refused.append(call)
         message = "the rank is in a group that has the same name"
         failure = Failure(kinds=("invalid_argument",), message=message)
@@ -855,7 +855,7 @@ def _creation(
     work.begun = True
     _hold(work, [creating])
     simulation.creating[state.rank] = creating
-    if reading.counts and local and creating.ordinal:
+    if groups and local and creating.ordinal:
         creations.reused.append(creating)
     passing = _met(simulation, creating)
     for met in {id(met): met for _, met in passing}.values():

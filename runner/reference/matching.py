@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
@@ -11,8 +11,9 @@ import numpy as np
 
 from runner.expressions.values import DEPTHS, Undefined, roots_of
 from runner.model.plan import Plan
-from runner.model.process import Call
+from runner.model.process import Call, Process
 from runner.model.scenario import Step, stated_names
+from runner.model.traits import Counts
 from runner.operations.base import Entry, Group, Message, Refusal
 from runner.reference.semantics import Reading
 
@@ -501,8 +502,8 @@ def _age(posted: Posted) -> int:
 # Pure bookkeeping: nothing here knows when a rank may go on.
 
 #: creations that ranks meet in one after the other: no members are those of the whole world,
-#: members those of groups that only they create. The number is how many groups a rank is in, 0
-#: where a reading does not look at it
+#: members those of groups that only they create. The number is what a rank has counted, 0 where a
+#: reading does not look at it
 Series = tuple[tuple[int, ...], int]
 
 
@@ -512,8 +513,8 @@ class Creations:
     Ranks meet in their n-th creation of a series. All ordinary calls of `new_group` are one
     series, whatever members they name. With `use_local_synchronization` the calls that name the
     same members are a series of their own: torch names such a group after its ranks, every other
-    by a counter (`torch.distributed.distributed_c10d._process_group_name`). Where groups are
-    counted, a name is also of the number of groups that the rank is in.
+    by a counter (`torch.distributed.distributed_c10d._process_group_name`). Where a backend
+    counts for its names, a series is also of what a rank has counted.
     """
 
     def __init__(self) -> None:
@@ -526,6 +527,8 @@ class Creations:
         self._disputed: dict[Series, int] = {}
         self._alike: dict[tuple[Series, int, str], list[Creating]] = {}
         self._splits: dict[int, dict[int, Creating]] = {}
+        #: rank -> how many groups it has named: those of ordinary calls, and those it is in
+        self._calls: Counter[int] = Counter()
         self._split: dict[int, int] = {}
         #: rank, series -> the key of the last group that the rank entered there
         self._entered: dict[tuple[int, Series], str] = {}
@@ -534,10 +537,18 @@ class Creations:
         #: calls under a name that their rank still uses
         self.refused: list[Call] = []
 
-    @staticmethod
-    def series(group: Group, *, local: bool, counted: int = 0) -> Series:
-        """Return the series in which a rank that is in `counted` groups creates the group."""
-        return (tuple(sorted(group.ranks)), counted) if local else ((), 0)
+    def series(
+        self, group: Group, process: Process, counts: Counts, *, local: bool, coming: int = 0
+    ) -> Series:
+        """Return the series in which a rank creates a group, by what a backend has it count.
+
+        `coming` is how many calls it makes before this one that it has not made yet.
+        """
+        if counts == "calls":
+            counted = self._calls[process.rank] + coming
+        else:
+            counted = len(process.alive) if counts and local else 0
+        return (tuple(sorted(group.ranks)) if local else (), counted)
 
     def uses(self, rank: int, series: Series) -> str | None:
         """Return the key of the last group that a rank entered in a series, or None."""
@@ -559,6 +570,7 @@ class Creations:
         `splits`: the rank splits the world for it, as every rank must that makes such a call.
         """
         rank = call.entry.rank
+        self._calls[rank] += not series[0] or rank in group.ranks
         ordinal = self.ordinal(rank, series)
         self._next[rank, series] = ordinal + 1
         place = (series, ordinal)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from runner.model.traits import Traits
+from runner.model.traits import Counts, Traits
 from runner.operations.base import Group
 
 #: which works of a rank begin only once the one before is done: none, those of one group, all
@@ -47,7 +47,7 @@ class Reading:
     it is; groups that state another are read as the semantics say. `disputed`: nobody is held by a
     group on whose creation ranks disagree, nor by one that is created after it. `splits`: a rank
     passes the creation of a group once every rank of the world makes one. `counts`: the members of
-    a group that only they create look for each other under the number of groups that each is in.
+    a group look for each other under what each has counted (:data:`runner.model.traits.Counts`).
     `found`: who creates one under a name that it has used before finds the members of the earlier
     group.
     """
@@ -60,7 +60,7 @@ class Reading:
     backend: str | None = None
     disputed: bool = False
     splits: bool = False
-    counts: bool = False
+    counts: Counts = None
     found: bool = False
 
     def on(self, group: Group) -> Reading:
@@ -79,5 +79,5 @@ def reading_of(backend: str, traits: Traits) -> Reading:
         order="group" if traits.enqueues else "free",
         backend=backend,
         splits=traits.splits_world,
-        counts=traits.counts_groups,
+        counts=traits.counts,
     )

@@ -225,9 +225,9 @@ class Futures:
         creations = self._run.creations
         group = call.operation.group(call.entry, self._run.plan.scenario.timeout_s)
         counts = self._run.reading.on(group).counts
-        counted = len(state.process.alive) if counts else 0
         local = call.operation.local(call.entry)
-        series = creations.series(group, local=local, counted=counted)
+        coming = sum(created[each] for each in created if not each[0] or state.rank in each[0])
+        series = creations.series(group, state.process, counts, local=local, coming=coming)
         self._coming.setdefault(state.rank, []).append(series)
         ordinal = creations.ordinal(state.rank, series) + created[series]
         created[series] += 1

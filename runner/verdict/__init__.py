@@ -95,7 +95,7 @@ def judge(
                 replace(
                     start(
                         plan,
-                        predicted.on(section),
+                        prediction,
                         observed,
                         final,
                         general=predicted,
@@ -106,7 +106,7 @@ def judge(
                     cases_of=cases_of,
                 )
             )
-            for section, final in sections(scenario, predicted, observed, name, version)
+            for prediction, final in sections(scenario, predicted, observed, name, version)
         ]
         if taken is None and all_seen and not any(part.findings for part in parts):
             parts = [_of_no_order(scenario, part) for part in parts]
@@ -116,7 +116,7 @@ def judge(
         )
     merged = _left_open(scenario, predicted, observed, _merged(parts))
     if name is None and reference and not merged.findings:
-        warned = warnings_of_gloo(scenario, predicted)
+        warned = warnings_of_gloo(scenario, predicted, version)
         return replace(merged, warnings=_distinct([*merged.warnings, *warned]))
     return merged
 

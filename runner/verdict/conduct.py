@@ -21,7 +21,15 @@ from runner.model.scenario import (
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
 from runner.model.traffic import Structure
 from runner.verdict.finding import Finding, Witness, ranks_text
-from runner.verdict.witnesses import Case, Instance, Memories, Side, view_at_end, view_of
+from runner.verdict.witnesses import (
+    Case,
+    Instance,
+    Memories,
+    Side,
+    version_meant,
+    view_at_end,
+    view_of,
+)
 from runner.vocabulary import DIAGNOSES, OUTCOMES
 
 # -------------------------------------------------------------------------------------------------
@@ -55,15 +63,19 @@ def note_of(case: Case) -> str | None:
     return f"{where}, {came}: {run.outcome}{because}"
 
 
-def warnings_of_gloo(scenario: Scenario, predicted: Trace) -> tuple[Problem, ...]:
+def warnings_of_gloo(
+    scenario: Scenario, predicted: Trace, torch: str | None = None
+) -> tuple[Problem, ...]:
     """Return a warning where Gloo is known to bring to another end what is meant for every backend.
 
     Gloo comes with torch and runs everywhere; what another backend makes of a program is said where
-    it is asked for. To be asked where no backend is named.
+    it is asked for. To be asked where no backend is named. `torch` is a version of torch.
     """
     meant = not scenario.backends or "gloo" in scenario.backends
-    forecast = predicted.on("gloo") if meant and "gloo" not in scenario.expect.backends else None
-    if forecast is None or forecast is predicted:
+    if not meant or "gloo" in scenario.expect.backends:
+        return ()
+    forecast = predicted.on("gloo", torch or version_meant(scenario))
+    if forecast is predicted:
         return ()
     because = f", because {forecast.because[0]}" if forecast.because else ""
     return (
@@ -72,7 +84,7 @@ def warnings_of_gloo(scenario: Scenario, predicted: Trace) -> tuple[Problem, ...
             f"on gloo it is predicted to {_ends(forecast, predicted)}{because}",
             scenario.expect.mark or scenario.mark,
             "state what Gloo does under `gloo:` in `expect`, or let all members of such a group be "
-            "in equally many groups when they create it",
+            "in equally many groups, made by equally many calls, when they create it",
         ),
     )
 

@@ -25,6 +25,7 @@ from runner.model.scenario import (
     steps_of,
 )
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace, Value
+from runner.model.versions import installed, release_of
 from runner.operations.base import Entry, Group, GroupCreation, Operation
 from runner.verdict.comparison import Wanted
 
@@ -433,44 +434,65 @@ def sections(
     observed: Trace | None,
     backend: str | None,
     torch: str | None,
-) -> list[tuple[str | None, FinalExpectation]]:
-    """Return the author's final expectations that are to be judged, each with its backend.
+) -> list[tuple[Trace, FinalExpectation]]:
+    """Return the author's final expectations that are to be judged, each with its prediction.
 
     With no run, what is stated for every backend and every version of torch is judged, whatever is
-    installed; `backend` and `torch` ask for one.
+    installed; `backend` and `torch` ask for one. Where versions that the file does not tell apart
+    come to different ends, the one that is installed is predicted, if the file is meant for it.
     """
     final = scenario.expect
     if backend is not None:
-        versions = _versions(scenario, torch)
-        found = [(final.holding(backend, each), final.on(backend, each)) for each in versions]
-        return [
-            (backend, stated)
-            if any(final.sections[number].backend for number in holding)
-            else (backend, _stated_on(stated, predicted, predicted.on(backend), observed))
-            for holding, stated in dict(found).items()
-        ]
+        meant = _versions(scenario, torch, backend)
+        versions = {final.holding(backend, each): each for each in meant}
+        found = []
+        for sections, version in versions.items():
+            stated = final.on(backend, version)
+            forecast = predicted.on(backend, version)
+            if not any(final.sections[number].backend for number in sections):
+                stated = _stated_on(stated, predicted, forecast, observed)
+            found.append((forecast, stated))
+        return found
     everywhere = scenario.backends or ()
     general = not everywhere or any(name not in final.backends for name in everywhere)
     names = [*([None] if general else []), *final.backends]
     holding = {
-        (name, final.holding(name, each)): (name, final.on(name, each))
+        (name, final.holding(name, each)): (predicted.on(name, each), final.on(name, each))
         for name in names
-        for each in _versions(scenario, torch)
+        for each in _versions(scenario, torch, name)
         if name is None or any(final.sections[at].backend for at in final.holding(name, each))
     }
-    return list(holding.values()) or [(None, final)]
+    return list(holding.values()) or [(predicted, final)]
 
 
-def _versions(scenario: Scenario, torch: str | None) -> tuple[str | None, ...]:
-    """Return the version that is asked for, or one for each set of sections that may hold."""
+def _versions(scenario: Scenario, torch: str | None, backend: str | None) -> tuple[str | None, ...]:
+    """Return the version that is asked for, or one for each set of sections that may hold.
+
+    None is whatever is installed, and on no backend any version.
+    """
     if torch is not None:
         return (torch,)
-    meant = scenario.torch
-    found = scenario.expect.versions
-    if meant is None:
-        return found
+    final, meant = scenario.expect, scenario.torch
     # a version for which the scenario is not meant holds nothing against it
-    return tuple(each for each in found if each is None or meant.holds(each)) or (None,)
+    found = [each for each in final.versions if each and (meant is None or meant.holds(each))]
+    if not found:
+        return (version_meant(scenario),)
+    here = installed()
+    if here is not None and meant is not None and not meant.holds(here):
+        here = None
+    stated = None if here is None else final.holding(backend, here)
+    known = (here if final.holding(backend, each) == stated else each for each in found)
+    return (*known,) if backend else (None, *known)
+
+
+def version_meant(scenario: Scenario) -> str | None:
+    """Return a version of torch that a scenario is meant for; None is what is installed."""
+    meant = scenario.torch
+    if meant is None:
+        return None
+    here = installed()
+    edges = [each for each in ("0", *meant.edges()) if meant.holds(each)]
+    return None if (here and meant.holds(here)) or not edges else max(edges, key=release_of)
 
 
 def _stated_on(

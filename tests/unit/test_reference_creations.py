@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
+from runner.pipeline.attempts import analyse
+from runner.reference import backends
+from runner.verdict import witnesses
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -194,6 +197,25 @@ COUNTED: dict[str, tuple[str, str, str, set[int]]] = {
     "behind_a_hang": ("", "o0 a01 b12", "deadlock", {0, 1, 2}),
     "a_name_in_use": ("groups: {g: [0, 1]}", "a01 -g01 b01", "error", {0, 1}),
     "a_name_in_use_by_one": ("groups: {g: [0, 1]}", "a01 -g0 b01", "error", {0, 1}),
+    "an_ordinary_one_behind": ("", "a01 *e0123 =e", "completes", set()),
+    "an_ordinary_one_behind_equals": ("", "a01 b23 *e0123 =e", "completes", set()),
+    "an_ordinary_one_behind_for_others": ("", "a01 *e23 =e", "completes", set()),
+    "an_ordinary_one_behind_for_one_of_them": ("", "a01 *e12", "completes", set()),
+}
+
+
+#: rows that come to something else from torch 2.14 on, where calls are counted instead of groups
+SINCE_2_14: dict[str, tuple[str, set[int]]] = {
+    "declared_before_for_some": ("completes", set()),
+    "a_part_of_a_partition": ("completes", set()),
+    "a_smaller_mesh": ("completes", set()),
+    "ordinary_before_for_some": ("completes", set()),
+    "destroyed_before": ("deadlock", {1, 2}),
+    "destroyed_before_by_one": ("completes", set()),
+    "a_name_in_use": ("completes", set()),
+    "a_name_in_use_by_one": ("completes", set()),
+    "an_ordinary_one_behind": ("deadlock", {0, 1, 2, 3}),
+    "an_ordinary_one_behind_for_one_of_them": ("deadlock", {1, 2}),
 }
 
 
@@ -228,10 +250,14 @@ def held_up(trace: Trace) -> set[int]:
     return {rank.rank for rank in trace.ranks if rank.ending != "finished"}
 
 
+@pytest.mark.parametrize("torch", ["2.13.0+cpu", "2.14.1"])
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_local_group_on_gloo_is_forecast(name: str, tmp_path: Path) -> None:
+def test_a_local_group_on_gloo_is_forecast(name: str, torch: str, tmp_path: Path) -> None:
     _, _, outcome, blocked = COUNTED[name]
-    _, predicted, forecast = predicted_on_gloo(counted(name), tmp_path)
+    if torch == "2.14.1":
+        outcome, blocked = SINCE_2_14.get(name, (outcome, blocked))
+    _, predicted, _ = predicted_on_gloo(counted(name), tmp_path)
+    forecast = predicted.on("gloo", torch)
     assert (predicted.outcome, predicted.diagnoses) == ("completes", ())
     assert (forecast.outcome, forecast.open, held_up(forecast)) == (outcome, (), blocked)
     assert bool(forecast.because) == (outcome != "completes")
@@ -252,6 +278,52 @@ def test_gloo_does_with_a_local_group_what_is_forecast(
         )
 
 
+def test_the_forecast_is_of_the_torch_that_is_asked_for_stated_or_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = counted("declared_before_for_some")
+
+    def codes(more: str = "", torch: str | None = None) -> list[str]:
+        path = tmp_path / "program.yaml"
+        path.write_text(more + text, encoding="utf-8")
+        (scenario,) = runner.load(path)
+        verdict = analyse(scenario, torch=torch).verdict
+        on_gloo = analyse(scenario, backend="gloo", torch=torch).verdict
+        assert (on_gloo.status == "PASSED") == (not verdict.warnings)
+        return [warning.code for warning in verdict.warnings]
+
+    versions: dict[str | None, list[str]] = {
+        "2.13.0+cpu": ["gloo_differs"],
+        "2.14.1": [],
+        None: [],
+    }
+    for version, found in versions.items():
+        monkeypatch.setattr(backends, "installed", lambda version=version: version)
+        monkeypatch.setattr(witnesses, "installed", lambda version=version: version)
+        assert codes() == found
+        assert codes('torch: "<2.14"\n') == ["gloo_differs"]
+        assert codes('torch: ">=2.14"\n') == []
+        assert codes(torch="2.14.1") == []
+        assert codes(torch="2.13.0") == ["gloo_differs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "versions", "stuck"),
+    [
+        ("an_ordinary_one_behind", ">=2.14", "world: new_group e"),
+        ("a_smaller_mesh", "<2.14", "1: new_group a, 2: new_group a"),
+    ],
+)
+def test_a_section_of_versions_is_held_against_the_forecast_of_these(
+    name: str, versions: str, stuck: str, tmp_path: Path
+) -> None:
+    text = f'{counted(name)}expect:\n  "gloo torch{versions}": '
+    right = f"{{outcome: deadlock, blocked: {{{stuck}}}}}"
+    wrong = right.replace("new_group", "barrier")
+    assert judged(text + right, tmp_path).status == "PASSED"
+    assert judged(text + wrong, tmp_path).status == "FAILED"
+
+
 AGAIN = """\
 world_size: 2
 timeout: 3s
@@ -267,7 +339,8 @@ steps:
 
 
 def test_a_name_that_was_used_before_leaves_open_what_gloo_does(tmp_path: Path) -> None:
-    _, predicted, forecast = predicted_on_gloo(AGAIN, tmp_path)
+    _, predicted, _ = predicted_on_gloo(AGAIN, tmp_path)
+    forecast = predicted.on("gloo", "2.13.0")
     assert (predicted.outcome, predicted.open) == ("completes", ())
     assert (forecast.outcome, forecast.open) == ("completes", ("deadlock", "error"))
     assert "ranks 0, 1 made with the same members and destroyed" in forecast.because[0]
