@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 import click
-from writing import escaped, table
+from writing import escaped, table, wrapped
 
 from runner.cli import COMMANDS, cli
 from runner.limits import BOUNDS, DEFAULT, FLAGS
@@ -26,10 +26,7 @@ def command_section(name: str, command: click.Command) -> str:
     """Return one command: how it is called, what it does, its options and bounds."""
     context = click.Context(command, info_name=f"scenario {name}")
     usage = " ".join(command.collect_usage_pieces(context))
-    parts = [
-        f"(command-{name.replace(' ', '-')})=\n## scenario {name}",
-        f"```text\nscenario {name} {usage}\n```",
-    ]
+    parts = [f"## scenario {name}", f"```text\nscenario {name} {usage}\n```"]
     parts.append(_prose(command.help or ""))
     parts += option_tables(command, context)
     if isinstance(command, click.Group):
@@ -63,7 +60,7 @@ def _prose(text: str) -> str:
         if paragraph.startswith("\b"):
             shown.append(f"```text\n{paragraph[1:].strip()}\n```")
         else:
-            shown.append(escaped(paragraph))
+            shown.append(wrapped(escaped(" ".join(paragraph.split()))))
     return "\n\n".join(shown)
 
 

@@ -1,6 +1,8 @@
-"""What the reference says, written by the code itself: pages ask for it, so that it cannot age.
+"""What the reference says, written by the code itself, so that it cannot age.
 
-A page holds a line `<!-- generated: NAME -->` for each part; `filled` puts the Markdown there.
+A page holds a line `<!-- generated: NAME -->` for each part, and the part itself up to a line
+`<!-- generated: end -->`. `python docs/reference_pages.py` writes all of them anew; a test holds
+them fresh, so that the pages can be read where the code is read.
 """
 
 from __future__ import annotations
@@ -13,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference_commands import bounds, commands, reports
-from writing import escaped, table, yaml_block
+from writing import escaped, table, wrapped, yaml_block
 
 from runner.conformance.document import page, read
 from runner.explain import EXPLANATIONS
+from runner.explain.corpus import SUBJECTS, examples
 from runner.expressions.params import KINDS
-from runner.expressions.signatures import SIGNATURES
+from runner.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
 from runner.files import schema_file
-from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
 from runner.operations.base import Collective
 from runner.report.operations import SHAPES
-from runner.source.tree import Mapping, Scalar, read_tree
 from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, REDUCE_OPS
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ if TYPE_CHECKING:
     from runner.expressions.params import Param
     from runner.operations.base import Operation
 
-_PLACE = re.compile(r"^<!-- generated: (?P<what>.+) -->$", re.MULTILINE)
-
-CORPUS = Path(__file__).parents[1] / "scenarios"
+END = "<!-- generated: end -->"
+_PLACE = re.compile(
+    r"^(?P<head><!-- generated: (?!end)(?P<what>[^\n]+) -->)$"
+    rf"(?:(?:(?!<!-- generated).)*?^{END}$)?",
+    re.MULTILINE | re.DOTALL,
+)
+DOCS = Path(__file__).parent
 
 #: sort of a code -> how the page calls it, and what codes of that sort are about
 SORTS = {
@@ -65,13 +70,22 @@ def filled(page: str, text: str) -> str:
     def part(found: re.Match[str]) -> str:
         what = found["what"]
         if what in PARTS:
-            return PARTS[what]()
-        if what.startswith("keys of "):
-            return keys(what.removeprefix("keys of "))
-        message = f"{page} asks for {what!r}, which nobody writes"
-        raise KeyError(message)
+            body = PARTS[what]()
+        elif what.startswith("keys of "):
+            body = keys(what.removeprefix("keys of "))
+        else:
+            message = f"{page} asks for {what!r}, which no function writes"
+            raise KeyError(message)
+        return f"{found['head']}\n\n{body.strip()}\n\n{END}"
 
     return _PLACE.sub(part, text)
+
+
+def stale() -> dict[Path, str]:
+    """Return each page whose generated parts are not what the code says, with its right text."""
+    texts = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.rglob("*.md"))}
+    right = {page: filled(page.name, text) for page, text in texts.items()}
+    return {page: text for page, text in right.items() if text != texts[page]}
 
 
 # ---------------------------------------------------------------------- operations
@@ -91,7 +105,7 @@ def operation_section(operation: Operation) -> str:
     """Return one operation: what it does, its arguments, an example that passes."""
     also = "".join(f", also `{name}`" for name in operation.aliases)
     doc = inspect.cleandoc(type(operation).__doc__ or "")
-    parts = [f"(op-{operation.name})=\n### {operation.name}", f"`{operation.name}`{also}: {doc}"]
+    parts = [f"### {operation.name}", wrapped(f"`{operation.name}`{also}: {doc}")]
     if operation.params:
         if operation.bare is not None:
             parts.append(f"The value of `{operation.name}:` is the argument itself.")
@@ -102,8 +116,8 @@ def operation_section(operation: Operation) -> str:
         parts.append(table(("argument", "meaning", "value", ""), rows))
     if isinstance(operation, Collective) and operation.agree:
         agreed = ", ".join(f"`{name}`" for name in operation.agree)
-        parts.append(f"All members must agree on: {agreed}.")
-    parts += [f"Source: {operation.source}", yaml_block(operation.example)]
+        parts.append(wrapped(f"All members must agree on: {agreed}."))
+    parts += [wrapped(f"Source: {operation.source}"), yaml_block(operation.example)]
     return "\n\n".join(parts)
 
 
@@ -140,9 +154,9 @@ def codes() -> str:
 
 def code_section(explanation: Explanation) -> str:
     """Return what a code means."""
-    parts = [f"(code-{explanation.code})=\n### {explanation.code}", explanation.what]
-    parts += [f"*Why:* {explanation.why}"] if explanation.why else []
-    parts += [f"*Fix:* {explanation.fix}"] if explanation.fix else []
+    parts = [f"### {explanation.code}", wrapped(explanation.what)]
+    parts += [wrapped(f"*Why:* {explanation.why}")] if explanation.why else []
+    parts += [wrapped(f"*Fix:* {explanation.fix}")] if explanation.fix else []
     if explanation.example.strip():
         parts.append(yaml_block(explanation.example))
     if explanation.fixed.strip():
@@ -154,7 +168,7 @@ def diagnoses() -> str:
     """Return the table of diagnoses, each with a link to its page."""
     return table(
         ("diagnosis", "what is wrong with the program"),
-        ((f"[`{name}`](#code-{name})", EXPLANATIONS[name].what) for name in DIAGNOSES),
+        ((f"[`{name}`](codes.md#{name})", EXPLANATIONS[name].what) for name in DIAGNOSES),
     )
 
 
@@ -215,30 +229,37 @@ def result_keys() -> str:
 
 
 def corpus() -> str:
-    """Return what each scenario of the corpus teaches, by folder."""
-    folders: dict[Path, list[Path]] = {}
-    for file in sorted(CORPUS.rglob("*.yaml")):
-        folders.setdefault(file.parent.relative_to(CORPUS), []).append(file)
-    return "\n\n".join(
-        f"## {folder}\n\n" + table(("scenario", "what it teaches"), map(_lesson, files))
-        for folder, files in folders.items()
-    )
-
-
-def _lesson(file: Path) -> tuple[str, str]:
-    tree = read_tree(str(file), file.read_bytes(), limits=DEFAULT)
-    about = tree.get("description") if isinstance(tree, Mapping) else None
-    return f"`{file.stem}`", escaped(about.text) if isinstance(about, Scalar) else ""
+    """Return what each scenario of the corpus teaches, by subject."""
+    parts = []
+    for subject, about in SUBJECTS.items():
+        rows = ((f"`{each.name}`", escaped(each.lesson)) for each in examples(subject))
+        parts += [
+            f"## {subject}",
+            wrapped(f"{about}."),
+            table(("scenario", "what it teaches"), rows),
+        ]
+    return "\n\n".join(parts)
 
 
 def functions() -> str:
-    """Return how each function of the expressions is called."""
-    return "```text\n" + "\n".join(each.usage for each in SIGNATURES.values()) + "\n```"
+    """Return how each function of expressions is called, with an example and its value."""
+    rows = (
+        (f"`{each.usage}`", f"`{EXAMPLES[name][0]}`", _value(EXAMPLES[name][1]))
+        for name, each in SIGNATURES.items()
+    )
+    head = "The examples are on rank 2 of:"
+    return "\n\n".join(
+        [head, yaml_block(EXAMPLE_NAMES), table(("function", "for example", "is"), rows)]
+    )
+
+
+def _value(text: str) -> str:
+    return text if "`" in text else f"`{text}`"
 
 
 def words(name: str) -> Callable[[], str]:
     """Return a writer of fixed words."""
-    return lambda: " ".join(f"`{word}`" for word in WORDS[name])
+    return lambda: wrapped(" ".join(f"`{word}`" for word in WORDS[name]))
 
 
 def interface() -> str:
@@ -272,3 +293,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "interface": interface,
     **{name: words(name) for name in WORDS},
 }
+
+
+if __name__ == "__main__":
+    for page, text in stale().items():
+        page.write_text(text, encoding="utf-8")
+        print(page)  # noqa: T201 -- which pages changed

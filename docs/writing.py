@@ -20,6 +20,17 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def wrapped(text: str, columns: int = 108) -> str:
+    """Break prose into lines; a span of code stays on one line."""
+    lines = [""]
+    for word in re.findall(r"[^`\s]*(?:`[^`]*`[^`\s]*)+|\S+", text):
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > columns:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return "\n".join(lines)
+
+
 def yaml_block(text: str) -> str:
     """Return YAML as a block."""
     return f"```yaml\n{text.rstrip()}\n```"

@@ -163,7 +163,7 @@ def _remove_stale(path: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# Where the JSON Schemas are that this package publishes.
+# Where the JSON Schemas and the example scenarios are that this package publishes.
 
 #: in an installed package the schemas lie inside it, in a checkout beside it
 FOLDERS = (Path(__file__).parent / "schemas", Path(__file__).parent.parent / "schemas")
@@ -172,6 +172,23 @@ FOLDERS = (Path(__file__).parent / "schemas", Path(__file__).parent.parent / "sc
 def schema_file(name: str) -> Path:
     """Return where a schema file is."""
     return next((folder / name for folder in FOLDERS if (folder / name).is_file()), Path(name))
+
+
+def corpus_folder() -> Path:
+    """Return the folder of the example scenarios that come with the package."""
+    folders = [folder.with_name("scenarios") for folder in FOLDERS]
+    return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+
+def examples_named(name: str) -> list[str]:
+    """Return the examples of a name, as `groups/groups_even`; all of them for an empty one.
+
+    A name may be given without its folder.
+    """
+    folder = corpus_folder()
+    wanted = Path(name.removesuffix(".yaml")).parts
+    found = (path.relative_to(folder).with_suffix("") for path in sorted(folder.rglob("*.yaml")))
+    return [str(path) for path in found if path.parts[-len(wanted) :] == wanted or not wanted]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -370,6 +387,10 @@ def not_found(path: Path) -> Problem:
     """Return the problem for a path that does not exist, with a file of that name nearby."""
     near = _nearby(path)
     hint = f"did you mean {near}?" if near else "paths are files or folders with *.yaml"
+    examples = [] if near or path.is_absolute() else examples_named(str(path))
+    if examples:
+        copied = f"`scenario new {path.stem} --from {examples[0]}`"
+        hint = f"an example of this name comes with the package: {copied} copies it here"
     return Problem(code="file_not_found", message=f"there is no file {path}", hint=hint)
 
 

@@ -6,10 +6,8 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -23,9 +21,6 @@ from runner.expressions.signatures import SIGNATURES
 from runner.operations import OPERATIONS
 from runner.report.formats import FORMATS
 from runner.vocabulary import DIAGNOSES, DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytest_plugins = ["pytester"]
 
@@ -50,15 +45,8 @@ def of_kind(*kinds: str) -> list[tuple[Path, Block]]:
     return [(page, block) for page, block in BLOCKS if block.kind in kinds]
 
 
-@pytest.fixture(scope="module")
-def filled() -> Callable[[str], str]:
-    """Return a page with what the code writes into it."""
-    sys.path.insert(0, str(DOCS))
-    try:
-        import reference_pages
-    finally:
-        sys.path.remove(str(DOCS))
-    return lambda page: str(reference_pages.filled(page, (DOCS / page).read_text(encoding="utf-8")))
+def reference(page: str) -> str:
+    return (DOCS / "reference" / page).read_text(encoding="utf-8")
 
 
 @pytest.mark.torch
@@ -135,32 +123,32 @@ def test_inline_commands_exist() -> None:
         assert named <= set(COMMANDS), page.name
 
 
-def test_the_reference_has_every_operation_with_its_example(filled: Callable[[str], str]) -> None:
-    page = filled("reference/operations.md")
+def test_the_reference_has_every_operation_with_its_example() -> None:
+    page = reference("operations.md")
     for operation in OPERATIONS:
-        assert f"(op-{operation.name})=" in page
+        assert f"\n### {operation.name}\n" in page
         assert operation.example.rstrip() in page
         assert all(f"`{param.name}`" in page for param in operation.params)
 
 
-def test_the_reference_has_every_code(filled: Callable[[str], str]) -> None:
-    page = filled("reference/codes.md")
-    assert set(re.findall(r"^\(code-(\w+)\)=$", page, re.MULTILINE)) == set(EXPLANATIONS)
+def test_the_reference_has_every_code() -> None:
+    page = reference("codes.md")
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == set(EXPLANATIONS)
 
 
-def test_the_reference_has_every_command_and_option(filled: Callable[[str], str]) -> None:
-    page = filled("reference/cli.md")
+def test_the_reference_has_every_command_and_option() -> None:
+    page = reference("cli.md")
     for each in COMMANDS:
         found = cli.get_command(click.Context(cli), each)
         assert found is not None
-        assert f"(command-{each})=" in page
+        assert f"\n## scenario {each}\n" in page
         options = [param for param in found.params if isinstance(param, click.Option)]
         assert all(param.opts[-1] in page for param in options if not param.hidden)
 
 
-def test_the_reference_of_the_language_has_every_word(filled: Callable[[str], str]) -> None:
-    page = filled("reference/language.md")
-    words = [*(f"code-{each}" for each in DIAGNOSES), *(f"`{each}`" for each in DTYPES)]
+def test_the_reference_of_the_language_has_every_word() -> None:
+    page = reference("language.md")
+    words = [*(f"codes.md#{each}" for each in DIAGNOSES), *(f"`{each}`" for each in DTYPES)]
     words += [each.usage for each in SIGNATURES.values()]
     schema = json.loads((DOCS.parent / "schemas" / "scenario.schema.json").read_text("utf-8"))
     words += [f"| `{key}` |" for key in schema["properties"]]
@@ -168,22 +156,28 @@ def test_the_reference_of_the_language_has_every_word(filled: Callable[[str], st
     assert [word for word in words if word not in page] == []
 
 
-def test_the_corpus_is_listed_with_its_lessons(filled: Callable[[str], str]) -> None:
-    page = filled("reference/corpus.md")
-    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", page, re.MULTILINE)
-    files = list((DOCS.parent / "scenarios").rglob("*.yaml"))
-    assert sorted(stem for stem, _ in rows) == sorted(file.stem for file in files)
+def test_the_corpus_is_listed_with_its_lessons() -> None:
+    page = reference("corpus.md")
+    rows = re.findall(r"^\| `([\w./]+)` \| (.*) \|$", page, re.MULTILINE)
+    corpus = DOCS.parent / "scenarios"
+    files = [str(file.relative_to(corpus))[: -len(".yaml")] for file in corpus.rglob("*.yaml")]
+    assert sorted(name for name, _ in rows) == sorted(files)
     assert [stem for stem, lesson in rows if not lesson] == []
 
 
-def test_the_reference_has_every_report(filled: Callable[[str], str]) -> None:
-    page = filled("reference/reports.md")
+def test_the_reference_has_every_report() -> None:
+    page = reference("reports.md")
     assert all(f"`{each.option} FILE`" in page for each in FORMATS)
 
 
-def test_pages_name_a_part_that_exists(filled: Callable[[str], str]) -> None:
-    for page in PAGES:
-        assert "<!-- generated:" not in filled(str(page.relative_to(DOCS)))
+def test_the_reference_is_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    import reference_pages
+
+    stale = sorted(page.name for page in reference_pages.stale())
+    assert stale == [], f"`python docs/reference_pages.py` writes {', '.join(stale)} anew"
+    with pytest.raises(KeyError, match="which no function writes"):
+        reference_pages.filled("a.md", "<!-- generated: the weather -->\n")
 
 
 def test_the_sections_of_the_nightly_run_are_documented() -> None:

@@ -27,6 +27,7 @@ PAGES = [
 MEASURED = {"nccl.md", "scoreboard.md"}
 MODULES = sorted((ROOT / "runner").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "runner").rglob("*.js"))
+CORPUS = sorted((ROOT / "scenarios").rglob("*.yaml"))
 PROSE_COLUMNS = 110
 HELP_COLUMNS = 100
 
@@ -120,6 +121,14 @@ def test_words_of_the_page_of_a_run_keep_to_the_list(script: Path) -> None:
 def test_pages_keep_to_the_list(page: Path) -> None:
     text = re.sub(r"```python\n.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     assert found_in(text) == []
+
+
+@pytest.mark.parametrize("file", CORPUS, ids=named)
+def test_descriptions_of_the_corpus_keep_to_the_list(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    about = re.search(r"^description:((?:.*\n)(?:  .*\n|\n)*)", text, re.MULTILINE)
+    assert about is not None
+    assert found_in(about[1]) == []
 
 
 @pytest.mark.parametrize("page", [each for each in PAGES if each.name not in MEASURED], ids=named)

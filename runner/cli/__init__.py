@@ -32,6 +32,7 @@ COMMANDS = {
         "Run the corpus and every call on what is installed; compare two versions.",
     ),
     "list": ("run", "list_cases", "List the cases that a command line selects."),
+    "examples": ("show", "examples", "List the example scenarios that come with the package."),
     "ops": ("show", "ops", "Show the operations that a step may be, or one of them whole."),
     "schema": ("show", "schema", "Print the JSON Schema of scenario files (or of --json)."),
     "new": ("edit", "new", "Write a commented scenario that passes, to start from."),

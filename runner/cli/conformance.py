@@ -44,7 +44,7 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     names = tuple(filter(None, (name.strip() for name in value.split(","))))
     strange = [name for name in names if name not in DTYPES]
     if strange:
-        message = f"{strange[0]!r} is no dtype; there are {', '.join(DTYPES)}"
+        message = f"{strange[0]!r} is not a dtype; there are {', '.join(DTYPES)}"
         raise click.BadParameter(message, ctx=ctx, param=param)
     return names
 
@@ -94,10 +94,10 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
 @reporting_as([])
 @click.pass_context
 def conformance(context: click.Context, /, **options: Any) -> None:
-    """Run the corpus and every call on what is installed, and keep what came of it.
+    """Run the corpus and every call on what is installed, and keep the results.
 
     The table of calls is operation x reduce op x dtype on two ranks, each held against the
-    reference. The exit code is that of `scenario run` on the corpus; what a call comes to is no
+    reference. The exit code is that of `scenario run` on the corpus; the end of a call is not a
     failure. `scenario conformance compare OLD NEW` says what changed.
     """
     if context.invoked_subcommand is not None:

@@ -28,8 +28,8 @@ from runner.cli.options import (
     refuse,
 )
 from runner.display import clean
-from runner.errors import LaunchError, Mark, Problem, ScenarioError, Source
-from runner.files import replace_file
+from runner.errors import LaunchError, Mark, Problem, ScenarioError, Source, nearest
+from runner.files import corpus_folder, examples_named, replace_file
 from runner.limits import Limits
 from runner.minimize import Minimized, Oracle
 from runner.model.scenario import Scenario
@@ -79,22 +79,63 @@ expect:
 
 @click.command("new")
 @click.argument("name")
+@click.option(
+    "--from",
+    "example",
+    metavar="EXAMPLE",
+    help="Copy this example of the package, such as groups/groups_even.",
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-def new(*, name: str, force: bool) -> None:
-    """Write NAME.yaml, a commented scenario that passes, to start from."""
+def new(*, name: str, example: str | None, force: bool) -> None:
+    """Write NAME.yaml, a commented scenario that passes, to start from.
+
+    `scenario examples` lists what --from can copy.
+    """
     path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not re.fullmatch(r"[\w.-]+", path.name):
         _refuse(f"{path.name!r} is not a name for a scenario: letters, digits, _, - and . make one")
     if path.exists() and not force:
         _refuse(f"{path} exists; choose another name, or replace it with --force")
-    try:
-        path.write_text(STARTER.format(file=path), encoding="utf-8")
-    except OSError as error:
-        _refuse(f"{path} cannot be written: {error.strerror or error}")
+    texts = {path: STARTER.format(file=path)} if example is None else _copied(example, path)
+    for file, text in texts.items():
+        if file != path and file.exists():
+            continue
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            _refuse(f"{file} cannot be written: {error.strerror or error}")
     click.echo(f"{path} is written; try: scenario run {path}")
 
 
-def _refuse(message: str) -> None:
+_SCHEMA_LINE = re.compile(r"\A# yaml-language-server: .*\n")
+_PART = re.compile(r"\bfile: ([\w/]+\.yaml)")
+
+
+def _copied(example: str, path: Path) -> dict[Path, str]:
+    """Return the text of an example at `path`, and those of the parts that it uses, by file.
+
+    The line for editors is left out: it names a schema by where the example was.
+    """
+    found = examples_named(example)
+    if len(found) > 1 and example in found:
+        found = [example]
+    if not found:
+        close = nearest(example, examples_named(""))
+        hint = f"did you mean {close}?" if close else "`scenario examples` lists them"
+        _refuse(f"there is no example {clean(example)}; {hint}")
+    if len(found) > 1:
+        _refuse(f"several examples have the name {clean(example)}: {', '.join(found)}")
+    source = corpus_folder() / f"{found[0]}.yaml"
+    text = _SCHEMA_LINE.sub("", source.read_text(encoding="utf-8"))
+    texts = {path: text}
+    for part in _PART.findall(text):
+        words = (source.parent / part).read_text(encoding="utf-8")
+        texts[path.parent / part] = _SCHEMA_LINE.sub("", words)
+    return texts
+
+
+def _refuse(message: str) -> NoReturn:
     click.echo(message, err=True)
     sys.exit(INVALID_EXIT)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -262,12 +263,19 @@ def _also(names: Sequence[str]) -> list[Line]:
 
 @click.command("ops")
 @click.argument("name", required=False)
-def ops(*, name: str | None) -> None:
+@click.option(
+    "--functions", is_flag=True, help="The functions of expressions, with an example each."
+)
+def ops(*, name: str | None, functions: bool) -> None:
     """Show every operation that a step may be, or NAME whole: arguments, semantics, an example."""
     from runner.errors import nearest
     from runner.operations import BY_NAME
+    from runner.report.operations import functions as every_function
     from runner.report.operations import overview, page
 
+    if functions:
+        click.echo(every_function())
+        return
     if name is None:
         click.echo(overview())
         return
@@ -278,6 +286,37 @@ def ops(*, name: str | None) -> None:
         click.echo(f"there is no operation {name}; {hint}", err=True)
         sys.exit(INVALID_EXIT)
     click.echo(page(operation))
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario examples`: the corpus, by subject.
+
+
+@click.command("examples")
+@click.argument("subject", required=False)
+def examples(*, subject: str | None) -> None:
+    """List the example scenarios that come with the package: the subjects, or those of SUBJECT.
+
+    `scenario new NAME --from groups/groups_even` copies one.
+    """
+    from runner.errors import nearest
+    from runner.explain.corpus import SUBJECTS
+    from runner.explain.corpus import examples as examples_of
+
+    if subject is None:
+        width = max(map(len, SUBJECTS))
+        for name, about in SUBJECTS.items():
+            click.echo(f"{name:<{width}}  {about}")
+        click.echo("\n`scenario examples SUBJECT` lists those of one.")
+        return
+    if subject not in SUBJECTS:
+        close = nearest(subject, SUBJECTS)
+        hint = f"did you mean {close}?" if close else "`scenario examples` lists the subjects"
+        click.echo(f"there is no subject {clean(subject)}; {hint}", err=True)
+        sys.exit(INVALID_EXIT)
+    for each in examples_of(subject):
+        click.echo(each.name)
+        click.echo(textwrap.fill(each.lesson, 96, initial_indent="    ", subsequent_indent="    "))
 
 
 # -------------------------------------------------------------------------------------------------

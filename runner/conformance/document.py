@@ -102,7 +102,7 @@ def read(path: str) -> dict[str, Conformance]:
         message = f"{file} cannot be read: {error.strerror}"
         raise _refused(message) from error
     except ValueError as error:
-        message = f"{file} is no JSON: {error}"
+        message = f"{file} is not JSON: {error}"
         raise _refused(message) from error
     except jsonschema.ValidationError as error:
         where = "/".join(map(str, error.absolute_path)) or "the top"

@@ -1005,7 +1005,7 @@ COMMANDS: tuple[Explanation, ...] = (
     ),
     problem(
         "not_comparable",
-        "A file is none that `scenario conformance compare` can compare.",
+        "`scenario conformance compare` cannot compare this file.",
         "It compares one column with another: a column is one backend in one version of torch, as "
         "`scenario conformance -o FILE` writes it.",
         "name files that `scenario conformance` wrote, and the column where one has several: "

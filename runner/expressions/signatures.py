@@ -161,3 +161,79 @@ def _signature(name: str, parameters: str) -> Signature:
 SIGNATURES = {name: _signature(name, parameters) for name, parameters in _USAGES.items()}
 
 FUNCTION_NAMES = frozenset(SIGNATURES)
+
+#: what the examples of the reference use, on rank 2 of 4
+EXAMPLE_NAMES = """\
+world_size: 4
+groups:
+  even: [0, 2]
+tensors:
+  x: [1, -2, 3]
+  m: [[1, 2], [3, 4]]
+"""
+
+#: name of a function -> an expression that calls it, and its value on rank 2
+EXAMPLES = {
+    "full": ("full(3, rank)", "[2, 2, 2]"),
+    "zeros": ("zeros(2)", "[0, 0]"),
+    "ones": ("ones([2, 2], int64)", "[[1, 1], [1, 1]]"),
+    "arange": ("arange(4)", "[0, 1, 2, 3]"),
+    "linspace": ("linspace(0, 1, 3)", "[0, 0.5, 1]"),
+    "eye": ("eye(2)", "[[1, 0], [0, 1]]"),
+    "random": ("random(2, 7) == random(2, 7)", "[true, true]"),
+    "exp": ("exp(zeros(2))", "[1, 1]"),
+    "log": ("log(ones(2))", "[0, 0]"),
+    "sqrt": ("sqrt(full(2, 9))", "[3, 3]"),
+    "tanh": ("tanh(zeros(2))", "[0, 0]"),
+    "log1p": ("log1p(zeros(2))", "[0, 0]"),
+    "expm1": ("expm1(zeros(2))", "[0, 0]"),
+    "log2": ("log2(full(2, 8))", "[3, 3]"),
+    "abs": ("abs(x)", "[1, 2, 3]"),
+    "floor": ("floor(x / 2)", "[0, -1, 1]"),
+    "ceil": ("ceil(x / 2)", "[1, -1, 2]"),
+    "round": ("round(x * 0.6)", "[1, -1, 2]"),
+    "sign": ("sign(x)", "[1, -1, 1]"),
+    "square": ("square(x)", "[1, 4, 9]"),
+    "isfinite": ("isfinite(x)", "[true, true, true]"),
+    "isnan": ("isnan(x)", "[false, false, false]"),
+    "minimum": ("minimum(x, 2)", "[1, -2, 2]"),
+    "maximum": ("maximum(x, 0)", "[1, 0, 3]"),
+    "where": ("where(x > 0, x, 10)", "[1, 10, 3]"),
+    "sum": ("sum(m, axis=0)", "[4, 6]"),
+    "prod": ("prod(x)", "-6"),
+    "min": ("min(x)", "-2"),
+    "max": ("max(1, rank)", "2"),
+    "mean": ("mean(m, axis=1)", "[1.5, 3.5]"),
+    "any": ("any(x < 0)", "true"),
+    "all": ("all(x < 0)", "false"),
+    "argmax": ("argmax(x)", "2"),
+    "argmin": ("argmin(x)", "1"),
+    "cumulative_sum": ("cumulative_sum(x)", "[1, -1, 2]"),
+    "matmul": ("matmul(m, m)", "[[7, 10], [15, 22]]"),
+    "matrix_transpose": ("matrix_transpose(m)", "[[1, 3], [2, 4]]"),
+    "concat": ("concat([x, x])", "[1, -2, 3, 1, -2, 3]"),
+    "stack": ("stack([x, x])", "[[1, -2, 3], [1, -2, 3]]"),
+    "reshape": ("reshape(m, 4)", "[1, 2, 3, 4]"),
+    "permute_dims": ("permute_dims(m, [1, 0])", "[[1, 3], [2, 4]]"),
+    "flip": ("flip(x)", "[3, -2, 1]"),
+    "roll": ("roll(x, 1)", "[3, 1, -2]"),
+    "astype": ("astype(x, int32)", "[1, -2, 3]"),
+    "len": ("len(x)", "3"),
+    "range": ("[2 * i for i in range(3)]", "[0, 2, 4]"),
+    "int": ("int(2.7)", "2"),
+    "float": ("float(rank)", "2.0"),
+    "bool": ("bool(rank)", "true"),
+    "shape": ("shape(m)", "[2, 2]"),
+    "numel": ("numel(m)", "4"),
+    "bit_length": ("bit_length(rank)", "2"),
+    "bit_count": ("bit_count(rank)", "1"),
+    "node_rank": ("node_rank()", "0"),
+    "local_rank": ("local_rank()", "2"),
+    "Shard": ("[Shard(0)]", "cut along dimension 0, in `distribute_tensor`"),
+    "Replicate": ("[Replicate()]", "whole on every rank, in `distribute_tensor`"),
+    "Partial": ("[Partial(sum)]", "a part of a sum, in `from_local`"),
+    "group_rank": ("group_rank(even)", "1"),
+    "group_size": ("group_size(even)", "2"),
+    "group_ranks": ("group_ranks(even)", "[0, 2]"),
+    "before": ("before(x, 0) + 1", "[2, -1, 4]"),
+}

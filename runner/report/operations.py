@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 
 from runner.expressions.params import KINDS, Param
+from runner.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, SIGNATURES
 from runner.operations import OPERATIONS
 from runner.operations.base import (
     Collective,
@@ -38,7 +39,18 @@ def overview() -> str:
         ]
         if lines:
             parts.append("\n".join([title, *lines]))
-    return "\n\n".join([*parts, "`scenario ops NAME` shows one whole, with an example."])
+    more = "`scenario ops NAME` shows one whole, with an example; --functions those of expressions."
+    return "\n\n".join([*parts, more])
+
+
+def functions() -> str:
+    """Return every function of expressions: how it is called, an example and its value."""
+    lines = [
+        f"  {each.usage}\n      {EXAMPLES[name][0]}  →  {EXAMPLES[name][1]}"
+        for name, each in SIGNATURES.items()
+    ]
+    head = "Functions of expressions, each with an example and its value on rank 2 of:"
+    return "\n\n".join([head, _indented(EXAMPLE_NAMES, 2), "\n".join(lines)])
 
 
 def page(operation: Operation) -> str:

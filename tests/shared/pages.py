@@ -16,6 +16,9 @@ _BLOCK = re.compile(
     r"^(?:<!-- (?P<note>[^\n]*) -->\n)?```(?P<kind>[{}\w]+)[^\n]*\n(?P<body>.*?)^```\n",
     re.DOTALL | re.MULTILINE,
 )
+_GENERATED = re.compile(
+    r"^<!-- generated: (?!end).*?^<!-- generated: end -->$", re.DOTALL | re.MULTILINE
+)
 _SECONDS = re.compile(r"\d+(?:\.\d+)? ?(?:ms|s)\b")
 
 
@@ -34,10 +37,11 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """Return the fenced blocks of a page, in order."""
+    """Return the fenced blocks of a page, in order, without those that the code writes."""
+    text = _GENERATED.sub("", page.read_text(encoding="utf-8"))
     return [
         Block(kind=found["kind"], note=found["note"] or "", body=found["body"])
-        for found in _BLOCK.finditer(page.read_text(encoding="utf-8"))
+        for found in _BLOCK.finditer(text)
     ]
 
 

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from runner.cli import COMMANDS, cli
+from runner.explain.corpus import SUBJECTS, first_sentence
+from runner.files import corpus_folder
 from runner.language import load
 from runner.pipeline.attempts import analyse
 
@@ -376,3 +378,52 @@ def test_a_dry_run_stops_at_the_first_failure(folder: Path) -> None:
     assert "FAILED       a.yaml::a" in result.output
     assert "b.yaml" not in result.output
     assert "1 passed, 1 failed, 1 not run" in result.output
+
+
+def test_examples_are_listed_by_subject(folder: Path) -> None:
+    del folder
+    subjects = called("examples")
+    assert subjects.exit_code == 0
+    assert "\ngroups " in subjects.output
+    listed = called("examples", "groups")
+    assert "groups/groups_even\n    A process has one rank in the world" in listed.output
+    wrong = called("examples", "group")
+    assert wrong.exit_code == 2
+    assert "there is no subject group; did you mean groups?" in wrong.output
+
+
+def test_every_folder_of_the_corpus_is_a_subject() -> None:
+    folders = {each.name for each in corpus_folder().iterdir() if each.is_dir()}
+    assert folders == set(SUBJECTS)
+
+
+def test_a_lesson_is_the_first_sentence() -> None:
+    assert first_sentence("Sums at 1.5 s, e.g. here. And then.") == "Sums at 1.5 s, e.g. here."
+    assert first_sentence('Reported as "it hangs": so it\n  does') == (
+        'Reported as "it hangs": so it does'
+    )
+
+
+def test_an_example_is_copied_with_the_parts_that_it_uses(folder: Path) -> None:
+    copied = called("new", "mine", "--from", "language/use_ring_all_reduce")
+    assert copied.exit_code == 0
+    assert not (folder / "mine.yaml").read_text(encoding="utf-8").startswith("# yaml-language")
+    assert (folder / "parts" / "ring_all_reduce.yaml").exists()
+    assert called("check", "mine.yaml").exit_code == 0
+    unknown = called("new", "other", "--from", "groups/groups_evn")
+    assert unknown.exit_code == 2
+    assert (
+        "there is no example groups/groups_evn; did you mean groups/groups_even?" in unknown.output
+    )
+    several = called("new", "other", "--from", "prefix_sum")
+    assert "several examples have the name prefix_sum: compute/prefix_sum, p2p/prefix_sum" in (
+        several.output
+    )
+    assert not (folder / "other.yaml").exists()
+
+
+def test_a_file_that_is_not_there_may_be_an_example(folder: Path) -> None:
+    del folder
+    result = called("run", "groups_even.yaml")
+    assert result.exit_code == 2
+    assert "`scenario new groups_even --from groups/groups_even` copies it here" in result.output

@@ -121,7 +121,7 @@ def test_compare_ends_with_0_where_nothing_differs(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
+        ("{", "is not JSON"),
         ("[]", "is not what `scenario conformance` writes"),
         ('{"format": "scenario-results"}', "is not what `scenario conformance` writes"),
         (None, "cannot be read"),

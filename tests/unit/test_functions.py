@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+import runner
 from runner.expressions.compile import compile_expression
 from runner.expressions.functions import NumpyArrays
-from runner.expressions.signatures import FUNCTION_NAMES
+from runner.expressions.signatures import EXAMPLE_NAMES, EXAMPLES, FUNCTION_NAMES
 from runner.limits import Limits
 from runner.vocabulary import DTYPES
 
@@ -423,3 +425,27 @@ def test_torch_is_not_imported() -> None:
 def test_a_complex_tensor_is_not_made_real_without_a_word() -> None:
     with pytest.raises(ValueError, match="a complex number does not fit float32"):
         ARRAYS.array(value_of("ones(2) * 1j"), "float32")
+
+
+def test_every_function_has_an_example() -> None:
+    assert list(EXAMPLES) == [name for name in EXAMPLES if name in FUNCTION_NAMES]
+    assert set(EXAMPLES) == FUNCTION_NAMES
+    assert [name for name, (text, _) in EXAMPLES.items() if f"{name}(" not in text] == []
+
+
+def test_examples_of_functions_have_the_values_that_they_show(tmp_path: Path) -> None:
+    placements = {"Shard", "Replicate", "Partial"}
+    shown = {name: each for name, each in EXAMPLES.items() if name not in placements}
+    steps = "".join(
+        f'  - {{compute: {{of_{name}: "x"}}, expect: {{"{text}": {{2: {value}}}}}}}\n'
+        for name, (text, value) in shown.items()
+    )
+    file = tmp_path / "shown.yaml"
+    file.write_text(f"{EXAMPLE_NAMES}steps:\n{steps}", encoding="utf-8")
+    (case,) = runner.load(file)
+    verdict = runner.judge(case, runner.simulate(runner.plan(case)))
+    assert [each.prose for each in verdict.findings] == []
+    wrong = file.read_text(encoding="utf-8").replace("{2: -6}", "{2: -7}")
+    file.write_text(wrong, encoding="utf-8")
+    (case,) = runner.load(file)
+    assert runner.judge(case, runner.simulate(runner.plan(case))).status == "FAILED"
