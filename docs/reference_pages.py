@@ -296,6 +296,6 @@ PARTS: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
-    for page, text in stale().items():
-        page.write_text(text, encoding="utf-8")
-        print(page)  # noqa: T201 -- which pages changed
+    for path, text in stale().items():
+        path.write_text(text, encoding="utf-8")
+        print(path)  # noqa: T201 -- which pages changed
