@@ -1,15 +1,22 @@
 """`pipeline`: each rank has some layers, and a batch runs through them in parts.
 
 GPipe sends all parts forward before the first comes back; 1F1B lets a stage take one back as soon
-as it can, so that it keeps fewer. Both compute the same, and one process's gradients where each
-part's are divided by their number (`scale_grads`).
+as it can, so that it keeps fewer. With several stages a rank (interleaved 1F1B, breadth first) a
+part passes each rank more than once, and a rank is idle for less; zero-bubble schedules part the
+backward in two, the gradient of the input, for which the stage before waits, and those of the
+weights, which fill the gaps. All compute the same, and one process's gradients where each part's
+are divided by their number (`scale_grads`).
+
+The orders are those of the papers as `torch.distributed.pipelining` reads them (torch 2.13):
+interleaved 1F1B of arXiv 2104.04473, breadth first of 2211.05953, zero bubble of 2401.10241.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,9 +24,22 @@ from runner.modules.base import Array
 from runner.modules.sequential import Sequential
 from runner.operations.base import Group, Part, operation_named
 from runner.operations.placement import call
-from runner.strategies.base import Arrays, Strategy, Trainee, TrainStep
+from runner.strategies.base import Arrays, Calls, Strategy, Trainee, TrainStep
 
 GPIPE, ONE_EACH = "ScheduleGPipe", "Schedule1F1B"
+INTERLEAVED, BREADTH_FIRST = "ScheduleInterleaved1F1B", "ScheduleLoopedBFS"
+ZERO_BUBBLE, ZERO_BUBBLE_V = "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble"
+#: schedules of one stage a rank, and of several
+SINGLE = (GPIPE, ONE_EACH)
+SEVERAL = (INTERLEAVED, BREADTH_FIRST, ZERO_BUBBLE, ZERO_BUBBLE_V)
+#: what a stage does with a part: forward, the whole backward, or that by the input and by the weights
+FORWARD, BACKWARD, BY_INPUT, BY_WEIGHT = "F", "B", "I", "W"
+#: what follows and precedes: an activation sent and received, a gradient sent and received
+SEND_F, RECV_F, SEND_B, RECV_B = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
+#: a turn in which torch only cares for its memory
+REST = "-"
+#: stages that a rank is ready for at once
+ACTIVE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +65,8 @@ class Pipeline(Strategy):
     @staticmethod
     def read_schedule(given: Any) -> str:
         """Return the name of a schedule. Raises ValueError."""
-        if given not in (GPIPE, ONE_EACH):
-            message = f"there is no schedule `{given}` here; there are {GPIPE} and {ONE_EACH}"
+        if given not in (*SINGLE, *SEVERAL):
+            message = f"there is no schedule `{given}` here; there are {', '.join(SINGLE + SEVERAL)}"
             raise ValueError(message)
         return str(given)
 
@@ -67,20 +87,20 @@ class Pipeline(Strategy):
     def apply(self, real: Any) -> None:
         """Keep the rank's own layers; torch's stage is made with the first batch: it has shapes."""
         mesh = real.mesh(self.mesh)
-        at = mesh.get_local_rank()
-        labels = self.stages[at]
+        at, size = mesh.get_local_rank(), mesh.size()
+        own = [stage for stage in range(len(self.stages)) if self.rank_of(stage, size) == at]
         whole = real.module
-        real.module = real.stage(labels)
+        real.module = real.stage(tuple(label for stage in own for label in self.stages[stage]))
         given = dict(whole.named_parameters())
         real.load({name: given[name] for name, _ in real.module.named_parameters()})
         made: list[Any] = []
 
         def step(x: Any, y: Any) -> Any:
             if not made:
-                made.append(self._schedule(real, mesh, at, x))
+                made.append(self._schedule(real, mesh, own, x))
             losses: list[Any] = []
-            first = (x,) if at == 0 else ()
-            if at == len(self.stages) - 1:
+            first = (x,) if 0 in own else ()
+            if len(self.stages) - 1 in own:
                 made[0].step(*first, target=real.target(y), losses=losses)
                 every = real.torch.stack([each.detach() for each in losses])
                 return every.sum() if real.model.loss.reduction == "sum" else every.mean()
@@ -89,7 +109,13 @@ class Pipeline(Strategy):
 
         real.schedule = step
 
-    def _schedule(self, real: Any, mesh: Any, at: int, x: Any) -> Any:
+    def rank_of(self, stage: int, size: int) -> int:
+        """Return the rank of a stage: stages go round, or to the last rank and back."""
+        if self.schedule == ZERO_BUBBLE_V and stage >= size:
+            return 2 * size - 1 - stage
+        return stage % size
+
+    def _schedule(self, real: Any, mesh: Any, own: list[int], x: Any) -> Any:
         pipelining = real.torch.distributed.pipelining
         shape = (x.shape[0] // self.n_microbatches, *x.shape[1:])
         layers = dict(real.model.network.layers)
@@ -100,23 +126,43 @@ class Pipeline(Strategy):
                 shape = layers[label].output_shape(shape)
             ends.append((begin, shape))
         learns = {"requires_grad": True}
-        given = real.torch.empty(ends[at][0], **(learns if at else {}))
-        stage = pipelining.PipelineStage(
-            real.module,
-            at,
-            len(self.stages),
-            real.torch.device("cpu") if real.device is None else real.device,
-            input_args=(given,),
-            output_args=(real.torch.empty(ends[at][1], **learns),),
-            group=mesh.get_group(),
-        )
+        children = dict(real.module.named_children())
+        stages = []
+        for stage in own:
+            part = type(real.module)()
+            for label in self.stages[stage]:
+                part.add_module(label, children[label])
+            entered = real.torch.empty(ends[stage][0], **(learns if stage else {}))
+            stages.append(
+                pipelining.PipelineStage(
+                    part,
+                    stage,
+                    len(self.stages),
+                    real.torch.device("cpu") if real.device is None else real.device,
+                    input_args=(entered,),
+                    output_args=(real.torch.empty(ends[stage][1], **learns),),
+                    group=mesh.get_group(),
+                )
+            )
         kind = getattr(pipelining, self.schedule)
         return kind(
-            stage,
+            stages[0] if self.schedule in SINGLE else stages,
             self.n_microbatches,
             loss_fn=lambda made, wanted: real.model.loss.call(real.torch, made, wanted),
             scale_grads=self.scale_grads,
         )
+
+
+# -------------------------------------------------------------------------------------------------
+# Orders: what each rank does, and where it sends and receives.
+
+
+class Move(NamedTuple):
+    """One thing that a rank does: with which stage, and with which part of the batch."""
+
+    kind: str
+    stage: int
+    part: int = -1
 
 
 def actions(schedule: str, at: int, stages: int, parts: int) -> Iterator[tuple[str, int]]:
@@ -132,95 +178,303 @@ def actions(schedule: str, at: int, stages: int, parts: int) -> Iterator[tuple[s
             forward += 1
 
 
+def computed(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
+    """Return what a rank of a schedule of several stages computes, in order."""
+    if schedule == ZERO_BUBBLE_V:
+        return _in_a_v(rank, size, parts)
+    own = range(rank, stages, size)
+    if schedule == BREADTH_FIRST:
+        forward = [Move(FORWARD, stage, part) for stage in own for part in range(parts)]
+        back = [(stage, part) for stage in reversed(own) for part in reversed(range(parts))]
+        return [*forward, *(Move(BACKWARD, *each) for each in back)]
+    return _interleaved(own, rank, size, parts, zero_bubble=schedule == ZERO_BUBBLE)
+
+
+def _interleaved(
+    own: range, rank: int, size: int, parts: int, *, zero_bubble: bool
+) -> list[Move]:
+    """Some forwards to warm up, then one forward and one backward, then the backwards left."""
+    a_round = parts // max(1, parts // size)
+    total = len(own) * parts
+    ahead = (1 if zero_bubble else 2) * (size - 1 - rank)
+    warm = min((len(own) - 1) * a_round + ahead, total)
+    forwards = _rounds(own, a_round, parts)
+    backwards = _rounds(own[::-1], a_round, parts)
+    back = BY_INPUT if zero_bubble else BACKWARD
+    moves: list[Move] = [Move(FORWARD, *next(forwards)) for _ in range(warm)]
+    waiting: deque[tuple[int, int]] = deque()
+    for nth in range(total):
+        if nth < total - warm:
+            moves.append(Move(FORWARD, *next(forwards)))
+        each = next(backwards)
+        moves.append(Move(back, *each))
+        waiting.append(each)
+        if zero_bubble and nth >= rank:
+            moves.append(Move(BY_WEIGHT, *waiting.popleft()))
+    return [*moves, *(Move(BY_WEIGHT, *each) for each in waiting if zero_bubble)]
+
+
+def _rounds(own: range, a_round: int, parts: int) -> Iterator[tuple[int, int]]:
+    """Yield stages with parts: some parts through each stage, then the next parts."""
+    for first in range(0, parts, a_round):
+        yield from ((stage, part) for stage in own for part in range(first, first + a_round))
+
+
+def _in_a_v(rank: int, size: int, parts: int) -> list[Move]:
+    """Two stages a rank, the second on the way back: as if for enough parts, without those over."""
+    down, up = rank, 2 * size - 1 - rank
+    most = max(2 * size - 1, parts)
+    moves: list[Move] = []
+    count: dict[tuple[str, int], int] = defaultdict(int)
+
+    def take(stage: int, kinds: str) -> None:
+        for kind in kinds:
+            moves.append(Move(kind, stage, count[kind, stage]))
+            count[kind, stage] += 1
+
+    for _ in range(2 * (size - rank) - 1):
+        take(down, FORWARD)
+    for _ in range(rank):
+        take(up, FORWARD)
+        take(down, FORWARD)
+    for _ in range(size - rank):
+        take(up, FORWARD + BY_INPUT + BY_WEIGHT)
+    while count[FORWARD, up] < count[FORWARD, down] or count[FORWARD, down] < most:
+        if count[FORWARD, down] < most:
+            take(down, FORWARD)
+        take(down, BY_INPUT + BY_WEIGHT)
+        take(up, FORWARD + BY_INPUT + BY_WEIGHT)
+    for _ in range(rank):
+        take(down, BY_INPUT)
+        take(up, BY_INPUT)
+    for _ in range(size - rank):
+        take(down, BY_INPUT + BY_WEIGHT)
+    for stage in (up, down):
+        while count[BY_WEIGHT, stage] < count[BY_INPUT, stage]:
+            take(stage, BY_WEIGHT)
+    return [each for each in moves if each.part < parts]
+
+
+def _with_rests(moves: list[Move], parts: int) -> list[Move]:
+    """Return moves with the turns in which torch makes stages ready, and takes them down again."""
+    active: dict[int, None] = {}
+    done: dict[int, int] = defaultdict(int)
+    found: list[Move] = []
+    for at, move in enumerate(moves):
+        coming = list(dict.fromkeys(each.stage for each in moves[at:]))[:ACTIVE]
+        gone = [each for each in active if each not in coming]
+        come = [each for each in coming if each not in active]
+        found += [Move(REST, each) for each in (*gone, *come)]
+        active = dict.fromkeys([*(each for each in active if each in coming), *come])
+        found.append(move)
+        done[move.stage] += move.kind in (BACKWARD, BY_WEIGHT)
+        if move.kind in (BACKWARD, BY_WEIGHT) and done[move.stage] == parts:
+            found.append(Move(REST, move.stage))
+    return found + [Move(REST, each) for each in active]
+
+
+def with_calls(
+    orders: Mapping[int, list[Move]], rank_of: Callable[[int], int], stages: int
+) -> dict[int, list[Move]]:
+    """Return what each rank does, with its calls, from what each computes.
+
+    Ranks take turns. Who computes sends at once, and with that the receiver's turn to receive is
+    known; a move waits until what it needs was received, or was computed on the same rank.
+    """
+    left = {rank: deque(moves) for rank, moves in orders.items()}
+    found: dict[int, list[Move]] = {rank: [] for rank in orders}
+    known: dict[int, set[Move]] = {rank: set() for rank in orders}
+
+    def needs(move: Move) -> tuple[Move, ...]:
+        if move.kind == FORWARD and move.stage:
+            before = Move(FORWARD, move.stage - 1, move.part)
+            return Move(RECV_F, move.stage, move.part), before
+        if move.kind in (BACKWARD, BY_INPUT) and move.stage < stages - 1:
+            behind = [Move(kind, move.stage + 1, move.part) for kind in (BACKWARD, BY_INPUT)]
+            return Move(RECV_B, move.stage, move.part), *behind
+        return ()
+
+    def calls(rank: int, move: Move) -> None:
+        forward = move.kind == FORWARD
+        if move.kind not in (FORWARD, BACKWARD, BY_INPUT):
+            return
+        to = move.stage + (1 if forward else -1)
+        if not 0 <= to < stages or rank_of(to) == rank:
+            return
+        found[rank].append(Move(SEND_F if forward else SEND_B, move.stage, move.part))
+        received = Move(RECV_F if forward else RECV_B, to, move.part)
+        found[rank_of(to)].append(received)
+        known[rank_of(to)].add(received)
+
+    while any(left.values()):
+        before = sum(map(len, left.values()))
+        for rank, moves in left.items():
+            if not moves or (needs(moves[0]) and not known[rank] & {*needs(moves[0])}):
+                continue
+            move = moves.popleft()
+            known[rank].add(move)
+            if move.kind != REST:
+                found[rank].append(move)
+            calls(rank, move)
+        if sum(map(len, left.values())) == before:
+            message = "no stage of this schedule can go on"
+            raise ValueError(message)
+    return found
+
+
+def order_of(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
+    """Return what a rank does, calls and all."""
+    if schedule in SINGLE:
+        found: list[Move] = []
+        for kind, part in actions(schedule, rank, stages, parts):
+            received = RECV_F if kind == FORWARD else RECV_B
+            sent = SEND_F if kind == FORWARD else SEND_B
+            ends = (0, stages - 1) if kind == FORWARD else (stages - 1, 0)
+            found += [Move(received, rank, part)] * (rank != ends[0])
+            found.append(Move(kind, rank, part))
+            found += [Move(sent, rank, part)] * (rank != ends[1])
+        return found
+    said = Pipeline(mesh="", stages=(), schedule=schedule)
+    orders = {
+        each: _with_rests(computed(schedule, each, size, stages, parts), parts)
+        for each in range(size)
+    }
+    return with_calls(orders, lambda stage: said.rank_of(stage, size), stages)[rank]
+
+
 class PipelineStage(Trainee):
     """One rank of a model in stages."""
 
     def settle(self) -> None:
-        """Find the stage."""
+        """Find the stages."""
         self._said: Pipeline = self.model.strategy(Pipeline)
         self._group: Group = self.groups[0]
         self._at = self._group.group_rank(self.rank)
-        labels = self._said.stages[self._at] if self._at < len(self._said.stages) else ()
-        self._network = self.model.network.only(labels)
+        self._networks = {
+            stage: self.model.network.only(labels)
+            for stage, labels in enumerate(self._said.stages)
+            if self._said.rank_of(stage, self._group.size) == self._at
+        }
 
     def begin(self) -> Arrays:
         """Return the weights of the rank's own layers."""
-        own = self._network.shapes()
+        own = {name for each in self._networks.values() for name in each.shapes()}
         return {name: value for name, value in self.whole.items() if name in own}
 
     def refused(self, given: Any) -> str | None:
-        """Refuse stages that are not as many as ranks, and parts that torch cannot make."""
-        said, rows = self._said, len(given["input"])
-        if len(said.stages) != self._group.size:
-            return f"{len(said.stages)} stages for {self._group.size} ranks"
-        if said.schedule == ONE_EACH and said.n_microbatches < len(said.stages):
-            return f"{ONE_EACH} of {len(said.stages)} stages takes as many microbatches, or more"
-        if rows % said.n_microbatches:
-            return f"{rows} rows do not divide into {said.n_microbatches} microbatches"
+        """Refuse stages that do not fit the ranks, and parts that torch cannot make."""
+        said, rows, size = self._said, len(given["input"]), self._group.size
+        stages, parts = len(said.stages), said.n_microbatches
+        if said.schedule in SINGLE and stages != size:
+            return f"{stages} stages for {size} ranks"
+        if said.schedule == ONE_EACH and parts < stages:
+            return f"{ONE_EACH} of {stages} stages takes as many microbatches, or more"
+        if rows % parts:
+            return f"{rows} rows do not divide into {parts} microbatches"
+        return self._refused_of_several(stages, parts, size)
+
+    def _refused_of_several(self, stages: int, parts: int, size: int) -> str | None:
+        schedule = self._said.schedule
+        if schedule in SINGLE:
+            return None
+        if stages % size or stages // size < 2:
+            return f"{schedule} has two stages or more a rank, not {stages} for {size} ranks"
+        if schedule == ZERO_BUBBLE_V and stages != 2 * size:
+            return f"{schedule} has two stages a rank, not {stages} for {size} ranks"
+        rounds = max(1, parts // size)
+        if schedule in (INTERLEAVED, ZERO_BUBBLE) and parts % rounds:
+            return f"{schedule} has rounds of equal size, and {parts} microbatches make no {rounds}"
         return None
 
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Follow the schedule."""
         self.know_loss(order, x, y)
-        parts, last = self._said.n_microbatches, len(self._said.stages) - 1
+        said, parts, last = self._said, self._said.n_microbatches, len(self._said.stages) - 1
         xs, ys = np.split(x, parts), np.split(y, parts)
         shapes = self._shapes(xs[0].shape)
-        saved: dict[int, Any] = {}
+        entered: dict[tuple[int, int], Array] = {(0, part): xs[part] for part in range(parts)}
+        back: dict[tuple[int, int], Array] = {}
+        saved: dict[tuple[int, int], Any] = {}
+        grads: dict[tuple[int, int], Arrays] = {}
+        made: dict[tuple[int, int], Array] = {}
         losses: dict[int, Array] = {}
-        ends: dict[int, Array] = {}
+        waited: dict[tuple[str, int, int], str] = {}
         sent: list[str] = []
-        for kind, part in actions(self._said.schedule, self._at, last + 1, parts):
-            if kind == "F":
-                given = xs[part]
-                if self._at:
-                    given = yield from self._received(self._at - 1, shapes[0], part)
-                made, saved[part] = self._network.forward(self.params, given)
-                if self._at < last:
-                    sent.append((yield from self._sent(self._at + 1, made, f"F{part}")))
+        for kind, stage, part in order_of(said.schedule, self._at, self._group.size, last + 1, parts):
+            key = (stage, part)
+            if kind in (RECV_F, RECV_B):
+                forward = kind == RECV_F
+                buffer = np.zeros(shapes[stage if forward else stage + 1], np.float32)
+                (entered if forward else back)[key] = buffer
+                peer = self._peer(stage - 1 if forward else stage + 1)
+                handle = f"{self.model.name} {kind}{stage} {part}"
+                waited[kind, stage, part] = handle
+                yield self._call("irecv", peer, buffer, handle)
+            elif kind in (SEND_F, SEND_B):
+                forward = kind == SEND_F
+                value = made[key] if forward else back.pop((stage - 1, part))
+                peer = self._peer(stage + 1 if forward else stage - 1)
+                handle = f"{self.model.name} {kind}{stage} {part}"
+                sent.append(handle)
+                yield self._call("isend", peer, value.copy(), handle)
+            elif kind == FORWARD:
+                yield from self._arrived(waited, (RECV_F, stage, part))
+                y_, saved[key] = self._networks[stage].forward(self.params, entered[key])
+                made[key] = y_
+                if stage < last:
+                    entered[stage + 1, part] = y_
                 else:
-                    losses[part], ends[part] = self.model.loss.value(made, ys[part])
-                continue
-            dy = ends.get(part)
-            if dy is None:
-                dy = yield from self._received(self._at + 1, shapes[1], part)
-            dx, found = self._network.backward(self.params, saved.pop(part), dy)
-            self.added(found)
-            if self._at:
-                sent.append((yield from self._sent(self._at - 1, dx, f"B{part}")))
-        if sent:
-            wait = operation_named("wait")
-            yield Part(operation=wait, group=self._group, arguments={"handles": sent})
+                    losses[part], back[key] = self.model.loss.value(y_, ys[part])
+            elif kind == BY_WEIGHT:
+                self.added(grads.pop(key))
+            else:
+                yield from self._arrived(waited, (RECV_B, stage, part))
+                dx, found = self._networks[stage].backward(self.params, saved.pop(key), back[key])
+                back[stage - 1, part] = dx
+                if kind == BACKWARD:
+                    self.added(found)
+                else:
+                    grads[key] = found
+        yield from self._wait(sent)
+        return self._finished(losses)
+
+    def _finished(self, losses: Mapping[int, Array]) -> Array | None:
+        """Divide the gradients, and return the loss where it is known."""
+        parts = self._said.n_microbatches
         if self._said.scale_grads:
             factor = np.float32(1 / parts)
             self.grads = {name: value * factor for name, value in self.grads.items()}
-        if self._at < last:
+        if not losses:
             return None
         every = [losses[part] for part in range(parts)]
         joined = np.sum if self.model.loss.reduction == "sum" else np.mean
         return np.asarray(joined(every), np.float32)
 
-    def _shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the shapes of what enters the stage, and of what leaves it."""
+    def _shapes(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return the shapes of what enters each stage, and of what leaves the last."""
         layers = dict(self.model.network.layers)
-        for stage, labels in enumerate(self._said.stages):
-            entered = shape
+        found = [shape]
+        for labels in self._said.stages:
             for label in labels:
                 shape = layers[label].output_shape(shape)
-            if stage == self._at:
-                break
-        return entered, shape
+            found.append(shape)
+        return found
 
-    def _received(
-        self, peer: int, shape: tuple[int, ...], part: int
-    ) -> Generator[Part, None, Array]:
-        buffer = np.zeros(shape, np.float32)
-        yield call("recv", self._group, tensor=buffer, group_src=peer)
-        return buffer
+    def _peer(self, stage: int) -> int:
+        return self._said.rank_of(stage, self._group.size)
 
-    def _sent(self, peer: int, value: Array, name: str) -> Generator[Part, None, str]:
-        handle = f"{self.model.name} {name}"
-        made = call("isend", self._group, tensor=value.copy(), group_dst=peer)
-        yield Part(
+    def _call(self, name: str, peer: int, tensor: Array, handle: str) -> Part:
+        side = "group_dst" if name == "isend" else "group_src"
+        made = call(name, self._group, tensor=tensor, **{side: peer})
+        return Part(
             operation=made.operation, group=made.group, arguments=made.arguments, handle=handle
         )
-        return handle
+
+    def _arrived(self, waited: dict[tuple[str, int, int], str], key: Any) -> Calls:
+        handle = waited.pop(key, None)
+        yield from self._wait([] if handle is None else [handle])
+
+    def _wait(self, handles: list[str]) -> Calls:
+        if handles:
+            wait = operation_named("wait")
+            yield Part(operation=wait, group=self._group, arguments={"handles": handles})
