@@ -19,7 +19,7 @@ from runner.modules import LAYERS, Layer, Residual, Sequential
 from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text
-from runner.strategies import STRATEGIES, TRAINEES, Model, Strategy
+from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
 
 T = TypeVar("T")
 
@@ -88,6 +88,7 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
     for key, value in node.entries:
         name = key_text(key)
         field = known.get(name)
+        _left_out(kind, name, value, context, what=what)
         if field is None:
             context.faults.unknown(
                 "unknown_argument",
@@ -115,6 +116,19 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
             good = False
         given[name] = tuple(found) if isinstance(found, list) else found
     return _made(kind, given, node, context, what=what) if good else None
+
+
+def _left_out(kind: Any, name: str, value: Node, context: Context, *, what: str) -> None:
+    """Raise LeftOutError for an argument, or a value of it, that is known and is not there."""
+    known = getattr(kind, "left_out", {})
+    if name in known:
+        message = f"`{name}` of {what}: {known[name]}"
+        raise LeftOutError(message)
+    if any(each.startswith(f"{name}=") for each in known) and isinstance(value, Scalar):
+        found = data(value, context)
+        if f"{name}={found}" in known:
+            message = f"{found}: {known[f'{name}={found}']}"
+            raise LeftOutError(message)
 
 
 def _made(
@@ -277,6 +291,12 @@ def _parallel(
     found = [_strategy(item, context) for item in node.items]
     made = tuple(each for each in found if each is not None)
     kinds = tuple(each.name for each in made)
+    if "parallelize_module" in kinds and any(each.reduced != "float32" for each in made):
+        message = "mixed precision of layers that are cut is not lowered here"
+        raise LeftOutError(message)
+    if len(made) == len(found) > 1 and kinds not in TRAINEES and kinds[0] not in OVER_OTHERS:
+        message = f"models are not trained by {', then '.join(kinds)} here"
+        raise LeftOutError(message)
     if len(made) == len(found) and kinds not in TRAINEES:
         context.faults.add(
             "unsupported_strategy",
@@ -288,7 +308,15 @@ def _parallel(
     return made
 
 
+#: strategies that only follow another
+OVER_OTHERS = ("ZeroRedundancyOptimizer",)
+
+
 def _strategy(node: Node, context: Context) -> Strategy | None:
+    named = _one(node, context, "a strategy")
+    if named is not None and (name := key_text(named[0])) in LEFT_OUT:
+        message = f"{name}: {LEFT_OUT[name]}"
+        raise LeftOutError(message)
     return _of_table(node, context, STRATEGIES, what="strategy")
 
 
@@ -333,7 +361,11 @@ def _model(
     if oracle is not None and isinstance(oracle, Mapping):
         _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
     under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
-    parallel = _parallel(node.get("parallel"), context, named)
+    lacking = None
+    try:
+        parallel = _parallel(node.get("parallel"), context, named)
+    except LeftOutError as error:
+        parallel, lacking = (), str(error)
     for strategy in parallel:
         _police_strategy(strategy, network, node.get("parallel") or key, context)
     return Model(
@@ -342,6 +374,7 @@ def _model(
         loss=loss,
         optimizer=optimizer,
         parallel=parallel,
+        lacking=lacking,
         init=_init(node.get("init"), context, network),
         oracle_loss=_loss(under.get("loss"), context),
         oracle_optimizer=_optimizer(under.get("optimizer"), context),

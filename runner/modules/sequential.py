@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import ml_dtypes
 
 from runner.modules.base import Array, Layer, Params, inner
 
@@ -62,7 +64,50 @@ class Sequential(Layer):
 
     def without(self, labels: tuple[str, ...]) -> Sequential:
         """Return the layers but those of these labels: a rank that passes them by."""
-        return Sequential(layers=tuple(each for each in self.layers if each[0] not in labels))
+        return replace(self, layers=tuple(each for each in self.layers if each[0] not in labels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coarse(Sequential):
+    """Layers in a dtype that is coarser than float32: what passes from one to the next is in it.
+
+    Arrays stay float32 with values of that dtype, since kernels add up in float32.
+    """
+
+    dtype: str
+
+    def round(self, value: Array) -> Array:
+        """Return an array with values of the dtype."""
+        return coarse(value, self.dtype)
+
+    def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
+        """Layer after layer, rounded behind each."""
+        saved = []
+        x = self.round(x)
+        params = {name: self.round(value) for name, value in params.items()}
+        for label, layer in self.layers:
+            x, kept = layer.forward(inner(params, label), x)
+            x = self.round(x)
+            saved.append(kept)
+        return x, (params, saved)
+
+    def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """From the last layer to the first, with the weights of the forward."""
+        params, kept = saved
+        grads: dict[str, Array] = {}
+        dy = self.round(dy)
+        for (label, layer), each in zip(reversed(self.layers), reversed(kept), strict=True):
+            dy, found = layer.backward(inner(params, label), each, dy)
+            dy = self.round(dy)
+            grads |= {f"{label}.{name}": self.round(value) for name, value in found.items()}
+        return dy, {name: grads[name] for name in self.shapes() if name in grads}
+
+
+def coarse(value: Array, dtype: str) -> Array:
+    """Return an array with values of a dtype, in its own; integers stay what they are."""
+    if value.dtype.kind != "f" or dtype == "float32":
+        return value
+    return value.astype(getattr(ml_dtypes, dtype, dtype)).astype(value.dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

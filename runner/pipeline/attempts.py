@@ -36,6 +36,10 @@ def analyse(
     from runner.reference import simulate
 
     began = time.perf_counter()
+    lacking = next((each.lacking for each in scenario.models.values() if each.lacking), None)
+    if lacking is not None:
+        verdict = Verdict(status="UNSUPPORTED", reason=lacking)
+        return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     meant = not scenario.backends or backend in scenario.backends
     try:
         with accounted(limits) as opened:

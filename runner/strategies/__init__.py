@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from runner.operations.base import Caller
 from runner.strategies.alone import Alone
-from runner.strategies.base import Model, Rows, Strategy, Trainee, TrainStep
+from runner.strategies.base import LeftOutError, Model, Rows, Strategy, Trainee, TrainStep
 from runner.strategies.data_parallel import (
     DataParallel,
     DistributedDataParallel,
@@ -34,6 +34,16 @@ STRATEGIES: dict[str, type[Strategy]] = {
     )
 }
 
+#: strategies of torch's that no model here is trained by -> why
+LEFT_OUT: dict[str, str] = {
+    "context_parallel": "scaled_dot_product_attention has no sharding strategy on a CPU",
+    "loss_parallel": "losses are not computed over cut classes here",
+    "PeriodicModelAverager": "averaging of weights every few steps is not lowered here",
+    "PostLocalSGDOptimizer": "averaging of weights every few steps is not lowered here",
+    "ExpertParallel": "experts are not lowered here; all_to_all_single is a step of its own",
+    "checkpoint_wrapper": "activation checkpointing changes no value, and is not recorded here",
+}
+
 #: the strategies of a model, in order -> one rank of it
 TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
     (): Alone,
@@ -46,8 +56,10 @@ TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
 }
 
 __all__ = [
+    "LEFT_OUT",
     "STRATEGIES",
     "TRAINEES",
+    "LeftOutError",
     "Model",
     "Rows",
     "Strategy",

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from runner.errors import Mark
@@ -20,7 +21,7 @@ from runner.expressions.values import Form
 from runner.modules.base import Array
 from runner.modules.loss import Loss
 from runner.modules.optimizer import Optimizer
-from runner.modules.sequential import Sequential
+from runner.modules.sequential import Coarse, Sequential, coarse
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call, chunks
 
@@ -38,6 +39,18 @@ class Strategy(ABC):
     name: ClassVar[str]
     #: modules of torch's that have to be imported for it
     imports: ClassVar[tuple[str, ...]] = ()
+    #: arguments of torch's, or values (`schedule=ScheduleDualPipeV`), that are left out -> why
+    left_out: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def computed(self) -> str:
+        """The dtype of forward and backward."""
+        return "float32"
+
+    @property
+    def reduced(self) -> str:
+        """The dtype in which gradients travel."""
+        return self.computed
 
     @property
     @abstractmethod
@@ -53,6 +66,10 @@ class Strategy(ABC):
         return None
 
 
+class LeftOutError(Exception):
+    """What torch has, or has elsewhere, and no model here: the reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """One entry of `models:`. `init` has the forms of those weights that are stated."""
@@ -66,6 +83,8 @@ class Model:
     #: what one process uses in their place
     oracle_loss: Loss | None = None
     oracle_optimizer: Optimizer | None = None
+    #: why it is not trained here although torch may know it, or None
+    lacking: str | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
     #: what one process has, by the weights that it began with: ranks share it
     moments: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -74,6 +93,27 @@ class Model:
     def where(self) -> str | None:
         """The group, or the mesh, whose members train it; None is the world."""
         return self.parallel[0].where if self.parallel else None
+
+    @property
+    def coarse(self) -> Sequential:
+        """The layers in the dtype in which ranks compute."""
+        dtype = next((each.computed for each in self.parallel if each.computed != "float32"), None)
+        return self.network if dtype is None else Coarse(layers=self.network.layers, dtype=dtype)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """The dtypes in which ranks compute and reduce."""
+        return (
+            "float32",
+            *(dtype for each in self.parallel for dtype in (each.computed, each.reduced)),
+        )
+
+    @property
+    def reduced(self) -> str:
+        """The coarsest dtype in which gradients travel."""
+        return next(
+            (each.reduced for each in self.parallel if each.reduced != "float32"), "float32"
+        )
 
     @property
     def modules(self) -> tuple[str, ...]:
@@ -208,18 +248,18 @@ class OneProcess:
 
     def loss(self, x: Any, y: Any) -> Array:
         """Return the loss of some rows, with the weights as they are."""
-        given, _ = self._model.network.forward(self._cast(), self._typed(x))
+        given, _ = self._network.forward(self._cast(), self._typed(x))
         return (self._model.oracle_loss or self._model.loss).value(given, self._typed(y))[0]
 
     def after(self, order: TrainStep) -> OneProcess:
         """Return the process one step on the whole batch later."""
-        network = self._model.network
+        network = self._network
         loss = self._model.oracle_loss or self._model.loss
         params = self._cast()
         given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
         _, found = network.backward(params, saved, dy)
-        found = {name: value.astype(self.params[name].dtype) for name, value in found.items()}
+        found = {name: self._reduced(name, value) for name, value in found.items()}
         before = {} if order.zero_grad else self.grads
         later = OneProcess(self._model, self.params, self._computed)
         later._states = {name: dict(state) for name, state in self._states.items()}
@@ -240,6 +280,16 @@ class OneProcess:
         array = np.asarray(value)
         return array.astype(self._computed) if array.dtype.kind == "f" else array
 
+    @property
+    def _network(self) -> Sequential:
+        return self._model.network if self._computed is np.float64 else self._model.coarse
+
+    def _reduced(self, name: str, value: Array) -> Array:
+        """Return a gradient as it travels."""
+        if self._computed is not np.float64:
+            value = coarse(value, self._model.reduced)
+        return value.astype(self.params[name].dtype)
+
     def _cast(self) -> Arrays:
         return {
             name: value.astype(self._computed, copy=False) for name, value in self.params.items()
@@ -254,8 +304,16 @@ class Moment:
     steps share what comes of them.
     """
 
-    def __init__(self, exact: OneProcess, rounded: OneProcess, shaken: OneProcess) -> None:
-        """Hold the three."""
+    def __init__(
+        self,
+        exact: OneProcess,
+        rounded: OneProcess,
+        shaken: OneProcess,
+        begun: Arrays,
+        last_bit: float,
+    ) -> None:
+        """Hold the three, with the first weights and the last bit of the coarsest dtype."""
+        self._begun, self._last_bit = begun, last_bit
         self._exact, self._rounded, self._shaken = exact, rounded, shaken
         self._later: dict[Any, Moment] = {}
         self._known: dict[Any, tuple[Array, float]] = {}
@@ -270,6 +328,8 @@ class Moment:
             OneProcess(model, exact, np.float64),
             OneProcess(model, rounded, np.float32),
             OneProcess(model, shaken, np.float32),
+            begun=exact,
+            last_bit=max(EPSILON, *(last_bit(each) for each in model.dtypes)),
         )
 
     def after(self, order: TrainStep) -> Moment:
@@ -278,7 +338,9 @@ class Moment:
         key = (*given, order.zero_grad, order.step, order.clip)
         if key not in self._later:
             self._later[key] = Moment(
-                *(each.after(order) for each in (self._exact, self._rounded, self._shaken))
+                *(each.after(order) for each in (self._exact, self._rounded, self._shaken)),
+                begun=self._begun,
+                last_bit=self._last_bit,
             )
         return self._later[key]
 
@@ -299,8 +361,18 @@ class Moment:
     def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, float]:
         if key not in self._known:
             exact, rounded, shaken = map(value, (self._exact, self._rounded, self._shaken))
-            self._known[key] = exact, tolerance(exact, rounded, shaken)
+            self._known[key] = exact, tolerance(exact, rounded, shaken, self._coarse(key, exact))
         return self._known[key]
+
+    def _coarse(self, key: Any, exact: Array) -> float:
+        """Return what the last bit of a coarse dtype makes of a value.
+
+        A weight stays float32: what it has moved by is as coarse as the gradients.
+        """
+        if self._last_bit <= EPSILON or not exact.size:
+            return 0.0
+        moved = exact - self._begun[key[1]] if key[0] == "param" else exact
+        return self._last_bit * float(np.abs(moved).max())
 
 
 class Oracle:
@@ -335,15 +407,21 @@ def _key(value: Any) -> tuple[Any, ...]:
     return array.shape, array.dtype.str, array.tobytes()
 
 
+def last_bit(dtype: str) -> float:
+    """Return the spacing of a dtype at 1."""
+    return float(ml_dtypes.finfo(getattr(ml_dtypes, dtype, dtype)).eps)
+
+
 def _signs(value: Array) -> Array:
     """Return 1 and -1, in no order that a matrix has."""
     return np.where(np.arange(value.size) * 7 % 5 % 2, 1.0, -1.0).reshape(value.shape)
 
 
-def tolerance(exact: Array, rounded: Array, shaken: Array) -> float:
+def tolerance(exact: Array, rounded: Array, shaken: Array, coarse_part: float = 0.0) -> float:
     """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6).
 
-    What float32 is off by counts as far as forward and backward explain it.
+    What float32 is off by counts as far as forward and backward explain it. `coarse_part` is what
+    the last bit amounts to of a dtype that is coarser than float32, where one is computed in.
     """
     if not exact.size:
         return 0.0
@@ -352,7 +430,7 @@ def tolerance(exact: Array, rounded: Array, shaken: Array) -> float:
         moved = float(np.abs(exact - shaken).max())
         last = EPSILON * float(np.abs(exact).max())
         off = min(off, TRUSTED * (moved + last)) if np.isfinite(moved) else off
-    return SLACK * max(off, moved) + ULPS * last
+    return SLACK * max(off, moved, coarse_part) + ULPS * last
 
 
 def norm(grads: Any) -> float:
@@ -416,7 +494,7 @@ class Trainee(ABC):
         self, params: Arrays, order: TrainStep, x: Array, y: Array
     ) -> Generator[Part, None, tuple[Array, Arrays]]:
         """Go forward and backward with these weights; return the loss and the gradients."""
-        network = self.model.network.without(order.skip)
+        network = self.model.coarse.without(order.skip)
         given, saved = network.forward(params, x)
         loss, dy = self.model.loss.value(given, y)
         _, found = network.backward(params, saved, dy)
@@ -462,6 +540,8 @@ class Trainee(ABC):
         name = self.model.name
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         slack: dict[str, Any] = {}
+        if loss is not None:
+            slack[f"{name}.loss"] = np.full(loss.shape, self.loss_before[1])
         for each in self.model.parameters:
             grad = self.visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()

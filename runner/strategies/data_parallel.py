@@ -9,9 +9,10 @@ of ranks before they are summed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +32,11 @@ from runner.strategies.base import (
 )
 from runner.vocabulary import WORLD
 
+#: hooks of DistributedDataParallel, and where torch has them
+HALF, PLAIN = "fp16_compress_hook", "allreduce_hook"
+HOOKS = (PLAIN, HALF)
+HOOKS_AT = "torch.distributed.algorithms.ddp_comm_hooks"
+
 MIB = 1024 * 1024
 #: the limits of buckets where none is stated, in bytes: of the first, and of the others
 FIRST_LIMIT, LIMIT = MIB, 25 * MIB
@@ -41,6 +47,14 @@ class DistributedDataParallel(Strategy):
     """`torch.nn.parallel.DistributedDataParallel`."""
 
     name = "DistributedDataParallel"
+    left_out: ClassVar[Mapping[str, str]] = {
+        "comm_hook=bf16_compress_hook": "Gloo refuses it when it is registered: it wants NCCL",
+        "comm_hook=powerSGD_hook": "low-rank gradients are not lowered here",
+        "comm_hook=batched_powerSGD_hook": "low-rank gradients are not lowered here",
+        "comm_hook=post_localSGD_hook": "averaging of weights every few steps is not lowered here",
+        "mixed_precision": "its parameters live on a stream of a GPU",
+        "delay_all_reduce_named_params": "parameters that are reduced apart are not lowered here",
+    }
     process_group: str | None = None
     bucket_cap_mb: float | None = None
     find_unused_parameters: bool = False
@@ -48,6 +62,20 @@ class DistributedDataParallel(Strategy):
     broadcast_buffers: bool = True
     gradient_as_bucket_view: bool = False
     init_sync: bool = True
+    comm_hook: str | None = None
+
+    @staticmethod
+    def read_comm_hook(given: Any) -> str | None:
+        """Return the name of a hook. Raises ValueError."""
+        if given not in (None, *HOOKS):
+            message = f"there is no hook `{given}` here; there are {', '.join(HOOKS)}"
+            raise ValueError(message)
+        return None if given is None else str(given)
+
+    @property
+    def reduced(self) -> str:
+        """The hook's dtype."""
+        return "float16" if self.comm_hook == HALF else "float32"
 
     @property
     def where(self) -> str | None:
@@ -76,6 +104,9 @@ class DistributedDataParallel(Strategy):
         wrapped = real.torch.nn.parallel.DistributedDataParallel(
             real.module, **{name: value for name, value in given.items() if value is not None}
         )
+        if self.comm_hook is not None:
+            hooks = import_module(f"{HOOKS_AT}.default_hooks")
+            wrapped.register_comm_hook(None, getattr(hooks, self.comm_hook))
         real.forward = wrapped
         real.without_sync = wrapped.no_sync
 
@@ -200,7 +231,7 @@ class DataParallel(Alone):
         for names in self._later if self._rebuilt else self._first:
             held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
             flat = np.concatenate([each.reshape(-1) for each in held])
-            mean = yield from summed(self._group, flat / np.float32(self._group.size))
+            mean = yield from self._mean(flat)
             at = 0
             for name, each in zip(names, held, strict=True):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
@@ -213,6 +244,13 @@ class DataParallel(Alone):
                 self.grads.pop(name)  # no rank has used it: its gradient stays what it was
                 self.grads |= {name: kept[name]} if name in kept else {}
         self._synced += 1
+
+    def _mean(self, flat: Array) -> Generator[Part, None, Array]:
+        """Divide and sum up, in the dtype of the hook."""
+        narrow = flat.astype(self._said.reduced)
+        divided = narrow / narrow.dtype.type(self._group.size)
+        found = yield from summed(self._group, divided)
+        return found.astype(flat.dtype)
 
     def update(self) -> Calls:
         """Step on everything, or with ZeRO on one's own, which is then broadcast."""

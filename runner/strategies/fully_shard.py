@@ -10,10 +10,11 @@ reduce_scatter.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 
 from runner.modules.base import Array
@@ -33,6 +34,18 @@ from runner.strategies.base import (
     unknown_label,
 )
 
+#: dtypes of parameters and gradients on their way
+DTYPES = ("bfloat16", "float16", "float32")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """`torch.distributed.fsdp.MixedPrecisionPolicy`, by its arguments."""
+
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+    output_dtype: str | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullyShard(Strategy):
@@ -40,9 +53,41 @@ class FullyShard(Strategy):
 
     name = "fully_shard"
     imports = ("torch.distributed.fsdp", "torch.distributed.tensor")
+    left_out: ClassVar[Mapping[str, str]] = {
+        "offload_policy": "CPUOffloadPolicy pins memory, which takes an accelerator",
+        "gradient_divide_factor": "Cannot use ReduceOp.PREMUL_SUM with Gloo",
+        "shard_placement_fn": "parameters are cut by rows here",
+    }
     mesh: str
     modules: tuple[str, ...] = ()
-    reshard_after_forward: bool | None = None
+    reshard_after_forward: bool | int | None = None
+    mp_policy: Precision | None = None
+
+    @staticmethod
+    def read_mp_policy(given: Any) -> Precision | None:
+        """Return the dtypes of a `MixedPrecisionPolicy`. Raises ValueError."""
+        if given is None:
+            return None
+        said = dict(given) if isinstance(given, dict) else {}
+        said = said.get("MixedPrecisionPolicy", said)
+        known = [each.name for each in fields(Precision)]
+        if not isinstance(given, dict) or any(each not in known for each in said):
+            message = f"a mapping is wanted, of {', '.join(known)} to {', '.join(DTYPES)}"
+            raise ValueError(message)
+        if any(each not in (None, *DTYPES) for each in said.values()):
+            message = f"a dtype is one of {', '.join(DTYPES)}"
+            raise ValueError(message)
+        return Precision(**said)
+
+    @property
+    def computed(self) -> str:
+        """The dtype of the parameters that are gathered."""
+        return (self.mp_policy and self.mp_policy.param_dtype) or "float32"
+
+    @property
+    def reduced(self) -> str:
+        """The dtype in which gradients are reduced."""
+        return (self.mp_policy and self.mp_policy.reduce_dtype) or self.computed
 
     @property
     def where(self) -> str | None:
@@ -59,10 +104,18 @@ class FullyShard(Strategy):
         more: dict[str, Any] = {"mesh": real.mesh(self.mesh)}
         if self.reshard_after_forward is not None:
             more["reshard_after_forward"] = self.reshard_after_forward
+        last: dict[str, Any] = {}
+        if self.mp_policy is not None:
+            policy = real.torch.distributed.fsdp.MixedPrecisionPolicy
+            stated = {each.name: getattr(self.mp_policy, each.name) for each in fields(Precision)}
+            dtypes = {name: getattr(real.torch, dtype) for name, dtype in stated.items() if dtype}
+            last["mp_policy"] = policy(**dtypes)
+            dtypes.pop("output_dtype", None)  # that of the whole alone
+            more["mp_policy"] = policy(**dtypes)
         layers = dict(real.module.named_children())
         for label in self.modules:
             shard(layers[label], **more)
-        shard(real.module, **more)
+        shard(real.module, **(more | last))
         real.set_sync = real.module.set_requires_gradient_sync
 
 
@@ -77,6 +130,13 @@ class Unit:
     names: tuple[str, ...]
     resharded: bool
     late: bool
+    #: ranks over which it is kept between forward and backward; 0 is all
+    over: int = 0
+
+
+def dtype_named(name: str) -> Any:
+    """Return NumPy's dtype of torch's name."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 class FullySharded(Alone):
@@ -88,6 +148,8 @@ class FullySharded(Alone):
         groups = self.caller.mesh(self._said.mesh)
         self._group: Group = groups[-1]
         self._replicas: Group | None = groups[0] if len(groups) > 1 else None
+        self._said_dtype = dtype_named(self._said.computed)
+        self._padded_whole: Arrays = {}
         #: gradients of whole parameters that were not synchronised yet
         self._kept: Arrays = {}
 
@@ -121,22 +183,34 @@ class FullySharded(Alone):
         inside = {each for listed in wrapped.values() for each in listed}
         root = tuple(each for each in names if each not in inside)
         # the root keeps what it has gathered unless it is told to give it away
-        found = [Unit(names=root, resharded=bool(stated), late=True)]
+        over = stated if type(stated) is int else 0
+        if over == self._group.size:
+            over = 0
+        stated = stated if over != 1 else False
+        found = [Unit(names=root, resharded=bool(stated), late=True, over=over)]
         learns = False
         for label in layers:
             if label in skip:
                 continue
             if label in wrapped:
                 own = wrapped[label]
-                found.append(Unit(names=own, resharded=stated is not False, late=not learns))
+                kept = stated is not False
+                found.append(Unit(names=own, resharded=kept, late=not learns, over=over))
             learns = learns or any(each.startswith(f"{label}.") for each in names)
         return [each for each in found if each.names]
+
+    def refused(self, given: Any) -> str | None:
+        """Refuse ranks between forward and backward that do not divide all of them."""
+        stated = self._said.reshard_after_forward
+        if type(stated) is int and self._group.size % stated:
+            return f"reshard_after_forward is {stated}, which does not divide {self._group.size}"
+        return super().refused(given)
 
     def _gather(self, names: tuple[str, ...], into: Arrays) -> Calls:
         """Gather the parameters of a unit, all in one call."""
         size = self._group.size
         parts = [self._padded(name, self.params[name]) for name in names]
-        flat = np.concatenate([each.reshape(-1) for each in parts])
+        flat = np.concatenate([each.reshape(-1) for each in parts]).astype(self._said_dtype)
         output = np.zeros(size * flat.size, flat.dtype)
         if size == 1:
             output = flat
@@ -146,8 +220,24 @@ class FullySharded(Alone):
         at = 0
         for name, part in zip(names, parts, strict=True):
             pieces = [row[at : at + part.size].reshape(part.shape) for row in rows]
-            into[name] = np.concatenate(pieces)[: self._rows(name)]
+            self._padded_whole[name] = np.concatenate(pieces)
+            whole = self._padded_whole[name][: self._rows(name)]
+            into[name] = whole.astype(part.dtype)
             at += part.size
+
+    def _gather_again(self, unit: Unit) -> Calls:
+        """Gather backwards: from all ranks, or from those over which the unit is kept."""
+        if not unit.over:
+            yield from self._gather(unit.names, {})
+            return
+        at = self._group.group_rank(self.rank)
+        first = at - at % unit.over
+        ranks = self._group.ranks[first : first + unit.over]
+        few = replace(self._group, key=str(list(ranks)), name=str(list(ranks)), ranks=ranks)
+        wholes = [self._padded_whole[name].reshape(-1) for name in unit.names]
+        flat = np.concatenate([np.split(each, unit.over)[at % unit.over] for each in wholes])
+        output = np.zeros(unit.over * flat.size, flat.dtype)
+        yield call("all_gather_single", few, output=output, input=flat)
 
     def _padded(self, name: str, part: Array) -> Array:
         most = max(chunks(self._rows(name), self._group.size))
@@ -162,16 +252,18 @@ class FullySharded(Alone):
             for member in range(size):
                 piece = self._padded(name, sliced(grads[name], sizes, member))
                 pieces[member].append(piece.reshape(-1))
-        given = np.concatenate([each for listed in pieces for each in listed])
+        reduced = dtype_named(self._said.reduced)
+        given = np.concatenate([each for listed in pieces for each in listed]).astype(reduced)
         output = np.zeros(given.size // size, given.dtype)
         if size == 1:
             output = given
         else:
             yield call("reduce_scatter_single", self._group, output=output, input=given, op="sum")
-        mean = output / np.float32(size)
+        mean = output / output.dtype.type(size)
         if self._replicas is not None:
             mean = yield from summed(self._replicas, mean)
-            mean = mean / np.float32(self._replicas.size)
+            mean = mean / mean.dtype.type(self._replicas.size)
+        mean = mean.astype(np.float32)
         start, found = 0, {}
         for name in names:
             shape = self._padded(name, self.params[name]).shape
@@ -211,7 +303,7 @@ class FullySharded(Alone):
                 for unit in (each, *ended[max(0, at - 1) : at]):
                     if unit.resharded and unit.names not in gathered:
                         gathered.add(unit.names)
-                        yield from self._gather(unit.names, {})
+                        yield from self._gather_again(unit)
             for each in turn:
                 if not each.late:
                     yield from self._reduce(each, order)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,7 @@ ZERO_BUBBLE, ZERO_BUBBLE_V = "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBu
 #: schedules of one stage a rank, and of several
 SINGLE = (GPIPE, ONE_EACH)
 SEVERAL = (INTERLEAVED, BREADTH_FIRST, ZERO_BUBBLE, ZERO_BUBBLE_V)
-#: what a stage does with a part: forward, the whole backward, or that by the input and by the weights
+#: what a stage does with a part: forward, the whole backward, that by the input, by the weights
 FORWARD, BACKWARD, BY_INPUT, BY_WEIGHT = "F", "B", "I", "W"
 #: what follows and precedes: an activation sent and received, a gradient sent and received
 SEND_F, RECV_F, SEND_B, RECV_B = "SEND_F", "RECV_F", "SEND_B", "RECV_B"
@@ -48,6 +48,9 @@ class Pipeline(Strategy):
 
     name = "pipeline"
     imports = ("torch.distributed.pipelining",)
+    left_out: ClassVar[Mapping[str, str]] = {
+        "schedule=ScheduleDualPipeV": "forwards that overlap backwards are not lowered here",
+    }
     mesh: str
     stages: tuple[tuple[str, ...], ...]
     schedule: str = GPIPE
@@ -66,7 +69,9 @@ class Pipeline(Strategy):
     def read_schedule(given: Any) -> str:
         """Return the name of a schedule. Raises ValueError."""
         if given not in (*SINGLE, *SEVERAL):
-            message = f"there is no schedule `{given}` here; there are {', '.join(SINGLE + SEVERAL)}"
+            message = (
+                f"there is no schedule `{given}` here; there are {', '.join(SINGLE + SEVERAL)}"
+            )
             raise ValueError(message)
         return str(given)
 
@@ -190,9 +195,7 @@ def computed(schedule: str, rank: int, size: int, stages: int, parts: int) -> li
     return _interleaved(own, rank, size, parts, zero_bubble=schedule == ZERO_BUBBLE)
 
 
-def _interleaved(
-    own: range, rank: int, size: int, parts: int, *, zero_bubble: bool
-) -> list[Move]:
+def _interleaved(own: range, rank: int, size: int, parts: int, *, zero_bubble: bool) -> list[Move]:
     """Some forwards to warm up, then one forward and one backward, then the backwards left."""
     a_round = parts // max(1, parts // size)
     total = len(own) * parts
@@ -227,31 +230,26 @@ def _in_a_v(rank: int, size: int, parts: int) -> list[Move]:
     moves: list[Move] = []
     count: dict[tuple[str, int], int] = defaultdict(int)
 
-    def take(stage: int, kinds: str) -> None:
-        for kind in kinds:
+    def take(stage: int, kinds: str, times: int = 1) -> None:
+        for kind in kinds * times:
             moves.append(Move(kind, stage, count[kind, stage]))
             count[kind, stage] += 1
 
-    for _ in range(2 * (size - rank) - 1):
-        take(down, FORWARD)
+    take(down, FORWARD, 2 * (size - rank) - 1)
     for _ in range(rank):
         take(up, FORWARD)
         take(down, FORWARD)
-    for _ in range(size - rank):
-        take(up, FORWARD + BY_INPUT + BY_WEIGHT)
+    take(up, FORWARD + BY_INPUT + BY_WEIGHT, size - rank)
     while count[FORWARD, up] < count[FORWARD, down] or count[FORWARD, down] < most:
-        if count[FORWARD, down] < most:
-            take(down, FORWARD)
+        take(down, FORWARD, int(count[FORWARD, down] < most))
         take(down, BY_INPUT + BY_WEIGHT)
         take(up, FORWARD + BY_INPUT + BY_WEIGHT)
     for _ in range(rank):
         take(down, BY_INPUT)
         take(up, BY_INPUT)
-    for _ in range(size - rank):
-        take(down, BY_INPUT + BY_WEIGHT)
+    take(down, BY_INPUT + BY_WEIGHT, size - rank)
     for stage in (up, down):
-        while count[BY_WEIGHT, stage] < count[BY_INPUT, stage]:
-            take(stage, BY_WEIGHT)
+        take(stage, BY_WEIGHT, count[BY_INPUT, stage] - count[BY_WEIGHT, stage])
     return [each for each in moves if each.part < parts]
 
 
@@ -285,31 +283,20 @@ def with_calls(
     found: dict[int, list[Move]] = {rank: [] for rank in orders}
     known: dict[int, set[Move]] = {rank: set() for rank in orders}
 
-    def needs(move: Move) -> tuple[Move, ...]:
-        if move.kind == FORWARD and move.stage:
-            before = Move(FORWARD, move.stage - 1, move.part)
-            return Move(RECV_F, move.stage, move.part), before
-        if move.kind in (BACKWARD, BY_INPUT) and move.stage < stages - 1:
-            behind = [Move(kind, move.stage + 1, move.part) for kind in (BACKWARD, BY_INPUT)]
-            return Move(RECV_B, move.stage, move.part), *behind
-        return ()
-
     def calls(rank: int, move: Move) -> None:
-        forward = move.kind == FORWARD
-        if move.kind not in (FORWARD, BACKWARD, BY_INPUT):
+        sent = _sent_after(move, stages)
+        if sent is None or rank_of(sent.stage) == rank:
             return
-        to = move.stage + (1 if forward else -1)
-        if not 0 <= to < stages or rank_of(to) == rank:
-            return
+        forward = sent.kind == RECV_F
         found[rank].append(Move(SEND_F if forward else SEND_B, move.stage, move.part))
-        received = Move(RECV_F if forward else RECV_B, to, move.part)
-        found[rank_of(to)].append(received)
-        known[rank_of(to)].add(received)
+        found[rank_of(sent.stage)].append(sent)
+        known[rank_of(sent.stage)].add(sent)
 
     while any(left.values()):
         before = sum(map(len, left.values()))
         for rank, moves in left.items():
-            if not moves or (needs(moves[0]) and not known[rank] & {*needs(moves[0])}):
+            needed = _needed(moves[0], stages) if moves else ()
+            if not moves or (needed and not known[rank] & {*needed}):
                 continue
             move = moves.popleft()
             known[rank].add(move)
@@ -320,6 +307,25 @@ def with_calls(
             message = "no stage of this schedule can go on"
             raise ValueError(message)
     return found
+
+
+def _needed(move: Move, stages: int) -> tuple[Move, ...]:
+    """Return the moves of the same rank of which one has to come before; none: it can always go."""
+    if move.kind == FORWARD and move.stage:
+        return Move(RECV_F, move.stage, move.part), Move(FORWARD, move.stage - 1, move.part)
+    if move.kind in (BACKWARD, BY_INPUT) and move.stage < stages - 1:
+        behind = [Move(kind, move.stage + 1, move.part) for kind in (BACKWARD, BY_INPUT)]
+        return Move(RECV_B, move.stage, move.part), *behind
+    return ()
+
+
+def _sent_after(move: Move, stages: int) -> Move | None:
+    """Return how the neighbour receives what a move has made; None where there is none."""
+    if move.kind == FORWARD and move.stage + 1 < stages:
+        return Move(RECV_F, move.stage + 1, move.part)
+    if move.kind in (BACKWARD, BY_INPUT) and move.stage:
+        return Move(RECV_B, move.stage - 1, move.part)
+    return None
 
 
 def order_of(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
@@ -400,7 +406,9 @@ class PipelineStage(Trainee):
         losses: dict[int, Array] = {}
         waited: dict[tuple[str, int, int], str] = {}
         sent: list[str] = []
-        for kind, stage, part in order_of(said.schedule, self._at, self._group.size, last + 1, parts):
+        for kind, stage, part in order_of(
+            said.schedule, self._at, self._group.size, last + 1, parts
+        ):
             key = (stage, part)
             if kind in (RECV_F, RECV_B):
                 forward = kind == RECV_F

@@ -120,9 +120,11 @@ class Real:
         made = self.forward(x)
         target = whole_numbers(self.model, y)
         if not hasattr(made, "to_local"):
+            if made.is_floating_point() and target.is_floating_point():
+                target = target.to(made.dtype)
             loss = self.model.loss.call(self.torch, made, target)
             loss.backward()
-            return loss
+            return loss.detach().float()
         loss = self.model.loss.call(self.torch, made, self._lying_as(made, target))
         loss.backward()
         return loss.detach().full_tensor()
@@ -260,12 +262,14 @@ def _group(torch: Any, args: Any, names: Mapping[str, str]) -> str:
     for each in args:
         if isinstance(each, str) and each in names:
             return names[each]
+        handle = each
         if isinstance(each, torch.ScriptObject):
             try:
                 handle = torch.distributed.ProcessGroup.unbox(each)
             except (RuntimeError, AttributeError, TypeError):
                 continue
-            return names.get(handle.group_name, handle.group_name)
-        if hasattr(each, "group_name"):
-            return names.get(each.group_name, each.group_name)
+        if hasattr(handle, "group_name"):
+            # one that torch made for itself is known by its ranks
+            ranks = torch.distributed.get_process_group_ranks
+            return names.get(handle.group_name) or str(ranks(handle))
     return "world"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,14 @@ from runner.modules.optimizer import Adam
 from runner.modules.relu import ReLU
 from runner.reference import simulate
 from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
-from runner.strategies.pipeline import GPIPE, ONE_EACH, actions
+from runner.strategies.pipeline import (
+    GPIPE,
+    ONE_EACH,
+    SEVERAL,
+    ZERO_BUBBLE_V,
+    actions,
+    order_of,
+)
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -35,6 +43,39 @@ def test_one_forward_one_backward_keeps_few_parts() -> None:
     assert last == ["F0", "B0", "F1", "B1", "F2", "B2"]
     first = [f"{kind}{part}" for kind, part in actions(ONE_EACH, 0, 2, 3)]
     assert first == ["F0", "F1", "B0", "F2", "B1", "B2"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("schedule", SEVERAL)
+def test_orders_of_several_stages_are_those_that_torch_runs(schedule: str) -> None:
+    """What `_PipelineScheduleRuntime` follows, call by call."""
+    schedules = pytest.importorskip("torch.distributed.pipelining.schedules")
+    short = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
+    for size, each, parts in itertools.product((1, 2, 3, 4), (2, 3), (1, 3, 4, 6, 8)):
+        stages = size * each
+        if (schedule == ZERO_BUBBLE_V and each != 2) or parts % max(1, parts // size):
+            continue
+        own = (0, stages - 1) if schedule == ZERO_BUBBLE_V else range(0, stages, size)
+        made = [Stage(at, size, stages) for at in own]
+        theirs = getattr(schedules, schedule)(made, parts, loss_fn=max).pipeline_order_with_comms
+        for rank in range(size):
+            wanted = [
+                (short.get(kind := move.computation_type.name, kind), *move[0:1], move[2])
+                for move in theirs[rank]
+                if move.microbatch_index is not None
+            ]
+            mine = order_of(schedule, rank, size, stages, parts)
+            assert [tuple(move) for move in mine] == wanted, (size, each, parts, rank)
+
+
+class Stage:
+    """As much of torch's stage as a schedule asks for before it runs."""
+
+    def __init__(self, index: int, size: int, stages: int) -> None:
+        self.stage_index, self.group_size, self.num_stages = index, size, stages
+        self.group_rank, self.is_first, self.is_last = 0, index == 0, index == stages - 1
+        self.has_backward, self.submod, self.group, self.device = False, None, None, "cpu"
+        self.stage_index_to_group_rank: Any = None
 
 
 def statuses(name: str) -> list[str]:

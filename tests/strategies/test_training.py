@@ -11,6 +11,7 @@ from runner.errors import ScenarioError
 from runner.language import load
 from runner.model.groups import plan
 from runner.modules.optimizer import SGD
+from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.strategies.base import factor, tolerance, unequal
 from runner.strategies.data_parallel import MIB, buckets, owners
@@ -148,3 +149,38 @@ def test_what_is_no_model_is_invalid_at_its_place(code: str, tmp_path: Path) -> 
     assert problem.code == code
     assert problem.mark is not None
     assert problem.hint or code == "bad_name"
+
+
+LEFT_OUT = {
+    "context_parallel": "[context_parallel: {mesh: mesh.dp}]",
+    "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
+    "bf16_compress_hook": "[DistributedDataParallel: {comm_hook: bf16_compress_hook}]",
+    "PREMUL_SUM": "[fully_shard: {mesh: mesh.dp, gradient_divide_factor: 1}]",
+    "ScheduleDualPipeV": "[pipeline: {mesh: mesh.dp, stages: [[up]], schedule: ScheduleDualPipeV}]",
+    "models are not trained by": "[pipeline: {mesh: m, stages: [[up]]}, fully_shard: {mesh: m}]",
+}
+
+
+@pytest.mark.parametrize("words", LEFT_OUT)
+def test_what_is_left_out_is_unsupported_with_its_reason(words: str, tmp_path: Path) -> None:
+    path = tmp_path / "case.yaml"
+    groups = "groups: {mesh: {shape: [2], dims: [dp]}}"
+    path.write_text(text(parallel=LEFT_OUT[words], more=groups), encoding="utf-8")
+    (scenario,) = load(path)
+    found = analyse(scenario).verdict
+    assert found.status == "UNSUPPORTED"
+    assert words in str(found.reason)
+
+
+def test_interleaved_stages_are_two_a_rank_or_more(tmp_path: Path) -> None:
+    layers = "a: {Linear: {in_features: 4, out_features: 4}}, " + LAYERS
+    stages = "stages: [[a], [up]], schedule: ScheduleInterleaved1F1B, n_microbatches: 2"
+    content = text(
+        layers=layers,
+        parallel=f"[pipeline: {{mesh: mesh.dp, {stages}}}]",
+        more="groups: {mesh: {shape: [2], dims: [dp]}}",
+    )
+    found = verdict_on(content.replace(", batch: world", ""), tmp_path)
+    assert found.predicted is not None
+    assert [each.name for each in found.predicted.diagnoses] == ["invalid_argument"]
+    assert "two stages or more a rank" in found.predicted.diagnoses[0].prose
