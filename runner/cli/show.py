@@ -90,6 +90,12 @@ def _steps(
     help="Draw the latest run, what failed first; FILE[::CASE] then chooses by a part of the name.",
 )
 @option(WHAT, "--predicted", is_flag=True, help="With --last: draw the prediction of that run.")
+@option(
+    WHAT,
+    "--lowered",
+    is_flag=True,
+    help="Print the case as a scenario in which each call of its models is a step.",
+)
 @option(WHAT, "--values", is_flag=True, help="Show what each step left in its tensors.")
 @option(
     WHAT,
@@ -134,6 +140,9 @@ def show(**options: Any) -> None:
     if options["target"] is None and not options["last"]:
         message = "name a FILE to draw, or --last for the latest run"
         raise click.UsageError(message)
+    if options["lowered"]:
+        _print_lowered(options)
+        return
     printer = Printer(sys.stdout)
     view = View(
         width=printer.width,
@@ -149,6 +158,27 @@ def show(**options: Any) -> None:
         click.echo(clean(str(error)), err=True)
         sys.exit(INCONCLUSIVE_EXIT)
     printer.print(lines)
+
+
+def _print_lowered(options: dict[str, Any]) -> None:
+    """Print the case with the calls of its models as steps."""
+    from runner.report.lowered import lowered
+
+    if options["target"] is None:
+        message = "--lowered takes a FILE"
+        raise click.UsageError(message)
+    try:
+        scenario, _ = _chosen(options)
+        text = lowered(scenario, limits_of(options))
+    except ScenarioError as error:
+        refuse(error)
+    except ValueError as error:
+        click.echo(str(error), err=True)
+        sys.exit(NOTHING_EXIT)
+    if text is None:
+        click.echo(f"{scenario.case} trains no model: there is nothing to lower", err=True)
+        sys.exit(NOTHING_EXIT)
+    click.echo(text, nl=False)
 
 
 def _drawn(options: dict[str, Any], view: View) -> list[Line]:

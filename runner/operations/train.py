@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
-from runner.operations.base import Caller, Compound, Entry, Refusal
+from runner.operations.base import Caller, Compound, Entry, Group, Part, Refusal
 from runner.operations.checks import invalid
 
 
@@ -104,7 +107,9 @@ steps:
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the strategy."""
-        return (yield from entry["trainee"].train(entry.arguments))
+        made = entry["trainee"].train(entry.arguments)
+        told = _LISTENER.get()
+        return (yield from made) if told is None else (yield from _told(made, caller.rank, told))
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Hold what came of it."""
@@ -121,6 +126,83 @@ steps:
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Let torch train."""
         keep(caller, entry["trainee"].train(entry.arguments))
+
+
+# -------------------------------------------------------------------------------------------------
+# What a strategy says, call by call, for who wants the calls as steps of their own.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTold:
+    """One call on one rank: what it carried, before and after.
+
+    `tensors` are the arrays themselves: those of a call that returns at once change later. `more`
+    has what else it says, as an author writes it; `waits` the handles of a `wait`.
+    """
+
+    rank: int
+    name: str
+    group: Group
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    tensors: Mapping[str, Any]
+    more: Mapping[str, Any]
+    handle: str | None
+    waits: tuple[str, ...]
+
+    @property
+    def collective(self) -> bool:
+        """Whether the members of its group make it together."""
+        return self.name not in ("isend", "irecv", "wait")
+
+
+_LISTENER: ContextVar[list[CallTold] | None] = ContextVar("calls of strategies", default=None)
+
+
+@contextmanager
+def listening() -> Iterator[list[CallTold]]:
+    """Return the list of the calls that strategies make meanwhile, rank by rank in their order."""
+    told: list[CallTold] = []
+    token = _LISTENER.set(told)
+    try:
+        yield told
+    finally:
+        _LISTENER.reset(token)
+
+
+def _told(made: Any, rank: int, told: list[CallTold]) -> Any:
+    """Pass a strategy's calls on, and note each with what it carries."""
+    try:
+        part: Part = next(made)
+        while True:
+            tensors = {
+                name: value for name, value in part.arguments.items() if hasattr(value, "dtype")
+            }
+            before = {name: value.copy() for name, value in tensors.items()}
+            answer = yield part
+            more = {}
+            for name in ("op", "group_src", "group_dst"):
+                value = part.arguments.get(name)
+                if value is not None and name == "op":
+                    more["op"] = value
+                elif value is not None:
+                    more[name.removeprefix("group_")] = part.group.ranks[value]
+            told.append(
+                CallTold(
+                    rank=rank,
+                    name=part.operation.name,
+                    group=part.group,
+                    before=before,
+                    after={name: value.copy() for name, value in tensors.items()},
+                    tensors=tensors,
+                    more=more,
+                    handle=part.handle,
+                    waits=tuple(part.arguments.get("handles", ())),
+                )
+            )
+            part = made.send(answer)
+    except StopIteration as end:
+        return end.value
 
 
 def model_in(given: Mapping[str, Form]) -> Any:

@@ -337,11 +337,10 @@ class Moment:
         given = (_key(order.input), _key(order.target))
         key = (*given, order.zero_grad, order.step, order.clip)
         if key not in self._later:
-            self._later[key] = Moment(
-                *(each.after(order) for each in (self._exact, self._rounded, self._shaken)),
-                begun=self._begun,
-                last_bit=self._last_bit,
+            exact, rounded, shaken = (
+                each.after(order) for each in (self._exact, self._rounded, self._shaken)
             )
+            self._later[key] = Moment(exact, rounded, shaken, self._begun, self._last_bit)
         return self._later[key]
 
     def loss(self, x: Any, y: Any) -> tuple[Array, float]:
@@ -409,7 +408,8 @@ def _key(value: Any) -> tuple[Any, ...]:
 
 def last_bit(dtype: str) -> float:
     """Return the spacing of a dtype at 1."""
-    return float(ml_dtypes.finfo(getattr(ml_dtypes, dtype, dtype)).eps)
+    found: Any = ml_dtypes.finfo
+    return float(found(getattr(ml_dtypes, dtype, dtype)).eps)
 
 
 def _signs(value: Array) -> Array:

@@ -213,7 +213,7 @@ class Flowing:
 Way: TypeAlias = Generator[Part, None, Any]
 
 
-class RefusedError(Exception):
+class MixedTensorsError(Exception):
     """A model whose plan torch refuses: the reason."""
 
 
@@ -259,7 +259,7 @@ class TensorParallel(Alone):
                 return f"the {count} features of `{label}` do not divide by {self._tp.size} ranks"
         try:
             ends = self._is_distributed(self.model.network, "", given=False)
-        except RefusedError as refusal:
+        except MixedTensorsError as refusal:
             return str(refusal)
         if ends and isinstance(self.model.loss, CrossEntropy):
             return "cross_entropy takes a distributed tensor whose classes may be cut"
@@ -268,7 +268,7 @@ class TensorParallel(Alone):
         return None
 
     def _is_distributed(self, layer: Any, name: str, *, given: bool) -> bool:
-        """Return whether what leaves a layer is a distributed tensor. Raises RefusedError."""
+        """Return whether what leaves a layer is a distributed tensor. Raises MixedTensorsError."""
         style = self._plan.get(name)
         enters = given if style is None or style.kind == LEAVING else True
         if style is not None and style.kind == ENTRY:
@@ -282,10 +282,10 @@ class TensorParallel(Alone):
                 leaves = self._is_distributed(each, inside, given=leaves)
             if isinstance(layer, Residual) and leaves != enters:
                 message = f"`{name}` adds a plain tensor and a distributed one"
-                raise RefusedError(message)
+                raise MixedTensorsError(message)
         elif style is None and enters and layer.shapes():
             message = f"`{name}` has plain parameters, and a distributed tensor enters it"
-            raise RefusedError(message)
+            raise MixedTensorsError(message)
         return leaves if style is None or style.kind == ENTRY else not style.local
 
     def _attends(self, layer: CausalSelfAttention, name: str, *, given: bool) -> bool:
@@ -295,7 +295,7 @@ class TensorParallel(Alone):
         ]
         if any(made):
             message = f"scaled_dot_product_attention of `{name}` takes distributed tensors"
-            raise RefusedError(message)
+            raise MixedTensorsError(message)
         return self._is_distributed(layers[EXIT], f"{name}.{EXIT}", given=False)
 
     def _unclippable(self, layers: Mapping[str, Layer]) -> str | None:

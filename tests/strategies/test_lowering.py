@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import pytest
 
 from runner.language import load
+from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.modules.linear import Linear
 from runner.modules.loss import MseLoss
 from runner.modules.optimizer import Adam
 from runner.modules.relu import ReLU
 from runner.reference import simulate
+from runner.report.lowered import lowered
 from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
 from runner.strategies.pipeline import (
     GPIPE,
@@ -198,3 +201,40 @@ def test_a_fault_in_a_layer_is_found_by_the_run(
     assert judge(planned, simulate(planned), observed, observed.backend).status == "PASSED"
     monkeypatch.setattr(kind, name, off(getattr(kind, name), change))
     assert judge(planned, simulate(planned), observed, observed.backend).status == "FAILED"
+
+
+LOWERED = (
+    "ddp_equals_one_process",
+    "column_then_row",
+    "pipeline_schedules",
+    "zero1_owns_parameters",
+)
+
+
+@pytest.mark.parametrize("name", [*LOWERED, "fully_shard_reshards_over_two", "sequence_parallel"])
+def test_what_is_lowered_is_a_scenario_that_passes_by_itself(name: str, tmp_path: Path) -> None:
+    scenario = load(CORPUS / f"{name}.yaml")[0]
+    content = lowered(scenario, DEFAULT)
+    assert content is not None
+    path = tmp_path / "lowered.yaml"
+    path.write_text(content, encoding="utf-8")
+    (case,) = load(path)
+    assert not case.models
+    planned = plan(case)
+    found = judge(planned, simulate(planned), None, None)
+    assert found.status == "PASSED"
+    assert found.compared > 1
+    changed = re.sub(r"(expect: \{\w+: \[+)(-?\d)", r"\g<1>9\g<2>", content, count=1)
+    assert changed != content
+    path.write_text(changed, encoding="utf-8")
+    (case,) = load(path)
+    planned = plan(case)
+    assert judge(planned, simulate(planned), None, None).status == "FAILED"
+
+
+def test_only_what_ends_and_trains_is_lowered() -> None:
+    stuck = load(CORPUS.parent / "wrong" / "one_batch_more.yaml")[0]
+    with pytest.raises(ValueError, match="only what ends is lowered"):
+        lowered(stuck, DEFAULT)
+    (bare,) = load(CORPUS / "nested_shards.yaml")
+    assert lowered(bare, DEFAULT) is None
