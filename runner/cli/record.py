@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,9 +18,9 @@ from runner.errors import LaunchError, ScenarioError
 from runner.pipeline.interruption import interrupt_on_termination
 
 if TYPE_CHECKING:
-    from runner.record.analysis import Judged
+    from runner.record.analysis import Judged, Recorded
     from runner.record.format import RankRecord
-    from runner.record.live import Order, Ran
+    from runner.record.live import Order
 
 INCONCLUSIVE, FOUND = 3, 1
 
@@ -79,7 +78,7 @@ def record(**options: Any) -> None:
     under which the ranks record themselves. Exit codes: 1 where something is wrong, 3 where nothing
     is and the record is not the whole program, otherwise the script's own.
     """
-    from runner.record.live import Order, attaching, prepare
+    from runner.record.live import Order, attaching
 
     folder = Path(options["folder"] or tempfile.mkdtemp(prefix="scenario-record-"))
     if options["attach"]:
@@ -108,7 +107,6 @@ def record(**options: Any) -> None:
         _usage(f"there is no script `{command[0]}`")
     interrupt_on_termination()
     try:
-        prepare(folder)
         _recorded(order, options)
     except ScenarioError as error:
         refuse(error)
@@ -136,70 +134,25 @@ def _chosen(text: str, world: int) -> tuple[int, ...]:
 
 def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     """Run, judge, tell, and leave with the exit code."""
-    from runner.record.analysis import judged, observed_of
-    from runner.record.format import read
-    from runner.record.live import run
-
-    script = order.command[0]
-    home = _home(order)
-    path = order.folder / "scenario.yaml"
-
-    def asked(records: Mapping[int, RankRecord]) -> bool:
-        return judged(records, path, script=script, folder=home).found
+    from runner.record.analysis import NothingRecordedError, recorded
 
     began = time.monotonic()
     try:
-        ran = run(order, asked, lambda words: click.echo(f"scenario: {words}", err=True))
+        found = recorded(order, notice=lambda words: click.echo(f"scenario: {words}", err=True))
     except KeyboardInterrupt:
         sys.exit(130)
-    try:
-        records = read(order.folder)
-    except ScenarioError:
-        click.echo("no rank communicated: nothing is recorded", err=True)
-        sys.exit(ran.code or INCONCLUSIVE)
-    for rank, code in ran.exits.items():
-        if code < 0 and rank in records and records[rank].code is None:
-            records[rank].died = signal.Signals(-code).name
-    notes = _notes(order, records)
-    observed = None
-    if not order.fake:
-        observed = observed_of(
-            records,
-            ran.exits,
-            backend="gloo",
-            stuck=ran.stuck,
-            duration_s=ran.duration_s,
-            notes=notes,
-        )
-    result = judged(records, path, script=script, observed=observed, folder=home)
-    write_scenario(path, result)
-    _tell(result, records, ran, path, home, notes, time.monotonic() - began)
-    _write(result, options)
-    sys.exit(exit_code(result, ran.code))
-
-
-def _home(order: Order) -> str:
-    if order.module or order.own_launcher:
-        return str(Path.cwd())
-    return str(Path(order.command[0]).absolute().parent)
+    except NothingRecordedError as error:
+        click.echo(str(error), err=True)
+        sys.exit(error.code or INCONCLUSIVE)
+    _tell(found, time.monotonic() - began)
+    _write(found.judged, options)
+    sys.exit(exit_code(found.judged, found.ran.code))
 
 
 def write_scenario(path: Path, result: Judged) -> None:
     """Write the scenario of a record."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(result.program.text, encoding="utf-8")
-
-
-def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
-    notes = []
-    if order.cuda_as_cpu:
-        notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
-    if order.fake:
-        notes.append(
-            f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
-        )
-    notes += sorted({note for each in records.values() for note in each.notes})
-    return notes
 
 
 def exit_code(result: Judged, code: int) -> int:
@@ -226,18 +179,11 @@ def _write(result: Judged, options: Mapping[str, Any]) -> None:
             Path(options["as_json"]).write_text(words, encoding="utf-8")
 
 
-def _tell(
-    result: Judged,
-    records: Mapping[int, RankRecord],
-    ran: Ran,
-    path: Path,
-    home: str,
-    notes: Sequence[str],
-    seconds: float,
-) -> None:
+def _tell(found: Recorded, seconds: float) -> None:
     """Print the verdict first, then why, where the ranks stand, and what was written."""
     from runner.record.live import stack_of
 
+    result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
     world = len(records)
     how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
@@ -254,9 +200,9 @@ def _tell(
             print(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
             for line in stack_of(ran.stacks[rank], MOST_LINES):
                 print(clean(f"    {line}"))
-    for note in notes:
+    for note in found.notes:
         print(clean(f"  note: {note}"))
-    print(clean(f"  scenario: {path} ({result.program.steps} steps)"))
+    print(clean(f"  scenario: {found.path} ({result.program.steps} steps)"))
     sys.stdout.flush()
 
 

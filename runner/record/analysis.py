@@ -6,7 +6,8 @@ comes later. The words are those of a person who wrote a script and states nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,15 @@ from runner.model.scenario import Scenario
 from runner.model.trace import Event, Failure, RankTrace, Trace
 from runner.pipeline.attempts import analyse, case_result
 from runner.pipeline.results import Result
-from runner.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
+from runner.record.format import (
+    Blocking,
+    RankRecord,
+    RecordedCall,
+    RecordedWait,
+    is_record,
+    read,
+)
+from runner.record.live import Order, Ran, Start, prepare, run
 from runner.record.program import RecordedProgram, program_of
 from runner.verdict.finding import Finding, Verdict
 
@@ -36,6 +45,92 @@ class Judged:
     def found(self) -> bool:
         """Whether something is wrong with the program."""
         return self.result.verdict.status == "FAILED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A program that was run and recorded: its records, how it ran, and what came of it."""
+
+    judged: Judged
+    records: dict[int, RankRecord]
+    ran: Ran
+    notes: tuple[str, ...]
+    path: Path
+    home: str
+
+
+#: what a run is called off with where no rank came to communicate
+NOTHING = "no rank communicated: nothing is recorded"
+
+
+def recorded(
+    order: Order,
+    *,
+    notice: Callable[[str], None] = lambda _: None,
+    start: Start | None = None,
+    limits: Limits = DEFAULT,
+) -> Recorded:
+    """Run a program, judge its record and write its scenario beside that.
+
+    Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates.
+    """
+    script = order.command[0]
+    home = home_of(order)
+    path = order.folder / "scenario.yaml"
+
+    def asked(records: Mapping[int, RankRecord]) -> bool:
+        return judged(records, path, script=script, folder=home, limits=limits).found
+
+    prepare(order.folder)
+    ran = run(order, asked, notice, start)
+    if not is_record(order.folder):
+        raise NothingRecordedError(ran.code)
+    records = read(order.folder)
+    for rank, code in ran.exits.items():
+        if code < 0 and rank in records and records[rank].code is None:
+            records[rank].died = _signal(-code)
+    notes = tuple(_notes(order, records))
+    observed = None
+    if not order.fake:
+        observed = observed_of(
+            records,
+            ran.exits,
+            backend="gloo",
+            stuck=ran.stuck,
+            duration_s=ran.duration_s,
+            notes=notes,
+        )
+    result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    path.write_text(result.program.text, encoding="utf-8")
+    return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+class NothingRecordedError(Exception):
+    """No rank came to communicate; `code` is what the script ended with."""
+
+    def __init__(self, code: int) -> None:
+        """Keep the exit code."""
+        super().__init__(NOTHING)
+        self.code = code
+
+
+def home_of(order: Order) -> str:
+    """Return the folder from which places are told: that of the script."""
+    if order.module or order.own_launcher:
+        return str(Path.cwd())
+    return str(Path(order.command[0]).absolute().parent)
+
+
+def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
+    notes = []
+    if order.cuda_as_cpu:
+        notes.append("the CPU replaced every CUDA device (--cuda-as-cpu)")
+    if order.fake:
+        notes.append(
+            f"nothing was communicated: {len(records)} of {order.world_size} ranks ran alone"
+        )
+    notes += sorted({note for each in records.values() for note in each.notes})
+    return notes
 
 
 def judged(
@@ -242,8 +337,6 @@ def observed_of(
 
 
 def _signal(number: int) -> str:
-    import signal
-
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -9,6 +9,7 @@ deadlock. All other values are a rank's own; what a program decides by them is a
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import json
 import os
@@ -21,12 +22,20 @@ from typing import Any
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
 MOST_BYTES = 4096
 
+#: of objects, which torch sends as bytes: without them a program goes wrong at once
+MOST_OBJECT_BYTES = 1 << 24
+#: of numbers that are no integers, such as a loss; and members of a group that exchanges them
+MOST_SCALAR_BYTES, MOST_SCALAR_MEMBERS = 64, 64
+
 #: seconds in which every rank waits and nothing is put, after which what is missing never comes
 STILL_S = 1.0
 
 #: operations of c10d: one that gives a message, all that are one, one without a tensor
 SENDING, MEETING = "send", "barrier"
 MESSAGES = frozenset({"send", "recv_", "recv_any_source_"})
+
+#: operations of which small numbers that are no integers are exchanged too: a loss, a flag
+SCALARS = frozenset({"allreduce_", "broadcast_", "allgather_", "_allgather_base_", "gather_"})
 
 #: states of ranks in the shared board: a byte a rank, then four bytes that count what was put
 NEVER, RUNNING, WAITING, OVER = 0, 1, 2, 3
@@ -89,19 +98,23 @@ class Mailbox:
 
     def take(self, name: str) -> bytes:
         """Return the value under a name once it is there. Raises NeverError where it never is."""
-        path = self._folder / name
+        return (self._folder / self.first([name])).read_bytes()
+
+    def first(self, names: list[str]) -> str:
+        """Return the first of some names under which a value is. Raises NeverError."""
         pause = 0.001
         before, since = b"", time.monotonic()
         try:
             while True:
-                with suppress(FileNotFoundError):
-                    return path.read_bytes()
+                for name in names:
+                    if (self._folder / name).exists():
+                        return name
                 self._board.become(self._rank, WAITING)
                 now = self._board.whole()
                 if now != before or not self._board.still(self._ranks):
                     before, since = now, time.monotonic()
                 elif time.monotonic() - since > STILL_S:
-                    raise NeverError(name)
+                    raise NeverError(*names)
                 time.sleep(pause)
                 pause = min(pause * 1.5, 0.05)
         finally:
@@ -123,14 +136,19 @@ class Exchange:
         self._whole = len(told["ranks"]) == told["world_size"]
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._keys: dict[str, str] = {}
+        self._number = -1
 
-    def answer(self, name: str, group: Any, args: tuple[Any, ...], go_on: Any) -> Any:
+    def answer(self, number: int, name: str, group: Any, args: tuple[Any, ...], go_on: Any) -> Any:
         """Return what a call returns: its tensors, and work that is done."""
+        self._number = number
         if name == "monitored_barrier_":
             return None
-        if self._exchanged(name, args):
+        # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
+        result = go_on()
+        exchanged = self._exchanged(name, group, args)
+        if exchanged or name in MESSAGES:
             try:
-                self._exchange(name, group, args)
+                self._exchange(name, group, args, exchanged=exchanged)
             except NeverError:
                 if name not in {"recv_", "recv_any_source_"}:
                     self._guess(name, args)
@@ -138,7 +156,6 @@ class Exchange:
                     self._stand()
         else:
             self._guess(name, args)
-        result = go_on()
         # torch's fake work has a wait of its own, and no tensors for the reducer of DDP to ask for
         future = self._torch.futures.Future()
         future.set_result(list(args[0]) if isinstance(args[0], list | tuple) else [args[0]])
@@ -152,18 +169,24 @@ class Exchange:
 
     # ------------------------------------------------------------------ what is exchanged
 
-    def _exchanged(self, name: str, args: tuple[Any, ...]) -> bool:
+    def _exchanged(self, name: str, group: Any, args: tuple[Any, ...]) -> bool:
+        """Whether the values of a call are really exchanged."""
         ins, outs = _sides(name, args)
         tensors = [*ins, *outs]
         if not tensors or name == MEETING:
             return False
-        if any(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors):
-            return False
-        return max(
-            sum(each.nbytes for each in side) for side in (ins, outs)
-        ) <= MOST_BYTES * 64 and (
-            max((each.nbytes for each in tensors), default=0) <= MOST_BYTES
-            or sum(each.nbytes for each in ins) <= MOST_BYTES
+        # the side whose size is the same on all ranks
+        side = outs if name in {"scatter_", "recv_", "recv_any_source_"} else ins
+        size = max((each.nbytes for each in side), default=0)
+        if all(each.dtype == self._torch.uint8 for each in tensors):
+            return bool(size <= MOST_OBJECT_BYTES)
+        if not any(each.dtype.is_floating_point or each.dtype.is_complex for each in tensors):
+            return bool(size <= MOST_BYTES)
+        return bool(
+            size <= MOST_SCALAR_BYTES
+            and name in SCALARS
+            and self._whole
+            and group.size() <= MOST_SCALAR_MEMBERS
         )
 
     def _key(self, group: Any) -> str:
@@ -175,12 +198,12 @@ class Exchange:
             key = self._keys[name] = hashlib.sha256(text.encode()).hexdigest()[:16]
         return key
 
-    def _exchange(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
+    def _exchange(self, name: str, group: Any, args: tuple[Any, ...], *, exchanged: bool) -> None:
         key, ranks = self._key(group), self._dist.get_process_group_ranks(group)
         me = ranks.index(self._dist.get_rank())
         ins, outs = _sides(name, args)
         if name in MESSAGES:
-            self._message(name, key, ranks, me, args)
+            self._message(name, key, ranks, me, args, exchanged=exchanged)
             return
         count = self._counts[key,]
         self._counts[key,] += 1
@@ -261,25 +284,51 @@ class Exchange:
         del args
 
     def _message(
-        self, name: str, key: str, ranks: list[int], me: int, args: tuple[Any, ...]
+        self,
+        name: str,
+        key: str,
+        ranks: list[int],
+        me: int,
+        args: tuple[Any, ...],
+        *,
+        exchanged: bool,
     ) -> None:
+        """Send or take one message; of one that is not exchanged there is only that it was sent."""
         (tensor,) = args[0]
+        if name in {SENDING, "recv_any_source_"}:
+            exchanged = exchanged or tensor.nbytes <= MOST_SCALAR_BYTES
         if name == "recv_any_source_":
-            raise NeverError(name)
-        peer, tag = args[2], args[3]
+            peer, tag = self._anyone(key, ranks, me, args[2]), args[2]
+            self._recorder.sources[self._number] = peer
+        else:
+            peer, tag = args[2], args[3]
         one, two = (me, peer) if name == SENDING else (peer, me)
         way = (key, one, two, tag)
         count = self._counts[way]
         self._counts[way] += 1
         place = f"{key}/{one}-{two}-{tag}/{count}"
         if name == SENDING:
-            self._mailbox.put(place, _bytes(tensor))
+            self._mailbox.put(place, _bytes(tensor) if exchanged else b"")
+        elif not exchanged:
+            self._guess(name, args)
         elif ranks[peer] in self._ranks:
             given = _flat(self._mailbox.take(place), tensor.dtype, self._torch)
             if given.numel() == tensor.numel():
                 tensor.copy_(given.reshape(tensor.shape))
         else:
             raise NeverError(name)
+
+    def _anyone(self, key: str, ranks: list[int], me: int, tag: int) -> int:
+        """Return the member whose message a receive from anyone takes: the first that is there.
+
+        Which one it is, is a guess. Raises NeverError where none ever comes.
+        """
+        names = {
+            f"{key}/{peer}-{me}-{tag}/{self._counts[key, peer, me, tag]}": peer
+            for peer in range(len(ranks))
+            if peer != me and ranks[peer] in self._ranks
+        }
+        return names[self._mailbox.first(list(names))]
 
     def _guess(self, name: str, args: tuple[Any, ...]) -> None:
         """Let a rank receive its own: as if all ranks held it."""
@@ -428,9 +477,14 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         kwargs.pop("backend", None)
         return make(*args, **kwargs)
 
+    def monitored_barrier(group: Any = None, timeout: Any = None, *_: Any, **__: Any) -> None:
+        wanted = group or module._get_default_group()
+        wanted.monitored_barrier(timeout or dt.timedelta(minutes=30), wait_all_ranks=False)
+
     module._new_group_with_tag = new_group
     for holder in (module, dist):
         holder.init_process_group = init_process_group
+        holder.monitored_barrier = monitored_barrier
     # imported by name before: they are asked there
     import sys
 

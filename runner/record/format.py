@@ -12,6 +12,7 @@ any moment. Version 1, in microseconds since the file was opened::
     ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
     ["f", number, us]                                  its work was asked for in another way
     ["d", number]                                      its work was dropped
+    ["p", number, group rank]                          who sent what a receive from anyone took
     ["bw", us]                                         a backward pass has returned
     ["b", number, what, place, us, {...}]              another call that may block begins
     ["be", number, us, {...}, words or null]           and ends
@@ -24,7 +25,9 @@ Nothing in a record is opened or evaluated.
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +66,12 @@ PUBLIC = {
 }
 #: the call of Python's that creates a group
 CREATION = "new_group"
+#: the call of Python's that waits until every rank has come
+RENDEZVOUS = "init_process_group"
+#: what a backend raises on a rank because another one has gone
+_PEER_GONE = re.compile(
+    r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
+)
 #: operations whose work may be waited for once
 MESSAGES = frozenset({"send", "recv"})
 
@@ -146,6 +155,9 @@ class RecordedCall:
     returned_us: int | None = None
     ended_us: int | None = None
     waited: bool = False
+    #: waited for at an unknown place: by torch's own code, or by another thread
+    loose: bool = False
+    thread: int = 0
     dropped: bool = False
     failed: str | None = None
 
@@ -180,6 +192,7 @@ class Blocking:
     ranks: tuple[int, ...] | None = None
     local: bool = False
     group: int | None = None
+    thread: int = 0
     began_us: int = 0
     over: bool = False
     failed: str | None = None
@@ -208,6 +221,9 @@ class RankRecord:
     notes: list[str] = field(default_factory=list)
     #: whether calls before the first one that is known are missing
     wrapped: bool = False
+    #: whether several threads call, and whether the one that made the first group is inside of one
+    threaded: bool = False
+    main_inside: bool = False
     last_us: int = 0
 
     @property
@@ -277,6 +293,10 @@ def read_file(path: Path) -> RankRecord:
     try:
         for line in lines:
             reader.take(line)
+        if len(reader.threads) > 1:  # their calls overlap: it is read for what returned when
+            reader = _Reader(about, threaded=True)
+            for line in itertools.islice(lines_of(path), 1, None):
+                reader.take(line)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError):
         raise refusal(path, "bad_record", "a line of it is not a line of a record") from None
     return reader.finish()
@@ -285,9 +305,13 @@ def read_file(path: Path) -> RankRecord:
 class _Reader:
     """Takes the lines of a file one by one."""
 
-    def __init__(self, about: dict[str, Any]) -> None:
+    def __init__(self, about: dict[str, Any], *, threaded: bool = False) -> None:
         rank, world = int(about["rank"]), int(about["world_size"])
-        self.record = RankRecord(rank=rank, world_size=world, about=about)
+        self.record = RankRecord(rank=rank, world_size=world, about=about, threaded=threaded)
+        self.threads: set[int] = set()
+        self._main = 0
+        self._threaded = threaded
+        self._waiting: dict[int, int] = {}
         if not 0 <= rank < world <= MOST_RANKS:
             raise refusal(Path("record"), "bad_record", f"rank {rank} of {world} is not a rank")
         self._places: dict[int, ScriptPlace] = {}
@@ -301,7 +325,7 @@ class _Reader:
         """Take a line."""
         kind = line[0]
         getattr(self, f"_take_{kind}")(*line[1:])
-        if kind not in {"s", "g", "d"}:
+        if kind not in {"s", "g", "d", "p"}:
             self._before = (kind, line[1])
 
     def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
@@ -314,7 +338,7 @@ class _Reader:
         self.record.groups[number] = (str(name), tuple(map(int, ranks)), str(described))
 
     def _take_c(self, number: int, operation: str, group: int, *told: Any) -> None:
-        place, us, _thread, maker, inputs, outputs, more = told
+        place, us, thread, maker, inputs, outputs, more = told
         _, ranks, _ = self.record.groups[group]
         peer, root = more.get("peer"), more.get("root")
         call = RecordedCall(
@@ -334,7 +358,10 @@ class _Reader:
             coalesced="coalesced" in operation,
             completes=maker == "cc" or operation == "monitored_barrier_",
             began_us=us,
+            thread=int(thread),
         )
+        if maker != "bw":
+            self.threads.add(call.thread)
         self.record.items.append(call)
         self._calls[number] = call
         self._open.add(("c", number))
@@ -360,7 +387,10 @@ class _Reader:
         call = self._calls[number]
         self._open.add(("w", number))
         self.record.last_us = us
-        self._await(call, us)
+        if self._threaded and not call.completes:
+            self._waiting[number] = us
+        else:
+            self._await(call, us)
 
     def _await(self, call: RecordedCall, us: int) -> None:
         if call.completes:
@@ -376,8 +406,24 @@ class _Reader:
 
     def _take_x(self, number: int, us: int) -> None:
         self._open.discard(("w", number))
+        if self._waiting.pop(number, None) is not None:
+            self._overlapped(self._calls[number], us)
         self._calls[number].ended_us = us
         self.record.last_us = us
+
+    def _overlapped(self, call: RecordedCall, us: int) -> None:
+        """Take the end of a wait where threads overlap: other calls may lie before it."""
+        if self.record.items[-1] is call and not call.waited:
+            call.completes = call.waited = True
+        elif not call.waited or call.operation in MESSAGES:
+            call.waited = True
+            self.record.items.append(
+                RecordedWait(numbers=(call.number,), place=call.place, began_us=us)
+            )
+
+    def _take_p(self, number: int, source: int) -> None:
+        call = self._calls[number]
+        call.peer = call.group[source]
 
     def _take_f(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -415,7 +461,9 @@ class _Reader:
             ranks=None if ranks is None else tuple(map(int, ranks)),
             local=bool(more.get("local")),
             began_us=us,
+            thread=int(more.get("thread", 0)),
         )
+        self._main = self._main or found.thread
         self._blocking[number] = found
         self._open.add(("b", number))
         self.record.items.append(found)
@@ -433,6 +481,8 @@ class _Reader:
         told = tuple((str(f), int(line), str(text)) for f, line, text in frames)
         self.record.raised_at = ScriptPlace(frames=told)
         failed = any(call.failed for call in self._calls.values())
+        # C++ that waits, as in the constructor of DDP, raises where no call is
+        failed = failed or bool(_PEER_GONE.search(words))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
 
@@ -447,7 +497,22 @@ class _Reader:
         record = self.record
         # what C++ makes in a backward pass that has not returned, it waits for there
         record.inside = bool(self._open) or bool(self._backward)
+        record.main_inside = any(
+            (self._blocking[number] if kind == "b" else self._calls[number]).thread == self._main
+            for kind, number in self._open
+        )
+        for number, us in list(self._waiting.items()):
+            self._overlapped(self._calls[number], us)
+        if record.threaded:
+            record.notes.append(
+                "several threads of a rank communicate: their order is the one of this run"
+            )
+        alone = record.threaded and record.about.get("mode") == "fake"
         for call in self._calls.values():
+            if alone and call.thread != self._main and call.maker in {"py", "to"}:
+                call.completes, call.loose = False, True
+            elif call.maker == "to" and not call.waited and not call.completes:
+                call.loose = True
             if call.maker == "fn" and not call.waited:
                 call.completes = True
         return record

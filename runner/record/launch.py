@@ -1,11 +1,14 @@
 """Ranks of a user's script, forked from a process that has imported torch: `python -m` this module.
 
 Each rank has torchrun's environment and a recorder. The parent waits for them, and writes how each
-ended to `launch.jsonl`. One JSON document on its standard input says what to do.
+ended to `launch.jsonl`. One JSON document on its standard input says what to do. With the number of
+a descriptor as its argument it stays warm: each line is one run, forked from it, and the run's
+process id and its exit code are written to that descriptor.
 """
 
 from __future__ import annotations
 
+import builtins
 import importlib
 import json
 import os
@@ -14,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+import types
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -33,12 +37,60 @@ LIKELY = {
 
 
 def main() -> int:
-    """Fork the ranks and wait for all of them."""
+    """Do the run that standard input tells of; or, warm, one after the other."""
+    if len(sys.argv) > 1:
+        return _warm(int(sys.argv[1]))
     told = json.loads(sys.stdin.readline())
+    _import(told)
+    _launch(told)
+    return 0
+
+
+def _warm(descriptor: int) -> int:
+    """Fork a process for each run that is told of, until there is no more to do."""
+    with os.fdopen(descriptor, "w", encoding="ascii") as reply:
+        for line in sys.stdin:
+            told = json.loads(line)
+            _import(told)
+            pid = os.fork()
+            if pid == 0:
+                _be_run(told)
+            print(pid, file=reply, flush=True)
+            _, status = os.waitpid(pid, 0)
+            print(os.waitstatus_to_exitcode(status), file=reply, flush=True)
+    return 0
+
+
+def _be_run(told: dict[str, Any]) -> NoReturn:
+    """Be the parent of one run, with the environment of who asked for it."""
+    code = 1
+    try:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.chdir(told["cwd"])
+        os.environ.clear()
+        os.environ.update(told["environment"])
+        sys.path[:] = told["path"]
+        output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        _launch(told)
+        code = 0
+    except BaseException:  # noqa: BLE001 -- whatever it is, no run goes on as the warm process
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def _import(told: dict[str, Any]) -> None:
+    """Import once, before the forks, what a script is likely to import."""
     import torch
     import torch.distributed
 
-    dist: Any = torch.distributed
     torch.set_num_threads(1)
     names = [name for word in told["mentions"] for name in LIKELY[word]]
     if told["fake"]:
@@ -46,6 +98,13 @@ def main() -> int:
     for name in dict.fromkeys(names):
         with suppress(ImportError):
             importlib.import_module(name)
+
+
+def _launch(told: dict[str, Any]) -> None:
+    """Fork the ranks and wait for all of them."""
+    import torch.distributed
+
+    dist: Any = torch.distributed
     folder, ranks, world = told["folder"], told["ranks"], told["world_size"]
     fake = bool(told["fake"])
     store = None
@@ -62,7 +121,6 @@ def main() -> int:
     put({"launch": 1, "pid": os.getpid(), "world_size": world, "ranks": ranks, "fake": fake})
     _forked(told, port, put)
     put({"over": True})
-    return 0
 
 
 def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
@@ -196,16 +254,23 @@ def _has_cuda() -> bool:
 def _script(told: dict[str, Any], recorder: Recorder) -> int:
     """Run the script or module as `python` does; returns its exit code."""
     command = told["command"]
+    # as for `python`: what the script holds stays alive until the process ends. Were it dropped
+    # before, a group of Gloo could wait for a thread that waits for the lock of Python's
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = main
     try:
         if told["module"]:
             sys.argv = list(command)
             sys.path.insert(0, "")
-            runpy.run_module(command[0], run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(command[0], alter_argv=True)  # type: ignore[attr-defined]
         else:
             path = str(Path(command[0]).absolute())
             sys.argv = [command[0], *command[1:]]
             sys.path.insert(0, str(Path(path).parent))
-            runpy.run_path(path, run_name="__main__")
+            main.__dict__["__file__"] = path
+            program = compile(Path(path).read_bytes(), path, "exec")
+            exec(program, main.__dict__)  # noqa: S102 -- the user's own script
     except SystemExit as exiting:
         code = exiting.code
         if code is not None and not isinstance(code, int):

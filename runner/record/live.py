@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from runner.errors import LaunchError
 from runner.record.format import RankRecord, lines_of, read
@@ -46,6 +47,8 @@ class Order:
     world_size: int
     ranks: tuple[int, ...]
     module: bool = False
+    #: a function of the script that is called in place of the whole of it
+    function: str = ""
     fake: bool = False
     jobs: int = 2
     cuda_as_cpu: bool = False
@@ -77,7 +80,7 @@ Asked = Callable[[Mapping[int, RankRecord]], bool]
 def prepare(folder: Path) -> None:
     """Make the folder of a record, and empty it of one that was there before."""
     folder.mkdir(parents=True, exist_ok=True)
-    for pattern in ("rank-*.jsonl", "rank-*.stack", "launch.jsonl", "scenario.yaml"):
+    for pattern in ("rank-*.jsonl", "rank-*.stack", "launch.jsonl", "scenario.yaml", "output.log"):
         for path in folder.glob(pattern):
             path.unlink()
     box = folder / "mailbox"
@@ -85,10 +88,34 @@ def prepare(folder: Path) -> None:
         shutil.rmtree(box)
 
 
-def run(order: Order, asked: Asked, notice: Callable[[str], None]) -> Ran:
+class Process(Protocol):
+    """A process of a run: the parent of its ranks, or a launcher of the user's own."""
+
+    @property
+    def pid(self) -> int:
+        """Its id, which is that of its process group as well."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code once it has ended."""
+
+
+#: an order -> the process that does it
+Start = Callable[[Order], Process]
+
+
+def run(
+    order: Order, asked: Asked, notice: Callable[[str], None], start: Start | None = None
+) -> Ran:
     """Run a program to its end, or to where it is stuck. Raises LaunchError where it cannot."""
     began = time.monotonic()
-    process = _started(order)
+    process = (start or started)(order)
     watch = _Watch(order, process, asked, notice)
     try:
         ran = watch.until_over()
@@ -98,7 +125,8 @@ def run(order: Order, asked: Asked, notice: Callable[[str], None]) -> Ran:
     return ran
 
 
-def _started(order: Order) -> subprocess.Popen[bytes]:
+def started(order: Order) -> subprocess.Popen[bytes]:
+    """Start the ranks, or the launcher of the user's own that does."""
     environment = dict(os.environ)
     if order.own_launcher:
         environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
@@ -109,17 +137,7 @@ def _started(order: Order) -> subprocess.Popen[bytes]:
         except OSError as error:
             message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
             raise LaunchError(message) from error
-    told = {
-        "folder": str(order.folder.resolve()),
-        "ranks": list(order.ranks),
-        "world_size": order.world_size,
-        "fake": order.fake,
-        "jobs": order.jobs,
-        "cuda_as_cpu": order.cuda_as_cpu,
-        "module": order.module,
-        "command": list(order.command),
-        "mentions": [] if order.module else _mentions(Path(order.command[0])),
-    }
+    told = _told(order)
     process = subprocess.Popen(
         [sys.executable, "-m", "runner.record.launch"],
         stdin=subprocess.PIPE,
@@ -131,6 +149,107 @@ def _started(order: Order) -> subprocess.Popen[bytes]:
         process.stdin.write(json.dumps(told).encode() + b"\n")
         process.stdin.close()
     return process
+
+
+def _told(order: Order) -> dict[str, Any]:
+    """Return an order as its process is told it."""
+    return {
+        "folder": str(order.folder.resolve()),
+        "ranks": list(order.ranks),
+        "world_size": order.world_size,
+        "fake": order.fake,
+        "jobs": order.jobs,
+        "cuda_as_cpu": order.cuda_as_cpu,
+        "module": order.module,
+        "function": order.function,
+        "command": list(order.command),
+        "mentions": [] if order.module else _mentions(Path(order.command[0])),
+    }
+
+
+class Warm:
+    """A process that has imported torch once, from which run after run is forked."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reply = -1
+
+    def start(self, order: Order) -> Process:
+        """Start a run; the one before has to be over."""
+        if self._process is None:
+            self._reply, given = os.pipe()
+            self._process = subprocess.Popen(  # noqa: S603 -- our own module
+                [sys.executable, "-m", "runner.record.launch", str(given)],
+                stdin=subprocess.PIPE,
+                pass_fds=[given],
+                start_new_session=True,
+            )
+            os.close(given)
+        told = {
+            **_told(order),
+            "cwd": str(Path.cwd()),
+            "path": [each or str(Path.cwd()) for each in sys.path],
+            "environment": dict(os.environ),
+            "output": str(order.folder.resolve() / "output.log"),
+        }
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            message = f"the process that imports torch has ended: {error}"
+            raise LaunchError(message) from error
+        return _Forked(self._reply)
+
+    def close(self) -> None:
+        """End it."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(timeout=TERM_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            os.close(self._reply)
+            self._process = None
+
+
+class _Forked:
+    """A run that a warm process has forked: its id and its exit code come through a pipe."""
+
+    def __init__(self, reply: int) -> None:
+        self._reply = reply
+        self._rest = b""
+        self.returncode: int | None = None
+        self.pid = int(self._line(None) or b"")
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return self.wait(0) if self.returncode is None else self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code once it has ended; None where it has not in time."""
+        if self.returncode is None:
+            line = self._line(timeout)
+            self.returncode = None if line is None else int(line)
+        return self.returncode
+
+    def _line(self, timeout: float | None) -> bytes | None:
+        """Return the next line of the reply; None where there is none in time."""
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._reply], [], [], timeout)
+            if not ready:
+                return None
+            read = os.read(self._reply, 64)
+            if not read:
+                message = "the process that imports torch has ended"
+                raise LaunchError(message)
+            self._rest += read
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
 
 
 def _mentions(script: Path) -> list[str]:
@@ -158,7 +277,7 @@ class _Watch:
     def __init__(
         self,
         order: Order,
-        process: subprocess.Popen[bytes],
+        process: Process,
         asked: Asked,
         notice: Callable[[str], None],
     ) -> None:
@@ -195,7 +314,7 @@ class _Watch:
                 self._said = True
                 self._notice(verdict)
         self._look()
-        code = self._process.returncode
+        code = self._process.poll() or 0
         codes = [each for each in self._exits.values() if each]
         return Ran(
             exits=dict(self._exits),
@@ -244,7 +363,7 @@ class _Watch:
         for rank, record in records.items():
             if rank not in live and record.ending == "stopped" and self._exits.get(rank, 0) < 0:
                 record.died = "a signal"  # nothing more follows
-        outside = [rank for rank in live if not records[rank].inside]
+        outside = [rank for rank in live if not _inside(records[rank], self._pids[rank])]
         if len(outside) == len(live) or not self._asked(records):
             return "going"
         if outside:
@@ -296,6 +415,17 @@ class _Watch:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def _inside(record: RankRecord, pid: int) -> bool:
+    """Whether a rank is inside of a call, or, of several threads, its first waits for another."""
+    if not record.inside or not record.threaded or record.main_inside:
+        return record.inside
+    try:
+        waits = Path(f"/proc/{pid}/task/{pid}/wchan").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return True
+    return waits.startswith("futex") or waits in {"", "0"}
 
 
 def _lives(pid: int) -> bool:

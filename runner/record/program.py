@@ -16,7 +16,15 @@ from math import gcd
 from typing import Any
 
 from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
-from runner.record.format import CREATION, Blocking, RankRecord, RecordedCall, RecordedWait, Tensor
+from runner.record.format import (
+    CREATION,
+    RENDEZVOUS,
+    Blocking,
+    RankRecord,
+    RecordedCall,
+    RecordedWait,
+    Tensor,
+)
 from runner.vocabulary import DTYPES, REDUCE_OPS
 
 WORLD = "world"
@@ -166,6 +174,12 @@ class _Writer:
         self._families: list[Family] = []
         #: whether some rank did not come to its end
         self._torn = any(each.truncated for each in records.values())
+        #: whether a rank waits for others to begin
+        self._waits_to_begin = any(
+            isinstance(item, Blocking) and item.what == RENDEZVOUS and not item.over
+            for record in records.values()
+            for item in record.items[:8]
+        )
         #: (rank, number of its group) -> name
         self._named: dict[tuple[int, int], str] = {}
         self._creating = self._find_groups()
@@ -287,35 +301,53 @@ class _Writer:
         rank = record.rank
         handles: dict[int, list[str]] = {}
         busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]] = {}
-        awaited: list[str] = []
-        where = ""
+        waits = _Waits()
+        loose: dict[tuple[int, ...], list[str]] = {}
         for item in record.items:
             at = item.place.short(self._folder)
             if isinstance(item, RecordedWait):
                 names = [name for each in item.numbers for name in handles.get(each, ())]
                 for name in names:
                     busy.pop(name, None)
-                if awaited and (at != where or set(names) & set(awaited)):
-                    yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
-                    awaited = []
-                awaited, where = [*awaited, *names], at
+                yield from waits.take(names, at)
                 continue
-            if awaited:
-                yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
-                awaited = []
+            yield from waits.steps()
             if isinstance(item, RecordedCall):
+                if item.completes and item.operation not in MESSAGES and item.group in loose:
+                    # operations of a group end in order: what torch awaits somewhere has ended
+                    yield self._awaited(loose.pop(item.group), busy)
                 yield from self._call(rank, item, at, handles, busy)
-            elif item.what == CREATION and self._creating:
-                ranks = _listed(item, self._world)
-                name = self._step_name(record, item, ranks)
-                step = ProgramStep(kind="create", words=name, ranks=ranks, local=item.local)
-                yield step, (at, None)
-        if awaited:
-            yield ProgramStep(kind="await", handles=tuple(awaited)), (where, None)
-        yield from self._end_of(record)
+                if item.loose:
+                    loose.setdefault(item.group, []).extend(handles[item.number])
+            else:
+                yield from self._blocking(record, item, at)
+        yield from waits.steps()
+        yield from self._end_of(record, loose.values(), busy)
 
-    def _end_of(self, record: RankRecord) -> Iterable[Item]:
-        """Yield how a rank fails, where it does."""
+    def _blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
+        """Yield the step of a call that is no operation, where it has one."""
+        if item.what == CREATION and self._creating:
+            ranks = _listed(item, self._world)
+            name = self._step_name(record, item, ranks)
+            yield (
+                ProgramStep(kind="create", words=name, ranks=ranks, local=item.local),
+                (at, None),
+            )
+        elif item.what == RENDEZVOUS and self._waits_to_begin:
+            # it waits for every rank, as a barrier does
+            yield ProgramStep(operation="barrier", words=RENDEZVOUS), (at, None)
+
+    def _awaited(self, names: list[str], busy: dict[str, Any]) -> Item:
+        for name in names:
+            busy.pop(name, None)
+        return ProgramStep(kind="await", handles=tuple(names)), ("", None)
+
+    def _end_of(
+        self, record: RankRecord, loose: Iterable[list[str]], busy: dict[str, Any]
+    ) -> Iterable[Item]:
+        """Yield the waits that are nowhere else, and how a rank fails, where it does."""
+        for names in loose if not record.truncated else ():
+            yield self._awaited(names, busy)
         if record.ending == "raised" and record.error is not None:
             at = record.raised_at.short(self._folder)
             yield ProgramStep(kind="fail", words=record.error), (at, None)
@@ -355,12 +387,13 @@ class _Writer:
                 # work that is never waited for may use its memory at any time
                 held = (
                     used
-                    if call.waited
+                    if call.waited and not call.loose
                     else [(each, Tensor(dtype="", shape=())) for each, _ in used]
                 )
                 busy[handle] = (call.number, tuple(held))
                 handles.setdefault(call.number, []).append(handle)
-                if not call.waited and (call.dropped or not self._records[rank].truncated):
+                ended = call.dropped or not self._records[rank].truncated
+                if ended and not call.waited and not call.loose:
                     # its handle is lost: the next one has another name
                     lost = handle
                     handle = None
@@ -574,6 +607,8 @@ class _Writer:
         everyone = inside if members is None else [rank for rank in inside if rank in members]
         chosen = selector(ranks, everyone, self._world)
         told = [f"{self._action(step, node.ranks)}"]
+        if step.kind == "call" and step.words:
+            told.insert(0, f"name: {step.words}")
         if chosen is not None:
             told.insert(0, f"ranks: {chosen}")
         if step.handle is not None:
@@ -746,6 +781,26 @@ def _primes(world: int) -> Iterator[int]:
 
 # -------------------------------------------------------------------------------------------------
 # Small parts.
+
+
+class _Waits:
+    """Waits that follow each other at one place: together they are one step."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._at = ""
+
+    def take(self, names: list[str], at: str) -> Iterable[Item]:
+        """Take a wait; yields the step of those before, where it is another one."""
+        if at != self._at or set(names) & set(self._names):
+            yield from self.steps()
+        self._names, self._at = [*self._names, *names], at
+
+    def steps(self) -> Iterable[Item]:
+        """Yield the step of what was taken."""
+        if self._names:
+            yield ProgramStep(kind="await", handles=tuple(self._names)), (self._at, None)
+            self._names = []
 
 
 def quoted(words: str) -> str:

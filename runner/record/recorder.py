@@ -57,6 +57,13 @@ _PREFIXES = tuple(
 )
 
 
+#: seconds in which threads of a backend drop what they hold of Python's
+LET_GO_S = 0.02
+
+#: files between a call of `torch.distributed` and its kernel
+_ENTRIES = ("distributed_c10d.py", "c10d_logger.py", "typing_extensions.py", "contextlib.py")
+
+
 class Sink:
     """The file of one rank: lines are appended whole, by any thread."""
 
@@ -92,8 +99,8 @@ class Sites:
     def of(self, frame: Any) -> tuple[int, str]:
         """Return the number of the place of a call, and what makes it.
 
-        `py` is a call whose work returns to Python, `bw` one of a backward pass, `fn` a functional
-        one, `cc` one that C++ makes and waits for.
+        `py` is a call whose work returns to Python, `to` one that torch's own Python makes, `bw`
+        one of a backward pass, `fn` a functional one, `cc` one that C++ makes and waits for.
         """
         foreign = self._foreign
         inner = frame
@@ -150,7 +157,9 @@ def _maker(frame: Any, foreign: dict[str, bool]) -> str:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
     if file.endswith("distributed_c10d.py"):
-        return "py"
+        while frame is not None and frame.f_code.co_filename.endswith(_ENTRIES):
+            frame = frame.f_back
+        return "to" if frame is not None and "/torch/" in frame.f_code.co_filename else "py"
     if name == "_engine_run_backward":
         return "bw"
     if file.endswith(("_functional_collectives.py", "_ops.py")) or "torchinductor" in file:
@@ -184,6 +193,8 @@ class Recorder:
         self._now = self.sink.now_us
         #: may answer a call in place of the backend: (operation, arguments, go on) -> result
         self.answer: Callable[..., Any] | None = None
+        #: where an answer was a receive from anyone: its number -> the group rank that sent
+        self.sources: dict[int, int] = {}
         self._libraries: list[Any] = []
         self._install()
 
@@ -223,7 +234,7 @@ class Recorder:
         unbox = self.dist.distributed_c10d.Work.unbox
         group_of = self.dist.ProcessGroup.unbox
         numbers, sites, put, now = self.numbers, self.sites.of, self._put, self._now
-        frame_of, thread = sys._getframe, threading.get_ident
+        frame_of, thread = sys._getframe, threading.get_native_id
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             number = next(numbers)
@@ -241,13 +252,17 @@ class Recorder:
                     result = redispatch(keyset & after, *args, **kwargs)
                 else:
                     result = self.answer(
-                        name, group, args, lambda: redispatch(keyset & after, *args, **kwargs)
+                        number,
+                        name,
+                        group,
+                        args,
+                        lambda: redispatch(keyset & after, *args, **kwargs),
                     )
             except BaseException as error:
                 put(json.dumps(["e", number, now(), _words(error)]))
                 raise
             put(f'["r",{number},{now()}]')
-            if maker == "py":
+            if maker in {"py", "to"}:
                 work = result[-1] if isinstance(result, tuple | list) and result else result
                 if work is not None:
                     self._track(unbox(work), number)
@@ -330,6 +345,23 @@ class Recorder:
             return done
 
         kind.wait, kind.get_future, kind.is_completed = waiting, getting, asking
+        self._watch_sources()
+
+    def _watch_sources(self) -> None:
+        """See who sent what a receive from anyone took."""
+        kind, works, put = self.dist.distributed_c10d.Work, self._works, self._put
+        source = kind._source_rank
+
+        def sourced(work: Any) -> Any:
+            number = works.get(id(work))
+            if number is None:
+                return source(work)
+            answered = self.sources.get(number)
+            found = source(work) if answered is None else answered
+            put(f'["p",{number},{int(found)}]')
+            return found
+
+        kind._source_rank = sourced
 
     def _watch_backward(self) -> None:
         graph = self.torch.autograd.graph
@@ -395,7 +427,11 @@ class Recorder:
                 try:
                     return function(*args, **kwargs)
                 finally:
-                    self._groups.clear() if name.startswith("destroy") else None
+                    if name.startswith("destroy"):
+                        self._groups.clear()
+                        # a thread of Gloo's may still wait for the lock of Python's, to drop what
+                        # it has done: what drops the group next would hold that, and wait for it
+                        time.sleep(LET_GO_S)
 
         watched.__name__, watched.__doc__ = name, function.__doc__
         watched.__wrapped__ = function  # type: ignore[attr-defined]
@@ -436,7 +472,8 @@ class _Blocking:
         recorder = self._recorder
         self._number = next(recorder.numbers)
         site, _ = recorder.sites.of(sys._getframe(2))
-        told = ["b", self._number, self._what, site, recorder.sink.now_us(), self._more]
+        more = {**self._more, "thread": threading.get_native_id()}
+        told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
         recorder.sink.put(json.dumps(told))
         return self._done
 

@@ -108,6 +108,131 @@ def install() -> None:
     cuda.memory_allocated = lambda *_: 0
     cuda.get_device_name = lambda *_: "the CPU in place of a CUDA device"
     cuda._lazy_init = nothing
+    cuda.is_initialized = lambda: True
+    cuda.is_bf16_supported = lambda *_, **__: True
+    cuda.get_device_capability = lambda *_: (8, 0)
+    cuda.get_device_properties = lambda *_: _Properties()
+    cuda.mem_get_info = lambda *_: (1 << 34, 1 << 34)
+    cuda.memory_reserved = cuda.max_memory_reserved = lambda *_: 0
+    cuda.memory_stats = lambda *_: {}
+    cuda.Stream = cuda.ExternalStream = _Stream
+    cuda.current_stream = cuda.default_stream = lambda *_: _Stream()
+    cuda.stream = cuda.device = _Context
+    cuda.set_stream = nothing
+    cuda.Event = _Event
+    tensor.pin_memory = same
+    tensor.record_stream = nothing
+    _on_cpu_autocast(torch)
+    _on_cpu_mesh(plain)
+    _without_device_ids()
+
+
+class _Properties:
+    """What a script asks of a device."""
+
+    name = "the CPU in place of a CUDA device"
+    total_memory = 1 << 34
+    multi_processor_count = 1
+    major, minor = 8, 0
+
+
+class _Context:
+    """`with torch.cuda.stream(...)` and `with torch.cuda.device(...)`: nothing."""
+
+    def __init__(self, *_: Any) -> None:
+        """Take what torch's takes."""
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+
+class _Stream(_Context):
+    """A stream: everything is done in order anyway."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Take what torch's takes."""
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+    wait_event = wait_stream = record_event = lambda *_: None
+
+    def query(self) -> bool:
+        """Return that everything is done."""
+        return True
+
+
+class _Event(_Stream):
+    """An event on a stream: it is there once it is recorded."""
+
+    record = wait = lambda *_: None
+
+    def elapsed_time(self, _: Any) -> float:
+        """Return some time in milliseconds."""
+        return 1.0
+
+
+def _on_cpu_autocast(torch: Any) -> None:
+    """Let `torch.autocast("cuda")` and a scaler of gradients be those of the CPU."""
+
+    def first(function: Any) -> Any:
+        def made(own: Any, device: Any = "cuda", *args: Any, **kwargs: Any) -> None:
+            kwargs.pop("device_type", None)
+            kwargs.pop("device", None)
+            function(own, "cpu", *args, **kwargs)
+
+        return made
+
+    torch.autocast.__init__ = first(torch.autocast.__init__)
+    torch.amp.GradScaler.__init__ = first(torch.amp.GradScaler.__init__)
+
+
+def _on_cpu_mesh(plain: Any) -> None:
+    """Let a mesh of CUDA devices be one of the CPU."""
+    import torch.distributed.device_mesh
+
+    module: Any = torch.distributed.device_mesh
+    make, begin = module.DeviceMesh.__init__, module.init_device_mesh
+
+    def told(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if "device_type" in kwargs:
+            kwargs["device_type"] = str(plain(kwargs["device_type"]))
+            return args
+        return (str(plain(args[0])), *args[1:])
+
+    def made(own: Any, *args: Any, **kwargs: Any) -> None:
+        make(own, *told(args, kwargs), **kwargs)
+
+    def begun(*args: Any, **kwargs: Any) -> Any:
+        return begin(*told(args, kwargs), **kwargs)
+
+    module.DeviceMesh.__init__ = made
+    holder: Any
+    for holder in (module, torch.distributed):
+        holder.init_device_mesh = begun
+
+
+def _without_device_ids() -> None:
+    """Let DistributedDataParallel take a module on the CPU whatever device it is told."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    make = DistributedDataParallel.__init__
+
+    def made(
+        own: Any,
+        module: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> None:
+        make(own, module, None, None, *args, **kwargs)
+
+    kind: Any = DistributedDataParallel
+    kind.__init__ = made
 
 
 _FACTORIES = (

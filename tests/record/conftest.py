@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from recordings import Recording
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 @pytest.fixture(scope="session")
-def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recording]:
     """Record scripts, the same one once a session."""
-    return Recording(tmp_path_factory.mktemp("records"))
+    found = Recording(tmp_path_factory.mktemp("records"))
+    yield found
+    found.close()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from click.testing import CliRunner
+
+from runner.cli import cli
+from runner.record.live import Warm
 
 SCRIPTS = Path(__file__).parents[1] / "record" / "scripts"
 
@@ -36,30 +39,31 @@ class Ran:
 
 
 class Recording:
-    """Records scripts, the same one once."""
+    """Records scripts by the command, the same one once, all forked from one warm process."""
 
     def __init__(self, folder: Path) -> None:
         """Keep records under a folder."""
         self._folder = folder
+        self._warm = Warm()
         self.of = cache(self._of)
+
+    def close(self) -> None:
+        """End the warm process."""
+        self._warm.close()
 
     def _of(self, script: str, *options: str, **variables: str) -> Ran:
         folder = self._folder / f"record{len(list(self._folder.iterdir()))}"
         results = folder / "result.json"
-        command = [sys.executable, "-m", "runner.cli", "record", *options, "-o", str(folder)]
-        command += ["--json", str(results), "--max-seconds", "240", "--", str(SCRIPTS / script)]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=400,
-            env={**os.environ, **variables},
-        )
-        assert results.exists(), done.stdout + done.stderr
+        command = ["record", *options, "-o", str(folder), "--json", str(results)]
+        command += ["--max-seconds", "240", "--", str(SCRIPTS / script)]
+        with mock.patch("runner.record.live.started", self._warm.start):
+            done = CliRunner().invoke(
+                cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
+            )
+        assert results.exists(), done.output
         (result,) = json.loads(results.read_text(encoding="utf-8"))["results"]
         return Ran(
-            code=done.returncode,
+            code=done.exit_code,
             output=done.stdout,
             errors=done.stderr,
             folder=folder,

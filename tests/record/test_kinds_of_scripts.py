@@ -1,0 +1,102 @@
+"""Scripts of every kind that people write, right ones and wrong ones, on real ranks and fake ones.
+
+A wrong script says in its docstring what is found, and marks the lines that a report must name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from recordings import SCRIPTS
+
+from runner.language.document import load
+from runner.pipeline.attempts import analyse
+from runner.record.fold import projected
+from runner.record.format import read
+from runner.record.program import program_of
+
+if TYPE_CHECKING:
+    from recordings import Recording
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+HOW = {"live": ("-n", "4"), "fake": ("-n", "4", "--fake")}
+
+#: right scripts that every run records, and how; all others are for the night
+ALWAYS = {
+    ("message_chain", "fake"),
+    ("subgroups", "live"),
+    ("subgroups", "fake"),
+    ("threads_of_own_groups", "live"),
+    ("parameter_server", "fake"),
+    ("parameter_server", "live"),
+    ("experts", "fake"),
+    ("early_stop", "fake"),
+    ("monitored", "fake"),
+    ("cuda_ddp", "live"),
+    ("joined_ddp", "live"),
+    ("polled_work", "live"),
+}
+#: wrong scripts that every run records on real ranks; all of them on fake ones
+ALWAYS_LIVE = {"never_joins", "collective_in_finally", "autocast_on_some", "other_model"}
+
+
+def right_scripts() -> list[object]:
+    return [
+        pytest.param(
+            path,
+            how,
+            id=f"{path.stem}-{how}",
+            marks=[] if (path.stem, how) in ALWAYS else [pytest.mark.nightly],
+        )
+        for path in sorted((SCRIPTS / "right").glob("*.py"))
+        for how in HOW
+    ]
+
+
+def wrong_scripts() -> list[object]:
+    return [
+        pytest.param(
+            path,
+            how,
+            id=f"{path.stem}-{how}",
+            marks=[] if how == "fake" or path.stem in ALWAYS_LIVE else [pytest.mark.nightly],
+        )
+        for path in sorted((SCRIPTS / "wrong").glob("*.py"))
+        for how in HOW
+    ]
+
+
+@pytest.mark.parametrize(("path", "how"), right_scripts())
+def test_nothing_is_found_in_a_right_script(recording: Recording, path: Path, how: str) -> None:
+    more = ("--cuda-as-cpu",) if path.stem.startswith("cuda") else ()
+    ran = recording.of(f"right/{path.name}", *HOW[how], *more)
+    assert ran.code == 0, ran.output + ran.errors
+    assert ran.diagnoses == []
+    (scenario,) = load(ran.folder / "scenario.yaml")
+    assert analyse(scenario).verdict.status == "PASSED"
+    program = program_of(read(ran.folder))
+    for rank, items in program.programs.items():
+        assert list(projected(program.nodes, rank)) == list(items)
+
+
+@pytest.mark.parametrize(("path", "how"), wrong_scripts())
+def test_what_is_wrong_is_named_with_its_lines(recording: Recording, path: Path, how: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    wanted = re.search("^Finds: (.+)$", text, re.MULTILINE)
+    ran = recording.of(f"wrong/{path.name}", *HOW[how])
+    assert ran.code == 1, ran.output + ran.errors
+    if wanted is not None:
+        assert wanted[1] in ran.diagnoses, ran.output
+    lines = [at for at, line in enumerate(text.splitlines(), 1) if line.endswith("# here")]
+    named = {int(at) for at in re.findall(rf"{path.name}:(\d+)", ran.messages)}
+    assert named & set(lines), ran.messages
+
+
+def test_what_is_fake_hangs_as_what_is_real(recording: Recording) -> None:
+    live = recording.of("wrong/collective_in_finally.py", *HOW["live"])
+    fake = recording.of("wrong/collective_in_finally.py", *HOW["fake"])
+    assert set(live.diagnoses) == set(fake.diagnoses)
