@@ -25,6 +25,7 @@ from runner.operations.base import (
     Disagreement,
     Ending,
     Entry,
+    Group,
     GroupCreation,
     Issued,
     Local,
@@ -40,6 +41,8 @@ from runner.reference import buffers
 from runner.reference.buffers import look
 from runner.reference.choices import Choice, sender_of
 from runner.reference.matching import (
+    CREATION_WORK,
+    MEMBER_WORK,
     Before,
     Creating,
     Creations,
@@ -660,9 +663,6 @@ def record(
 # -------------------------------------------------------------------------------------------------
 # How a call begins: what each shape of operation does when a rank takes it.
 
-#: units of work of one rank's part in a creation, and of each member that it names
-CREATION_WORK, MEMBER_WORK = 20_000, 30
-
 
 def start(simulation: Simulation, state: RankState, call: Call, operation: Operation) -> None:
     """Let a rank take a call that nothing refused."""
@@ -1025,6 +1025,9 @@ class StartState(Before, Protocol):
     def state(self, rank: int, arrays: Arrays, ledger: Ledger, /) -> RankState:
         """Return a rank where it stands, with nothing under way yet."""
 
+    def created(self, rank: int, /) -> Iterator[tuple[Call, Group]]:
+        """Yield the creations that a rank has behind it, each with the group."""
+
     def enter(
         self, state: RankState, meetings: Meetings, mailbox: Mailbox, /
     ) -> list[Joining | Posted]:
@@ -1124,6 +1127,12 @@ class Simulation:
         for state in self.ranks:
             state.findings = self.findings
         self._ready.extend(state for state in self.ranks if state.state == "ready")
+        for state in self.ranks:
+            for call, group in start.created(state.rank):
+                series = self.creations.series(group, local=False)
+                made = self.creations.create(call, 0.0, group, series, splits=False)
+                made.done_s, made.past = 0.0, True
+                self.creations.entered(made)
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
         ]

@@ -506,6 +506,9 @@ def _age(posted: Posted) -> int:
 #: reading does not look at it
 Series = tuple[tuple[int, ...], int]
 
+#: units of work of one rank's part in a creation, and of each member that it names
+CREATION_WORK, MEMBER_WORK = 20_000, 30
+
 
 class Creations:
     """The groups that ranks create while the program runs.

@@ -58,13 +58,13 @@ class Finished:
 
     def made(self, rank: int) -> Iterator[Made]:
         """Yield the calls of a rank that start work, in order."""
-        plan, memory = self.record.plan, self.record.memory
+        memory = self.record.memory
         assert memory is not None
         for batch in self.record.batches:
             operation, links = batch.instance.step.operation, batch.said.links
             if operation is None or not links or not batch.active.has(rank):
                 continue
-            entry = batch.entry(plan, memory.group_numbers, rank)
+            entry = batch.entry(memory, rank)
             ends = [found for link in links if (found := link.ends(batch, rank)) is not None]
             rooted = isinstance(operation, Collective) and operation.rooted is not None
             yield Made(

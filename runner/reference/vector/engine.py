@@ -16,8 +16,17 @@ from runner.expressions.values import Record as Assignments
 from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.model.traits import TRAITS, Traits
-from runner.operations.base import Collective, Local, Operation, PointToPoint, Waiting
+from runner.operations.base import (
+    Collective,
+    Entry,
+    GroupCreation,
+    Local,
+    Operation,
+    PointToPoint,
+    Waiting,
+)
 from runner.operations.compute import PARTS
+from runner.reference.matching import CREATION_WORK, MEMBER_WORK
 from runner.reference.state import PASSED_TOGETHER, Ledger
 from runner.reference.vector.cohort import Active, Column, Scene, View, leave
 from runner.reference.vector.evaluator import Evaluation, Instance, Unrolled
@@ -40,6 +49,7 @@ from runner.reference.vector.matching import (
 )
 from runner.reference.vector.record import Change, Link, Notes, Record, Said
 from runner.reference.vector.state import Flights, Memory, check_together, put_in_place
+from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
 # Whether the calls of each rank are done one after the other.
@@ -106,7 +116,7 @@ class Turns:
 
     def _half(self, group: str) -> _Half:
         if group not in self._halves:
-            self._halves[group] = _Half(self._plan, group, self._memory.group_numbers(group))
+            self._halves[group] = _Half(self._memory, group)
         return self._halves[group]
 
     def untouched_by(self, traits: Traits) -> bool:
@@ -126,19 +136,20 @@ class _Half:
     ranks must offer each other the same, call by call.
     """
 
-    def __init__(self, plan: Plan, group: str, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, memory: Memory, group: str) -> None:
         """Find who is half a ring away `[W]`; -1 where no rank is."""
-        self.peers = np.full(plan.world_size, -1, np.int64)
+        numbers = memory.group_numbers(group)
+        self.peers = np.full(len(numbers), -1, np.int64)
         self.unknown = False
-        for number, each in enumerate(plan.names[group]):
+        for number, each in enumerate(memory.groups[group]):
             if each.size % 2 == 0:
                 members = np.asarray(each.ranks, np.int64)
                 mine = numbers[members] == number
                 self.peers[members[mine]] = np.roll(members, each.size // 2)[mine]
         #: what of it is connected, outward and inward `[2, W]`, and what the first call did, and
         #: the second: 1 outward, 2 inward, 3 both `[2, W]`
-        self._connected = np.zeros((2, plan.world_size), np.bool_)
-        self._offers = np.zeros((2, plan.world_size), np.int8)
+        self._connected = np.zeros((2, len(numbers)), np.bool_)
+        self._offers = np.zeros((2, len(numbers)), np.int8)
 
     def offer(self, active: Active, outward: NDArray[np.bool_], inward: NDArray[np.bool_]) -> None:
         """Note a call that connects in these directions `[L]`, if they are not."""
@@ -453,6 +464,22 @@ class Beginning:
         part.put(None, found)
         return Change(part.column.name, scene.active, part.offsets, found)
 
+    def _creation(self, instance: Instance, scene: Scene, operation: GroupCreation) -> None:
+        """Let all ranks create a group together, as torch has it."""
+        if not scene.active.everyone:
+            leave("a creation that ranks come to one after the other")
+        arguments = self._calls.plain(instance.step, operation, scene)
+        entry = Entry(rank=0, group=self._plan.world, arguments=arguments)
+        if operation.refuse(entry) is not None or operation.local(entry):
+            leave("a group that is refused, or made by its members alone")
+        group = operation.group(entry, self._plan.scenario.timeout_s)
+        units = (CREATION_WORK + MEMBER_WORK * group.size) * scene.active.size
+        self._ledger.account.spend(units, instance.step.mark)
+        number = self._memory.create(group)
+        link = Link(("new_group",), np.zeros(scene.active.size, np.int64), number)
+        before = self._notes.before(instance.step, scene, ())
+        self._notes.note(instance, scene, Said(arguments, WORLD, (link,)), before=before)
+
     def _messages(
         self, instance: Instance, scene: Scene, operation: PointToPoint
     ) -> NDArray[np.int64] | None:
@@ -472,7 +499,7 @@ class Beginning:
     ) -> NDArray[np.int64] | None:
         """Post the messages of ranks that all have the same items."""
         posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
-        keys = tuple(each.key for each in self._plan.names[group])
+        keys = tuple(each.key for each in self._memory.groups[group])
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
         for post in posts:
@@ -509,7 +536,7 @@ class Beginning:
             stored = {param.name for param in operation.params if param.writes}
             return self._enter(instance, scene, operation, found, stored)
         apart: dict[tuple[str, ...], list[int]] = {}
-        groups = self._plan.names[group]
+        groups = self._memory.groups[group]
         for row, rank in enumerate(scene.active.ranks.tolist()):
             key = storing(operation, groups[int(numbers[row])], rank, found, row)
             apart.setdefault(key, []).append(row)
@@ -539,11 +566,11 @@ class Beginning:
         post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
         work = Work(instance=instance, active=scene.active, posts=[post], names=names)
-        keys = tuple(each.key for each in self._plan.names[group])
+        keys = tuple(each.key for each in self._memory.groups[group])
         position = self.collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
-        for entered in entries(self._plan, operation, group, post):
+        for entered in entries(self._memory, operation, group, post):
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING:
             self._turns.collective(group, operation, post)
@@ -587,6 +614,7 @@ _SHAPES: tuple[tuple[type[Operation], Any], ...] = (
     (Collective, Beginning._collective),  # noqa: SLF001
     (PointToPoint, Beginning._messages),  # noqa: SLF001
     (Waiting, Beginning._wait),  # noqa: SLF001
+    (GroupCreation, Beginning._creation),  # noqa: SLF001
 )
 
 

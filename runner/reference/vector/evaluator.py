@@ -205,7 +205,7 @@ class Names:
                 scope[name] = found.on(active) if isinstance(found, Named) else found
             elif name in self._held:
                 scope[name] = self._view(name, active)
-            elif name in self._plan.names:
+            elif name in self._memory.groups:
                 scope[name] = self._group_list(name)
             else:
                 scope.pop(name, None)
@@ -216,8 +216,8 @@ class Names:
         process, plan = self._process, self._plan
         process.rank = process.scope["rank"] = rank
         process.groups.clear()
-        for name in plan.names:
-            group = plan.group(name, rank)
+        for name in self._memory.groups:
+            group = self._memory.group(name, rank)
             if group is not None:
                 process.groups[name] = group
             process.scope[name] = group.listed if group else []
@@ -260,7 +260,7 @@ class Names:
     def _group_list(self, name: str) -> Any:
         """Return the ranks of each rank's group of that name: a list of lanes where they differ."""
         inside = self._memory.group_numbers(name)[self._active.index]
-        groups = self._plan.names[name]
+        groups = self._memory.groups[name]
         first = int(inside[0])
         if (inside == first).all():
             return [] if first < 0 else list(groups[first].ranks)
@@ -455,7 +455,7 @@ class Evaluation:
 
     def _mask(self, selector: Selector, scene: Scene) -> NDArray[np.bool_]:
         form, active = selector.form, scene.active
-        if isinstance(form, Expression) and form.text.strip() in self._plan.names:
+        if isinstance(form, Expression) and form.text.strip() in self._memory.groups:
             return np.asarray(self._memory.group_ranks(form.text.strip())[active.index] >= 0)
         found = self._computed(form, scene, lambda evaluator: evaluator.selects(selector))
         return found.values if isinstance(found, Lanes) else np.full(active.size, found)

@@ -295,7 +295,7 @@ class Envelopes:
         number = int(self._memory.group_numbers(group)[rank])
         arguments = {param.name: param.default for param in operation.params}
         first = {**arguments, **{name: argument_of(value, 0) for name, value in said.items()}}
-        entry = Entry(rank=rank, group=self._plan.names[group][number], arguments=first)
+        entry = Entry(rank=rank, group=self._memory.groups[group][number], arguments=first)
         for post, message in zip(posts, operation.messages(entry), strict=True):
             post.sends = message.sends
         return posts
@@ -387,7 +387,7 @@ class Envelopes:
         sizes = self._memory.group_sizes(group)[active.index]
         if inside.min() < 0 or (inside >= sizes).any():
             leave("a group rank that does not exist")
-        groups = self._plan.names[group]
+        groups = self._memory.groups[group]
         table = np.zeros((len(groups), max(each.size for each in groups)), np.int64)
         for number, each in enumerate(groups):
             table[number, : each.size] = each.ranks
@@ -556,7 +556,7 @@ class Collectives:
         entered = self.entered.get(name)
         if entered is None:
             entered = self.entered[name] = np.zeros(active.world_size, np.int64)
-            self._sizes[name] = np.asarray([group.size for group in self._plan.names[name]])
+            self._sizes[name] = np.asarray([group.size for group in self._memory.groups[name]])
         mine = entered[active.index]
         first = int(mine[0])
         if (mine != first).any():
@@ -600,7 +600,7 @@ class Collectives:
     ) -> Iterator[tuple[Entering, Any]]:
         if _says_something(here.operation, here.posts):
             for number in np.flatnonzero(whole).tolist():
-                self._settle(self._plan.names[name][number], here.posts)
+                self._settle(self._memory.groups[name][number], here.posts)
         for post in here.posts:
             done = whole[post.numbers]
             if done.all():
@@ -716,7 +716,7 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
     return tensors or not plain or bool(operation.agree)
 
 
-def entries(plan: Plan, operation: Collective, name: str, post: Entering) -> Iterator[Enter]:
+def entries(memory: Memory, operation: Collective, name: str, post: Entering) -> Iterator[Enter]:
     """Yield who enters a collective with how many bytes: the ranks of each group apart."""
     hollow = {
         key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
@@ -726,7 +726,7 @@ def entries(plan: Plan, operation: Collective, name: str, post: Entering) -> Ite
     plain = {key: value for key, value in post.arguments.items() if key not in hollow}
     defaults = {param.name: param.default for param in operation.params}
     for number in np.unique(post.numbers).tolist():
-        group = plan.names[name][number]
+        group = memory.groups[name][number]
         rows = np.flatnonzero(post.numbers == number)
         ranks = post.active.ranks[rows]
         found = []
@@ -874,6 +874,15 @@ class Calls:
                 continue
             arguments[param.name] = self._plain(step, operation, param, scene)
         return arguments, group_of(step)
+
+    def plain(self, step: Step, operation: Operation, scene: Scene) -> dict[str, Any]:
+        """Return arguments none of which is a tensor; raises Beyond where ranks differ in them."""
+        found = {
+            param.name: self._plain(step, operation, param, scene) for param in operation.params
+        }
+        if any(map(varies, found.values())):
+            leave("an argument that differs")
+        return found
 
     def _plain(self, step: Step, operation: Operation, param: Param, scene: Scene) -> Value:
         form = step.arguments.get(param.name)

@@ -15,7 +15,7 @@ from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step
 from runner.model.trace import Event, Events, Place, RankTrace, Trace, Value
 from runner.model.traffic import Traffic
-from runner.operations.base import Entry, Group
+from runner.operations.base import Entry, GroupCreation
 from runner.reference.matching import Work
 from runner.reference.state import Ledger, links_of, size_of
 from runner.reference.vector.cohort import (
@@ -118,26 +118,24 @@ class Batch:
     after: Mapping[str, Any] | None = None
     observed: Mapping[str, Any] | None = None
 
-    def label(self, plan: Plan, numbers: Callable[[str], NDArray[np.int64]], rank: int) -> str:
+    def label(self, memory: Memory, rank: int) -> str:
         """Return the label of a rank's event."""
         step = self.instance.step
         if step.name is not None:
             return step.name
         if step.operation is None:
             return "expect"
-        return step.operation.label(self.entry(plan, numbers, rank))
+        return step.operation.label(self.entry(memory, rank))
 
-    def entry(self, plan: Plan, numbers: Callable[[str], NDArray[np.int64]], rank: int) -> Entry:
+    def entry(self, memory: Memory, rank: int) -> Entry:
         """Return a rank's part in the call, as far as its label shows it."""
         assert self.instance.step.operation is not None
         row = int(self.active.rows(np.asarray([rank]))[0])
         arguments = {param.name: None for param in self.instance.step.operation.params}
         arguments |= {name: argument_of(value, row) for name, value in self.said.arguments.items()}
-        return Entry(rank=rank, group=self._group(plan, numbers, rank), arguments=arguments)
-
-    def _group(self, plan: Plan, numbers: Callable[[str], NDArray[np.int64]], rank: int) -> Group:
-        name = self.said.group
-        return plan.names[name][int(numbers(name)[rank])]
+        group = memory.group(self.said.group, rank)
+        assert group is not None
+        return Entry(rank=rank, group=group, arguments=arguments)
 
 
 #: different sets of ranks that took steps together, up to which ranks are found that took the same
@@ -160,6 +158,8 @@ class Record:
         self.traffic = Traffic(plan.world_size)
         self.initial: dict[str, Column] = {}
         self.dropped = False
+        #: the creations of groups
+        self.creations: list[Batch] = []
         self._most = most
         self._bytes = 0
         self._watched = watched
@@ -187,6 +187,8 @@ class Record:
         self._last[batch.active.index] = len(self.batches)
         if batch.before is not None:
             self._asked.append(batch)
+        if isinstance(batch.instance.step.operation, GroupCreation):
+            self.creations.append(batch)
         self.batches.append(batch)
 
     def _cut(self, changes: tuple[Change, ...]) -> tuple[Change, ...]:
@@ -349,7 +351,7 @@ class ColumnEvents(Events):
         seen = {text: _of_row(value, row) for text, value in (batch.observed or {}).items()}
         return Event(
             index=batch.instance.step.index,
-            label=batch.label(self._record.plan, memory.group_numbers, self._rank),
+            label=batch.label(memory, self._rank),
             iteration=batch.instance.iteration,
             end_s=0.0,
             writes=writes,

@@ -16,7 +16,7 @@ from runner.model.plan import Plan
 from runner.model.process import Call, Process
 from runner.model.scenario import steps_of
 from runner.model.traffic import Traffic
-from runner.operations.base import Collective, PointToPoint, Waiting
+from runner.operations.base import Collective, Group, PointToPoint, Waiting
 from runner.reference import buffers, matching
 from runner.reference.matching import Joining, Mailbox, Meeting, Meetings, Posted
 from runner.reference.state import Ledger, RankState
@@ -24,7 +24,7 @@ from runner.reference.vector.cohort import Named, View, leave
 from runner.reference.vector.engine import Sweep
 from runner.reference.vector.evaluator import Instance
 from runner.reference.vector.matching import Entering, Messages, Post, Stand, Work
-from runner.reference.vector.record import ColumnEvents, Record, Replays
+from runner.reference.vector.record import Batch, ColumnEvents, Record, Replays
 
 # -------------------------------------------------------------------------------------------------
 # From columns to ranks: what a rank holds, where it is, and what it has under way.
@@ -100,7 +100,7 @@ class Remainder:
             for name, counts in self._sweep.collectives.entered.items():
                 numbers = self._sweep.memory.group_numbers(name)
                 for each in np.flatnonzero(counts).tolist():
-                    group = self._plan.names[name][int(numbers[each])]
+                    group = self._sweep.memory.groups[name][int(numbers[each])]
                     self._entered[group.key, each] = int(counts[each])
             self._entered.setdefault(("", -1), 0)
         return self._entered.get((key, rank), 0)
@@ -127,19 +127,28 @@ class Remainder:
 
     def entered(self, key: str, rank: int) -> Iterator[Call]:
         """Yield the collectives that a rank has behind it on a group."""
-        numbers = self._sweep.memory.group_numbers
         for batch in self._sweep.record.of(rank):
-            step = batch.instance.step
-            if isinstance(step.operation, Collective):
+            if isinstance(batch.instance.step.operation, Collective):
                 link = batch.said.links[0]
                 if link.keys[int(link.numbers[rank])] == key:
-                    yield Call(
-                        step=step,
-                        iteration=batch.instance.iteration,
-                        operation=step.operation,
-                        entry=batch.entry(self._plan, numbers, rank),
-                        mark=step.mark,
-                    )
+                    yield self._made(batch, rank)
+
+    def created(self, rank: int) -> Iterator[tuple[Call, Group]]:
+        """Yield the creations that a rank has behind it, each with the group."""
+        batches = self._sweep.record.creations
+        for batch, group in zip(batches, self._sweep.memory.created, strict=True):
+            yield self._made(batch, rank), group
+
+    def _made(self, batch: Batch, rank: int) -> Call:
+        """Return a call that a rank has behind it, as far as its label shows it."""
+        step = batch.instance.step
+        return Call(
+            step=step,
+            iteration=batch.instance.iteration,
+            operation=step.operation,
+            entry=batch.entry(self._sweep.memory, rank),
+            mark=step.mark,
+        )
 
     # ------------------------------------------------------------------ one rank
 
@@ -159,6 +168,8 @@ class Remainder:
         for name, column in self._sweep.memory.columns.items():
             if column.held[rank]:
                 process.hold(name, column.values[rank, ...].copy())
+        for group in self._sweep.memory.created:
+            process.join(group)
         events = ColumnEvents(self._replays, rank)
         state = RankState(
             rank=rank,

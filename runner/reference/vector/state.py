@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from runner.errors import Mark
 from runner.expressions.lanes import Stack, Value
 from runner.model.plan import Plan
+from runner.operations.base import Group
 from runner.reference.state import Ledger
 from runner.reference.vector.cohort import LARGEST, Active, Column, View, leave
 from runner.reference.vector.matching import Entering, Post, Work
@@ -31,6 +32,10 @@ class Memory:
         self._ledger = ledger
         self._flights = flights
         self.columns: dict[str, Column] = {}
+        #: the groups that a name means, each on its members
+        self.groups: dict[str, tuple[Group, ...]] = dict(plan.names)
+        #: those that were created on the way, in order
+        self.created: list[Group] = []
         self._group_ranks: dict[str, NDArray[np.int64]] = {}
         self._group_numbers: dict[str, NDArray[np.int64]] = {}
 
@@ -87,6 +92,19 @@ class Memory:
 
     # ------------------------------------------------------------------ groups
 
+    def create(self, group: Group) -> int:
+        """Let all ranks have a group that they create; returns which of them it is."""
+        if group.name in {*self.groups, *self._plan.scenario.tensors, *self._plan.introduced}:
+            leave("a group with the name of another")
+        self.groups[group.name] = (replace(group, key=f"{group.name}#0"),)
+        self.created += self.groups[group.name]
+        return len(self.created) - 1
+
+    def group(self, name: str, rank: int) -> Group | None:
+        """Return the group of a name that a rank is in."""
+        number = int(self.group_numbers(name)[rank])
+        return None if number < 0 else self.groups[name][number]
+
     def group_ranks(self, name: str) -> NDArray[np.int64]:
         """Return `group_rank(name)` on every rank `[W]`: -1 outside."""
         self._learn(name)
@@ -99,17 +117,17 @@ class Memory:
 
     def group_sizes(self, name: str) -> NDArray[np.int64]:
         """Return `group_size(name)` on every rank `[W]`: 0 outside."""
-        sizes = np.array([*(group.size for group in self._plan.names[name]), 0], np.int64)
+        sizes = np.array([*(group.size for group in self.groups[name]), 0], np.int64)
         return sizes[self.group_numbers(name)]
 
     def _learn(self, name: str) -> None:
         if name in self._group_ranks:
             return
-        if name not in self._plan.names:
+        if name not in self.groups:
             leave("a group that is created on the way")
         size = self._plan.world_size
         ranks, numbers = np.full(size, -1, np.int64), np.full(size, -1, np.int64)
-        for number, group in reversed(list(enumerate(self._plan.names[name]))):
+        for number, group in reversed(list(enumerate(self.groups[name]))):
             members = np.asarray(group.ranks, np.int64)
             if len(set(group.ranks)) != group.size or members.min(initial=0) < 0:
                 leave("a group with a rank twice")
