@@ -346,6 +346,68 @@ def test_ranks_that_diverge_within_an_expression_are_taken_at_once(
     assert agrees(runner.plan(case_of(text, folder)))
 
 
+HANDLES = """\
+world_size: 16
+tensors: {x: "full(2, rank)", y: "zeros(2)", z: "zeros(2)"}
+steps:
+- {new_group: {name: low, group_ranks: "range(8)"}}
+- {new_group: {name: odd, group_ranks: "range(1, 16, 2)", backend: gloo}}
+- for: {i: "range(6)"}
+  steps:
+  - isend: {tensor: x, dst: "(rank + 1) % 16", tag: i}
+    as: s[START]
+  - recv: {tensor: y, src: "(rank - 1) % 16", tag: i}
+  - all_reduce: {tensor: z, group: low, async_op: true}
+    as: r
+  - compute: {y: "y + rank if rank in group_ranks(odd) else y"}
+  - wait: r
+- {all_reduce: {tensor: z, group: odd}, ranks: odd}
+WAIT
+"""
+
+
+@pytest.mark.parametrize("start", ["i", "(rank + i) % 6"])
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "- {wait: s}",
+        '- {wait: ["s[5]", "s[4]"]}\n- {wait: s}',
+        "- for: {i: 'range(6)'}\n  steps: [{wait: 's[5 - i]'}]",
+        "- for: {i: 'range(6)'}\n  steps: [{wait: 's[(i + rank) % 6]'}]",
+    ],
+)
+def test_groups_that_are_created_and_indexed_handles_are_taken_at_once(
+    start: str, wait: str, folder: Path
+) -> None:
+    text = HANDLES.replace("START", start).replace("WAIT", wait)
+    assert agrees(runner.plan(case_of(text, folder)))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "- {all_reduce: {tensor: x, group: g}, ranks: '1 < rank < 6'}\n",
+        "- {new_group: {name: h, group_ranks: [0, 3]}, ranks: 'rank < 9'}\n- barrier: {}\n",
+        "- {new_group: {name: g, group_ranks: [0, 3]}}\n- {all_reduce: {tensor: x, group: g}}\n",
+        "- {all_reduce: {tensor: x, async_op: true}, as: 's[rank % 3]'}\n- {wait: 's[1]'}\n",
+        "- {isend: {tensor: x, dst: 5}, as: 's[rank % 2]', ranks: 4}\n- {wait: s, ranks: 4}\n",
+        "- {recv: {tensor: x, src: 1, group: g}, ranks: 0}\n",
+        "- {destroy_process_group: {group: g}}\n- {all_reduce: {tensor: x, group: g}}\n",
+    ],
+)
+def test_what_begins_on_a_created_group_is_walked_from_there(steps: str, folder: Path) -> None:
+    head = (
+        'world_size: 16\ntensors: {x: "full(2, rank)"}\nsteps:\n'
+        "- {new_group: {name: g, group_ranks: 'range(8)'}}\n- {all_reduce: {tensor: x, group: g}}\n"
+    )
+    plan = runner.plan(case_of(head + steps, folder))
+    found = taken(plan, DEFAULT)
+    assert not isinstance(found, Finished)
+    trace = walked(plan, DEFAULT, found)
+    assert departures(trace, walked(plan, DEFAULT)) == []
+    assert len(trace.ranks[9].events) - len(trace.ranks[9].own) >= 1
+
+
 WRONG_AT_THE_END = """\
 world_size: 24
 tensors: {x: "full(4, rank)", y: "zeros(4)"}
@@ -380,7 +442,7 @@ def test_a_wrong_program_is_taken_together_until_nothing_moves(folder: Path) -> 
         "- {sleep: {duration: 1s}, ranks: 3}\n- barrier: {}\n- all_reduce: {tensor: x}\n",
         "- {fault: kill, ranks: 3}\n- all_reduce: {tensor: x}\n",
         "- {broadcast: {tensor: x, src: 0}, ranks: 'rank < 5'}\n- {compute: {y: 'x + 1'}}\n",
-        "- {new_group: {name: g, ranks: 'range(8)'}}\n- {all_reduce: {tensor: x, group: g}}\n",
+        "- {new_group: {name: g, ranks: 'range(8)', use_local_synchronization: true}}\n",
         "- {all_reduce: {tensor: x, async_op: true}, as: r}\n- {compute: {x: 'x + 1'}}\n",
         "- destroy_process_group: {}\n",
     ],

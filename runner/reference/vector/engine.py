@@ -232,24 +232,61 @@ class Standing:
     def dropped(self, work: Work, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return on which rows of a work `[L]` no handle is left, or the rank has finished."""
         over: NDArray[np.bool_] = finished[work.active.ranks]
-        handle = work.instance.step.handle
-        if handle is None:
-            return np.ones(work.active.size, np.bool_)
-        return np.asarray(over | (self._handles[handle][work.active.index] != work.number))
+        kept = np.zeros(work.active.size, np.bool_)
+        for name in work.handles:
+            kept |= self._handles[name][work.active.index] == work.number
+        return over | ~kept
 
     # ------------------------------------------------------------------ calls
 
-    def handles(self, names: Iterable[str], active: Active) -> NDArray[np.int64]:
-        """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none."""
-        tables = [self._handles[name] for name in names if name in self._handles]
-        return np.stack([each[active.index] for each in tables])
+    def handles(self, named: Iterable[dict[str, Any]], active: Active) -> NDArray[np.int64]:
+        """Return the number of each rank's work by handle `[handles, L]`; -1 where it has none.
+
+        `up` means those of `up[0]`, `up[1]`, ... that were not waited for.
+        """
+        table: list[NDArray[np.int64]] = []
+        for handle in named:
+            numbers = np.full(active.size, -1, np.int64)
+            for name, rows in handle.items():
+                if name in self._handles:
+                    numbers[rows] = self._handles[name][active.ranks[rows]]
+            table.append(numbers)
+            family = [
+                each for name in handle for each in self._handles if each.startswith(f"{name}[")
+            ]
+            if family and (numbers >= 0).any():
+                leave("a handle of the name of several")
+            table += self._unwaited_of(family, active)
+        return np.stack(table) if table else np.empty((0, active.size), np.int64)
+
+    def _unwaited_of(self, names: Sequence[str], active: Active) -> list[NDArray[np.int64]]:
+        """Return the number of each rank's work `[L]` by handle; -1 where it was waited for."""
+        had = left = np.zeros(active.size, np.bool_)
+        found = []
+        for name in names:
+            numbers = self._handles[name][active.index].copy()
+            had = had | (numbers >= 0)
+            for number in np.unique(numbers[numbers >= 0]).tolist():
+                work = self._works[number]
+                rows = np.flatnonzero(numbers == number)
+                numbers[rows[work.waited[work.active.rows(active.ranks[rows])]]] = -1
+            left = left | (numbers >= 0)
+            found.append(numbers)
+        if (had & ~left).any():
+            leave("handles that were all waited for")
+        return found
 
     def works(self, numbers: Iterable[int]) -> tuple[Work, ...]:
         """Return the works of these numbers."""
         return tuple(self._works[number] for number in numbers if number >= 0)
 
     def start(
-        self, scene: Scene, work: Work, used: Iterable[tuple[View, bool]], said: Said
+        self,
+        scene: Scene,
+        work: Work,
+        used: Iterable[tuple[View, bool]],
+        said: Said,
+        named: Sequence[tuple[str, Any]],
     ) -> None:
         """Note a call; one that is asynchronous holds its tensors until it is waited for."""
         self.turns.begin(work)
@@ -261,10 +298,10 @@ class Standing:
         work.number = len(self._works)
         self._works.append(work)
         self._unwaited[work.number] = work
-        handle = work.instance.step.handle
-        if handle is not None:
-            nobody = np.full(self._plan.world_size, -1, np.int64)
-            self._handles.setdefault(handle, nobody)[scene.active.index] = work.number
+        nobody = np.full(self._plan.world_size, -1, np.int64)
+        for name, ranks in named:
+            self._handles.setdefault(name, nobody.copy())[ranks] = work.number
+        work.handles = tuple(name for name, _ in named)
         self._notes.note(work.instance, scene, said)
 
     def stay(self, scene: Scene, work: Work, said: Said) -> NDArray[np.int64] | None:
@@ -518,7 +555,7 @@ class Beginning:
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
         said = Said(arguments, group, links)
-        self._standing.start(scene, work, used, said)
+        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
         for post in posts:
             for other, rows in self._mail.post(group, post):
                 self._standing.done(other, rows)
@@ -574,7 +611,7 @@ class Beginning:
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING:
             self._turns.collective(group, operation, post)
-        self._standing.start(scene, work, used, said)
+        self._standing.start(scene, work, used, said, self._calls.named(instance.step, scene))
         for other, rows in self.collectives.enter(group, post):
             self._standing.done(other, rows)
         return self._standing.stay(scene, work, said)
@@ -590,13 +627,16 @@ class Beginning:
             apart = {tuple(column) for column in table.T.tolist()}
         blocked = []
         for numbers in sorted(apart):
-            if len(set(numbers)) < len(numbers):
+            begun = [number for number in numbers if number >= 0]
+            if len(set(begun)) < len(begun):
                 leave("a wait that names some work twice")
             same = (table == np.asarray(numbers)[:, np.newaxis]).all(axis=0)
             together = scene.active.among(same)
             works = self._standing.works(numbers)
             inner = self._evaluation.scene(together, scene.variables)
             said = Said(arguments)
+            if together is not scene.active:
+                said = said.among(scene.active.rows(together.ranks))
             stand = Stand(instance=instance, active=together, works=works, said=said)
             left = self._standing.stand(stand, inner)
             if left is not None:
@@ -773,8 +813,6 @@ class Sweep:
         if chosen is None:
             self.ledger.passed(instance.step, PASSED_TOGETHER)
             return None
-        if instance.step.handle_index is not None:
-            leave("a handle for each value of an index")
         if instance.step.expect is not None and instance.step.expect.raises is not None:
             leave("a step that raises")
         self.ledger.step(instance.step.mark, chosen.size)

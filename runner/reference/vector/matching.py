@@ -58,7 +58,7 @@ class Work:
 
     `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
     which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
-    is in place. `flown` are the names of the tensors that it uses until then.
+    is in place. `flown` are the names of the tensors that it uses until then, `handles` its own.
     """
 
     instance: Instance
@@ -71,6 +71,7 @@ class Work:
     awaited: NDArray[np.bool_] = field(init=False)
     stored: NDArray[np.bool_] = field(init=False)
     flown: tuple[str, ...] = ()
+    handles: tuple[str, ...] = ()
     number: int = -1
 
     def __post_init__(self) -> None:
@@ -816,24 +817,71 @@ class Calls:
             if active is None or named is None:
                 return active
             return self._concerned(named, active, scene)
-        started = self._started.get(step.handle)
-        if started is None:
-            started = np.zeros(active.world_size, np.bool_)
-            self._started[step.handle] = started
-        started[active.index] = True
+        for name, ranks in [
+            (step.handle, active.index),
+            *self.named(step, Scene(active, scene.variables)),
+        ]:
+            nowhere = np.zeros(active.world_size, np.bool_)
+            self._started.setdefault(name, nowhere)[ranks] = True
         return active
+
+    def named(self, step: Step, scene: Scene) -> list[tuple[str, Any]]:
+        """Return the handles that a call gives its work, each with the ranks that do."""
+        active = scene.active
+        if step.handle is None:
+            return []
+        if step.handle_index is None:
+            return [(step.handle, active.index)]
+        index = self._evaluation.value(step.handle_index, scene)
+        if isinstance(index, Lanes) and index.kind in "bi":
+            return [
+                (f"{step.handle}[{number}]", active.ranks[index.values == number])
+                for number in np.unique(index.values.astype(np.int64)).tolist()
+            ]
+        if varies(index) or index.__class__ is not int:
+            leave("a handle with an index that is not an integer")
+        return [(f"{step.handle}[{index}]", active.index)]
 
     def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
         """Return the ranks that started some of the work that is waited for."""
-        names = self._evaluation.value(named, Scene(active, scene.variables))
-        if not isinstance(names, str | list):
-            leave("handles that differ")
-        listed = [names] if isinstance(names, str) else names
         mask = np.zeros(active.size, np.bool_)
-        for name in listed:
-            if name in self._started:
-                mask |= self._started[name][active.index]
+        for handle in self._names(named, Scene(active, scene.variables))[0]:
+            for name, rows in handle.items():
+                if name in self._started:
+                    mask[rows] |= self._started[name][active.ranks[rows]]
         return active.among(mask) if mask.any() else None
+
+    def _names(self, named: Form, scene: Scene) -> tuple[list[dict[str, Any]], Any]:
+        """Return the handles that are waited for, in order: each by the rows on which it is named.
+
+        And the argument itself, as a label shows it.
+        """
+        given = self._evaluation.value(named, scene)
+        if not isinstance(given, str | list):
+            leave("handles that differ")
+        found: list[dict[str, Any]] = []
+        said: list[Any] = []
+        for each in [given] if isinstance(given, str) else given:
+            if isinstance(each, str):
+                found.append({each: slice(None)})
+                said.append(each)
+                continue
+            name, index = each
+            if isinstance(index, Lanes) and index.kind in "bi":
+                numbers = index.values.astype(np.int64)
+                found.append(
+                    {
+                        f"{name}[{number}]": np.flatnonzero(numbers == number)
+                        for number in np.unique(numbers).tolist()
+                    }
+                )
+                said.append([name, numbers])
+            elif index.__class__ is int:
+                found.append({f"{name}[{index}]": slice(None)})
+                said.append([name, index])
+            else:
+                leave("a handle with an index that is not an integer")
+        return found, given if isinstance(given, str) else said
 
     def _inside(self, group: str, active: Active) -> Active | None:
         if group == WORLD:
@@ -848,11 +896,11 @@ class Calls:
 
     def handles(
         self, step: Step, operation: Waiting, scene: Scene
-    ) -> tuple[tuple[str, ...], dict[str, Any]]:
-        """Return the names of the handles that are waited for, and the arguments."""
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return the handles that are waited for, by their rows, and the arguments."""
         (param,) = operation.params
-        names = self._evaluation.value(step.arguments[param.name], scene)
-        return (names,) if isinstance(names, str) else tuple(names), {param.name: names}
+        names, said = self._names(step.arguments[param.name], scene)
+        return names, {param.name: said}
 
     # ------------------------------------------------------------------ collectives
 
