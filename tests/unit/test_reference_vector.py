@@ -383,6 +383,16 @@ def test_groups_that_are_created_and_indexed_handles_are_taken_at_once(
     assert agrees(runner.plan(case_of(text, folder)))
 
 
+def test_a_step_that_stores_while_work_writes_another_part_is_walked(folder: Path) -> None:
+    text = (
+        'world_size: 16\ntensors: {x: "zeros(4)", y: "full(2, rank)"}\nsteps:\n'
+        '- {irecv: {tensor: "x[0:2]", src: "(rank - 1) % 16"}, as: r}\n'
+        '- {compute: {"x[2:4]": "y + 1"}}\n'
+        '- {send: {tensor: y, dst: "(rank + 1) % 16"}}\n- {wait: r}\n'
+    )
+    assert not agrees(runner.plan(case_of(text, folder)))
+
+
 @pytest.mark.parametrize(
     "steps",
     [

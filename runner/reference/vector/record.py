@@ -615,6 +615,8 @@ class Notes:
             self._ledger.keep_bytes(sum(map(size_of, slack.values())), instance.step.mark)
         for name in names:
             column = self._memory.columns.get(name)
+            if self._flights.writing(name, scene.active):
+                leave(f"{name} is written by a step while work writes a part of it")
             if column is not None:
                 each = column.values.nbytes // len(column.values)
                 self._ledger.hold(scene.active.size * each)
