@@ -1129,7 +1129,8 @@ class Simulation:
         self._ready.extend(state for state in self.ranks if state.state == "ready")
         for state in self.ranks:
             for call, group in start.created(state.rank):
-                series = self.creations.series(group, local=False)
+                counts = self.reading.counts
+                series = self.creations.series(group, state.process, counts, local=False)
                 made = self.creations.create(call, 0.0, group, series, splits=False)
                 made.done_s, made.past = 0.0, True
                 self.creations.entered(made)

@@ -503,12 +503,11 @@ class Beginning:
 
     def _creation(self, instance: Instance, scene: Scene, operation: GroupCreation) -> None:
         """Let all ranks create a group together, as torch has it."""
-        if not scene.active.everyone:
-            leave("a creation that ranks come to one after the other")
         arguments = self._calls.plain(instance.step, operation, scene)
         entry = Entry(rank=0, group=self._plan.world, arguments=arguments)
-        if operation.refuse(entry) is not None or operation.local(entry):
-            leave("a group that is refused, or made by its members alone")
+        refused = operation.refuse(entry) is not None
+        if refused or operation.local(entry) or not scene.active.everyone:
+            leave("a group that is refused, or that not all ranks create together")
         group = operation.group(entry, self._plan.scenario.timeout_s)
         units = (CREATION_WORK + MEMBER_WORK * group.size) * scene.active.size
         self._ledger.account.spend(units, instance.step.mark)

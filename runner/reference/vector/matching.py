@@ -833,14 +833,9 @@ class Calls:
         if step.handle_index is None:
             return [(step.handle, active.index)]
         index = self._evaluation.value(step.handle_index, scene)
-        if isinstance(index, Lanes) and index.kind in "bi":
-            return [
-                (f"{step.handle}[{number}]", active.ranks[index.values == number])
-                for number in np.unique(index.values.astype(np.int64)).tolist()
-            ]
-        if varies(index) or index.__class__ is not int:
-            leave("a handle with an index that is not an integer")
-        return [(f"{step.handle}[{index}]", active.index)]
+        return [
+            (name, active.ranks[rows]) for name, rows in _indexed(step.handle, index)[0].items()
+        ]
 
     def _concerned(self, named: Form, active: Active, scene: Scene) -> Active | None:
         """Return the ranks that started some of the work that is waited for."""
@@ -866,21 +861,9 @@ class Calls:
                 found.append({each: slice(None)})
                 said.append(each)
                 continue
-            name, index = each
-            if isinstance(index, Lanes) and index.kind in "bi":
-                numbers = index.values.astype(np.int64)
-                found.append(
-                    {
-                        f"{name}[{number}]": np.flatnonzero(numbers == number)
-                        for number in np.unique(numbers).tolist()
-                    }
-                )
-                said.append([name, numbers])
-            elif index.__class__ is int:
-                found.append({f"{name}[{index}]": slice(None)})
-                said.append([name, index])
-            else:
-                leave("a handle with an index that is not an integer")
+            rows, number = _indexed(*each)
+            found.append(rows)
+            said.append([each[0], number])
         return found, given if isinstance(given, str) else said
 
     def _inside(self, group: str, active: Active) -> Active | None:
@@ -925,12 +908,9 @@ class Calls:
 
     def plain(self, step: Step, operation: Operation, scene: Scene) -> dict[str, Any]:
         """Return arguments none of which is a tensor; raises Beyond where ranks differ in them."""
-        found = {
+        return {
             param.name: self._plain(step, operation, param, scene) for param in operation.params
         }
-        if any(map(varies, found.values())):
-            leave("an argument that differs")
-        return found
 
     def _plain(self, step: Step, operation: Operation, param: Param, scene: Scene) -> Value:
         form = step.arguments.get(param.name)
@@ -971,6 +951,17 @@ class Calls:
         scenario = self._plan.scenario
         known = (scenario.tensors, scenario.constants, self._plan.introduced, scene.variables)
         return any(text in names for names in known) or text in {"rank", "world_size"}
+
+
+def _indexed(name: str, index: Value) -> tuple[dict[str, Any], Any]:
+    """Return the handles `name[index]` by the rows on which each is meant, and the index itself."""
+    if isinstance(index, Lanes) and index.kind in "bi":
+        numbers = index.values.astype(np.int64)
+        parted = np.unique(numbers).tolist()
+        return {f"{name}[{each}]": np.flatnonzero(numbers == each) for each in parted}, numbers
+    if varies(index) or index.__class__ is not int:
+        leave("a handle with an index that is not an integer")
+    return {f"{name}[{index}]": slice(None)}, index
 
 
 def _typed(param: Param, value: Value) -> Value:
