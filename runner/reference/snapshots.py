@@ -71,8 +71,19 @@ def snapshot_of(run: Run) -> Snapshot:
         ),
     ]
     kept = sum(PLACE_BYTES + size_of(value) for each in (held, beside) for value in each.values())
-    run.ledger.keep_bytes(kept, None)
+    run.ledger.keep_bytes(kept + bytes_of(control), None)
     return Snapshot(control=tuple(control), held=held, beside=beside)
+
+
+#: bytes of a tuple or a set, and of each thing in it
+HOLDER_BYTES, SLOT_BYTES = 56, 24
+
+
+def bytes_of(control: Any) -> int:
+    """Return about how many bytes nested tuples take; what they name is held elsewhere."""
+    if not isinstance(control, (tuple, list, frozenset)):
+        return 0
+    return HOLDER_BYTES + SLOT_BYTES * len(control) + sum(map(bytes_of, control))
 
 
 def _rank(

@@ -185,6 +185,11 @@ def _judge_on(case: Case) -> Verdict:
     stated += judge_calls(case)
     diagnoses = judge_diagnoses(case)
     ending = judge_ending(case, diagnoses)
+    if predicted.limits and observed is None:
+        # another order of arrival, which was not gone through, may show what this one does not
+        diagnoses = [found for found in diagnoses if found.code != "diagnosis_absent"]
+        if "completes" not in case.final.ends:
+            ending = [found for found in ending if found.code != "outcome_differs"]
     agreement = judge_agreement(case, values.blamed)
     unreached = [*judge_reach(case), *judge_cost(case)]
     found = [

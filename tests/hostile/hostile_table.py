@@ -627,6 +627,27 @@ steps:
         code=INVALID,
         says="--max-",
     ),
+    Row(
+        name="orders_of_arrival_beside_many_receives_under_way",
+        make="""\
+world_size: 5
+tensors: {x: "full(1, rank)", y: "zeros(1)", z: "zeros(400)"}
+steps:
+- for: {i: "range(400)"}
+  steps: [{ranks: 0, irecv: {tensor: "z[i:i+1]", src: 1, tag: 7}, as: "h[i]"}]
+- for: {i: "range(12)"}
+  steps: [{ranks: 0, recv: {tensor: y}}, {ranks: 0, compute: {x: "x * 3 + y"}}]
+- for: {i: "range(3)"}
+  steps: [{ranks: "rank > 0", send: {tensor: "x + i", dst: 0}}]
+- for: {i: "range(400)"}
+  steps: [{ranks: 1, send: {tensor: x, dst: 0, tag: 7}}]
+- {ranks: 0, wait: h}
+expect: {diagnosis: message_race}
+""",
+        code=INCONCLUSIVE,
+        says="--max-bytes",
+        command=("check", "x.yaml", "--max-bytes", "8000000"),
+    ),
 )
 
 #: durations that no one can wait for

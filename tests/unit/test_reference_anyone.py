@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,11 @@ from sampling import sampled
 import runner
 from runner.expressions.functions import numpy_arrays
 from runner.limits import DEFAULT
+from runner.pipeline.attempts import analyse
 from runner.reference.engine import Simulation
 from runner.reference.schedules import explored
 from runner.reference.semantics import Reading
+from runner.reference.snapshots import bytes_of
 from runner.reference.state import stands_at
 
 if TYPE_CHECKING:
@@ -363,3 +366,48 @@ def test_what_is_merged_hides_no_end(tmp_path: Path, block: int) -> None:
         seen = {end_of(run.simulation, run.ends or only) for run in runs if not run.simulation.cut}
         assert not bounded
         assert seen == every_end(plan), random_program(seed)
+
+
+UNEXPLORED = """\
+world_size: 3
+tensors: {x: "full(1, rank)", y: [0], z: [0]}
+steps:
+  - {ranks: 0, recv: {tensor: y}}
+  - {ranks: 0, recv: {tensor: z}}
+  - {ranks: [1, 2], send: {tensor: x, dst: 0}}
+  - {ranks: 0, compute: {y: "y * 2 + z"}}
+expect: STATED
+"""
+
+
+@pytest.mark.parametrize(
+    ("stated", "of_one_order", "of_all"),
+    [
+        ("{diagnosis: message_race}", "INCONCLUSIVE", "PASSED"),
+        ("{diagnosis: circular_wait}", "INCONCLUSIVE", "FAILED"),
+        ("{outcome: deadlock}", "INCONCLUSIVE", "FAILED"),
+        ("{x: {0: [5]}}", "FAILED", "FAILED"),
+        ("{raises: {0: timeout}}", "FAILED", "FAILED"),
+    ],
+)
+def test_what_another_order_may_show_is_not_denied_before_it_is_gone_through(
+    stated: str, of_one_order: str, of_all: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "program.yaml"
+    path.write_text(UNEXPLORED.replace("STATED", stated), encoding="utf-8")
+    (scenario,) = runner.load(path)
+    found = [
+        analyse(scenario, limits).verdict.status
+        for limits in (replace(DEFAULT, max_schedules=1), DEFAULT)
+    ]
+    assert found == [of_one_order, of_all]
+
+
+def test_the_control_of_a_state_is_counted_in_bytes() -> None:
+    control = tuple((rank, 0.5, ((rank, True), frozenset({"g"}))) for rank in range(100))
+
+    def taken(value: object) -> int:
+        inside = value if isinstance(value, (tuple, frozenset)) else ()
+        return sys.getsizeof(value) + sum(map(taken, inside)) if inside else 0
+
+    assert taken(control) <= 2 * bytes_of(control) <= 4 * taken(control)
