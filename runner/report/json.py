@@ -163,19 +163,45 @@ def _predicted(trace: Trace) -> dict[str, Any]:
         "outcome": trace.outcome,
         "sure": not trace.open,
         "open": list(trace.open),
-        "diagnoses": [diagnosis.name for diagnosis in trace.diagnoses],
-        "explanations": [
-            {
-                "diagnosis": diagnosis.name,
-                "prose": diagnosis.prose,
-                "ranks": ranges(diagnosis.ranks),
-                "odd": ranges(diagnosis.odd),
-            }
-            for diagnosis in trace.diagnoses
-        ],
+        "diagnoses": list(dict.fromkeys(diagnosis.name for diagnosis in trace.diagnoses)),
+        "explanations": _explanations(trace.diagnoses),
         "blocked": _blocked(trace),
         "limits": list(trace.limits),
     }
+
+
+#: faults of one kind at one step that are explained one by one
+EXPLAINED = 3
+
+
+def _explanations(diagnoses: Sequence[Diagnosis]) -> list[dict[str, Any]]:
+    """Return an entry for each fault; one for all of a kind at a step where they are many.
+
+    Such an entry says how often (`times`), explains the first, and has the ranks of all.
+    """
+    alike: dict[tuple[str, int], list[Diagnosis]] = {}
+    for diagnosis in diagnoses:
+        alike.setdefault((diagnosis.name, diagnosis.index), []).append(diagnosis)
+    told: dict[tuple[str, int, int], list[Diagnosis]] = {}
+    for diagnosis in diagnoses:
+        same = alike[diagnosis.name, diagnosis.index]
+        number = 0 if len(same) > EXPLAINED else len(told)
+        told.setdefault((diagnosis.name, diagnosis.index, number), []).append(diagnosis)
+    return [
+        {
+            "diagnosis": same[0].name,
+            "prose": same[0].prose,
+            "ranks": ranges(_of_all([each.ranks for each in same])),
+            "odd": ranges(_of_all([each.odd for each in same])),
+            "times": len(same),
+        }
+        for same in told.values()
+    ]
+
+
+def _of_all(ranks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the ranks of one fault as it has them; of several, each once, in their order."""
+    return ranks[0] if len(ranks) == 1 else tuple(sorted({rank for each in ranks for rank in each}))
 
 
 def _observed(trace: Trace) -> dict[str, Any]:

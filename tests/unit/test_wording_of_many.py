@@ -163,3 +163,17 @@ def test_a_small_world_has_its_ranks_one_by_one(tmp_path: Path) -> None:
     found = document(Outcome(results=(result,)))["results"][0]["predicted"]
     assert found["blocked"] == {"0": "all_reduce", "3": "all_reduce", "6": "all_reduce"}
     assert found["explanations"][0]["ranks"] == list(range(8))
+
+
+def test_json_explains_faults_of_one_kind_at_one_step_once(tmp_path: Path) -> None:
+    text_of_send = '  - {isend: {tensor: x, dst: "(rank + 1) % world_size"}}\n'
+    result = judged(text_of_send, tmp_path)
+    found = document(Outcome(results=(result,)))["results"][0]["predicted"]
+    assert sorted(found["diagnoses"]) == ["missing_wait", "unmatched_send"]
+    told = {each["diagnosis"]: each for each in found["explanations"]}
+    assert len(told) == len(found["explanations"])
+    assert (told["unmatched_send"]["times"], told["unmatched_send"]["ranks"]) == (512, [[0, 511]])
+    assert len(json.dumps(found)) < 20 * LONGEST
+    few = document(Outcome(results=(judged(text_of_send, tmp_path, ranks=3),)))
+    entries = few["results"][0]["predicted"]["explanations"]
+    assert [each["times"] for each in entries] == [1] * len(entries)
