@@ -22,6 +22,8 @@ MOST_BEFORE, MOST_AFTER = 40, 60
 
 #: each pair of quotes in turn, so that what stands between two of them is no quotation
 _QUOTED = re.compile(r"`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|\"[^\"\n]*\"")
+#: a word, or one that holds quotations, which people paste
+_UNIT = re.compile(r"[^`\s]*(?:`[^`\n]*`[^`\s]*)+|\S+")
 _WORD = re.compile(rf"\S{{{MOST_WORD + 1},}}")
 
 
@@ -62,6 +64,17 @@ def brief(message: str, most: int = MOST_MESSAGE) -> str:
     message = _QUOTED.sub(_shortened, message)
     message = _WORD.sub(lambda found: short(found.group(), MOST_WORD), message)
     return short(message, most)
+
+
+def wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
+    """Return words as lines with these indents; neither a word nor a quotation in `…` is cut."""
+    lines = [first]
+    for word in _UNIT.findall(text):
+        if lines[-1].strip() and len(lines[-1]) + 1 + len(word) > columns:
+            lines.append(f"{rest}{word}")
+        else:
+            lines[-1] += f" {word}" if lines[-1].strip() else word
+    return lines
 
 
 def _shortened(found: re.Match[str]) -> str:

@@ -97,16 +97,30 @@ class Problem:
             width = max(1, len(line) - start)
         return display.excerpt(line, start, min(width, max(1, len(line) - start)))
 
-    def __str__(self) -> str:
-        """Return the whole message as plain text: place, code, line, caret, hint."""
-        place = f"{self.mark}: " if self.mark else ""
-        parts = [f"{place}{self.message} [{self.code}]"]
+    def lines(self, kind: str = "error") -> list[str]:
+        """Return the whole message as lines: what is wrong, the place, line and caret, the help."""
+        parts = display.wrapped(f"{kind}[{self.code}]: {self.message}", PAGE, "", "  ")
+        if self.mark is not None:
+            parts.append(f"  --> {self.mark}")
         shown = self.excerpt()
         if shown and shown[0].strip():
-            parts += [f"    {shown[0]}", f"    {shown[1]}"]
+            parts += [f"      {shown[0]}", f"      {shown[1]}"]
         if self.hint:
-            parts.append(f"  hint: {self.hint}")
-        return display.clean("\n".join(parts))
+            parts += display.wrapped(f"= help: {self.hint}", PAGE, "  ", "          ")
+        return [display.clean(part) for part in parts]
+
+    def line(self, kind: str = "error") -> str:
+        """Return the message in one line, as a list of many has it: place, message, code."""
+        place = f"{self.mark}: " if self.mark else ""
+        return display.clean_line(f"{kind}: {place}{self.message} [{self.code}]")
+
+    def __str__(self) -> str:
+        """Return the whole message as plain text."""
+        return "\n".join(self.lines())
+
+
+#: columns of a line of words, below the headline of a case that indents it by two
+PAGE = 98
 
 
 #: the stable codes of warnings; `scenario explain` has a page for each

@@ -545,7 +545,7 @@ def fixed(
             return held
         context.faults.add(
             code,
-            f"the value {constants[name]!r} of `{name}` is no {what}",
+            f"the value {constants[name]!r} of `{name}` is not a {what}",
             node.mark,
             _listed(known),
         )

@@ -20,7 +20,7 @@ from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report import markdown
 from runner.report.json import place_of
-from runner.report.text import details, warning_lines
+from runner.report.text import details
 
 MOST_ERRORS = 10
 MOST_WARNINGS = 10
@@ -86,7 +86,7 @@ def warning_annotation(warning: Problem, workspace: str | None = None) -> str:
         fields |= {"line": str(warning.mark.line), "col": str(warning.mark.column)}
     fields["title"] = warning.code
     properties = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
-    lines = "\n".join(line.printable for line in warning_lines(warning))
+    lines = "\n".join(warning.lines("warning"))
     return f"::warning {properties}::{_message(lines[:MOST_CHARACTERS])}"
 
 

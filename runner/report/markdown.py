@@ -11,7 +11,7 @@ from typing import TextIO
 
 from runner.display import MOST_LINE, clean, clean_line, short
 from runner.pipeline.results import AtEnd, Outcome, Result, environment
-from runner.report.text import counted, details, milliseconds, warning_lines
+from runner.report.text import counted, details, milliseconds
 
 #: cases that are shown unfolded
 OPEN = 10
@@ -101,9 +101,7 @@ def _warnings(outcome: Outcome) -> list[str]:
     found = outcome.all_warnings
     if not found:
         return []
-    lines = "\n".join(
-        f"<li>{escape(warning_lines(e)[0].printable.strip())}</li>" for e in found[:MOST_ITEMS]
-    )
+    lines = "\n".join(f"<li>{escape(e.line('warning'))}</li>" for e in found[:MOST_ITEMS])
     return [_folded(counted(len(found)), lines, len(found))]
 
 

@@ -13,7 +13,7 @@ from runner.display import clean_line
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.json import place_of
-from runner.report.text import counted, details, warning_lines
+from runner.report.text import counted, details
 
 
 class TapReport:
@@ -43,7 +43,7 @@ class TapReport:
     def end(self, outcome: Outcome) -> None:
         """Count the warnings; say why tests of the plan are missing."""
         for each in outcome.warnings:
-            self._write(f"# {_line(warning_lines(each)[0].printable)}")
+            self._write(f"# {_line(each.line('warning'))}")
         if outcome.all_warnings:
             self._write(f"# {counted(len(outcome.all_warnings))}")
         if outcome.interrupted:
@@ -60,9 +60,7 @@ class TapReport:
 
 def _facts(result: Result) -> dict[str, Any]:
     facts: dict[str, Any] = {"duration_ms": round(result.duration_s * 1000, 3)}
-    warned = [
-        line.printable.strip() for w in result.verdict.warnings for line in warning_lines(w)[:1]
-    ]
+    warned = [w.line("warning") for w in result.verdict.warnings]
     if warned:
         facts["warnings"] = warned
     if result.verdict.status in {"PASSED", "UNSUPPORTED"}:
@@ -89,7 +87,11 @@ def _facts(result: Result) -> dict[str, Any]:
 def _block(facts: dict[str, Any]) -> list[str]:
     lines = ["  ---"]
     for name, value in facts.items():
-        if isinstance(value, list) and value:
+        if name == "text" and not any(line.lstrip().startswith("...") for line in value):
+            lines += [f"  {name}: |2", *(f"    {line}".rstrip() for line in value)]
+        elif name == "text":  # some readers take this for the end of the block
+            lines.append(f"  {name}: {_json(chr(10).join(value))}")
+        elif isinstance(value, list) and value:
             lines += [f"  {name}:", *(f"    - {_json(item)}" for item in value)]
         else:
             lines.append(f"  {name}: {_json(value)}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.display import MOST_LINE, brief, clean_line, short
+from runner.display import MOST_LINE, brief, clean_line, short, wrapped
 from runner.errors import Mark, Problem
 from runner.model.scenario import Scenario, Step
 from runner.model.trace import Trace
@@ -257,22 +256,26 @@ def details(result: Result) -> list[Line]:
 
 
 def problem_lines(problem: Problem) -> list[Line]:
-    """Return a problem: place, message, code, the line with a caret, the hint."""
-    place = f"{problem.mark}: " if problem.mark else ""
-    lines = [Line(f"{place}{problem.message} [{problem.code}]", "strong")]
-    lines += _excerpt(problem.mark, "    ")
-    if problem.hint:
-        lines.append(Line(f"  hint: {problem.hint}"))
-    return lines
+    """Return a problem: what is wrong, its place, the line with a caret, the help."""
+    return _styled(problem, "error", "strong")
 
 
 def warning_lines(warning: Problem) -> list[Line]:
-    """Return a warning as a problem is told, below the case that has it."""
-    first, *rest = problem_lines(warning)
-    return [
-        Line(f"  warning: {first.text}", "INCONCLUSIVE"),
-        *(replace(e, text=f"  {e.text}") for e in rest),
-    ]
+    """Return a warning as a problem is shown, below the case that has it."""
+    return _styled(warning, "warning", "INCONCLUSIVE")
+
+
+def _styled(problem: Problem, kind: str, style: Style) -> list[Line]:
+    lines = problem.lines(kind)
+    styles: list[Style] = ["plain"] * len(lines)
+    for at, line in enumerate(lines):
+        if line.startswith(f"{kind}["):
+            styles[at] = style
+        elif line.startswith("  --> "):
+            styles[at] = "dim"
+        elif line and not line.strip(" ^"):
+            styles[at] = "caret"
+    return [Line(f"  {line}", each) for line, each in zip(lines, styles, strict=True)]
 
 
 def counted(number: int) -> str:
@@ -302,16 +305,8 @@ def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]
 
 
 def _wrapped(text: str, first: str, rest: str, style: Style = "plain") -> list[Line]:
-    """Return words as lines that a page holds; a word is never cut."""
-    folded = textwrap.wrap(
-        text,
-        PAGE,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [Line(line, style) for line in folded]
+    """Return words as lines that a page holds."""
+    return [Line(line, style) for line in wrapped(text, PAGE, first, rest)]
 
 
 def _brief(words: str) -> str:

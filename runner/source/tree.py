@@ -175,7 +175,7 @@ def resolve_tagged(text: str, tag: str) -> Any:
     value = resolve_plain(text)
     wanted = SCALAR_TAGS[tag]
     if type(value) not in wanted:
-        message = f"{text!r} is no {tag.removeprefix(TAG_PREFIX)}"
+        message = f"{text!r} is not of type {tag.removeprefix(TAG_PREFIX)}"
         raise ValueError(message)
     return float(text) if float in wanted else value
 
@@ -568,20 +568,62 @@ def _worded(source: Source, error: yaml.YAMLError) -> Problem:
             mark=place,
             hint="replace the tab by spaces",
         )
-    context = getattr(error, "context", None)
-    message = f"not YAML: {context}, {said}" if context else f"not YAML: {said}"
-    return Problem(code="yaml_syntax", message=message, mark=place, hint=_syntax_hint(said))
+    here = source.line(place.line)[place.column - 1 : place.column]
+    message, hint = next(
+        (words for part, words in _SYNTAX.items() if part in said),
+        ("this cannot be read as YAML", "look at the quotes, brackets and colons up to here"),
+    )
+    return Problem(
+        code="yaml_syntax", message=message.replace("HERE", f"`{here}`"), mark=place, hint=hint
+    )
 
 
-def _syntax_hint(said: str) -> str | None:
-    hints = {
-        "mapping values are not allowed": "put a text that contains `: ` into quotes",
-        "could not find expected ':'": "every key is followed by `: ` and a value",
-        "expected <block end>": "the items of one mapping or list start in the same column",
-        "cannot start any token": "put a text that begins with this character into quotes",
-        "but got '['": "put an expression with brackets into quotes",
-        "found undefined alias": "an anchor `&name` must come before its alias `*name`",
-        "but got '<stream end>'": "a bracket, brace or quote is not closed",
-        "found unexpected end of stream": "a quote is not closed",
-    }
-    return next((hint for part, hint in hints.items() if part in said), None)
+#: a part of what the parser says -> what is wrong, and what would be right; the first that fits
+_SYNTAX = {
+    "mapping values are not allowed": (
+        "a second `: ` follows in a value",
+        "put a text that contains `: ` into quotes",
+    ),
+    "could not find expected ':'": (
+        "no `: ` follows this key",
+        "every key is followed by `: ` and a value",
+    ),
+    "expected <block end>": (
+        "this line does not start in the column of those that it belongs to",
+        "the items of one mapping or list start in the same column",
+    ),
+    "sequence entries are not allowed": (
+        "an item of a list cannot begin here",
+        "begin it on a line of its own, below the key",
+    ),
+    "cannot start any token": (
+        "a text cannot begin with HERE",
+        "put a text that begins with this character into quotes",
+    ),
+    "but got '<stream end>'": (
+        "this HERE is never closed",
+        "close the bracket or brace, or put the text into quotes",
+    ),
+    "but got '['": (
+        "a `,` or a closing bracket must come before this `[`",
+        "put an expression with brackets into quotes",
+    ),
+    "expected ',' or": (
+        "a `,` or a closing bracket must come before HERE",
+        "put a `,` between two items; put a text with brackets, commas or colons into quotes",
+    ),
+    "found undefined alias": (
+        "this alias has no anchor",
+        "an anchor `&name` must come before its alias `*name`",
+    ),
+    "found duplicate anchor": ("this anchor is given twice", "choose another name for one"),
+    "found unexpected end of stream": ("this HERE is never closed", "close the quote"),
+    "found unknown escape": (
+        "this escape is not known",
+        "write a backslash twice, or use single quotes",
+    ),
+    "expected alphabetic or numeric": (
+        "no name follows this HERE",
+        "put a text that begins with this character into quotes",
+    ),
+}
