@@ -28,6 +28,7 @@ MEASURED = {"nccl.md", "scoreboard.md"}
 MODULES = sorted((ROOT / "runner").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "runner").rglob("*.js"))
 CORPUS = sorted((ROOT / "scenarios").rglob("*.yaml"))
+GOLDENS = sorted((ROOT / "tests" / "problems").glob("*.txt"))
 PROSE_COLUMNS = 110
 HELP_COLUMNS = 100
 
@@ -145,6 +146,13 @@ def test_lines_of_pages_are_short(page: Path) -> None:
 def test_help_keeps_to_the_list_and_its_width(name: str, text: str) -> None:
     assert found_in(text) == []
     assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == [], name
+
+
+@pytest.mark.parametrize("golden", GOLDENS, ids=named)
+def test_golden_messages_keep_to_the_list_and_their_width(golden: Path) -> None:
+    text = golden.read_text(encoding="utf-8")
+    assert found_in(text) == []
+    assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == []
 
 
 def test_what_operations_say_of_themselves_keeps_to_the_list() -> None:

@@ -116,7 +116,7 @@ def test_a_failure_prints_our_report_and_no_traceback(mixed: Path) -> None:
     said = (mixed / "said.txt").read_text(encoding="utf-8")
     assert "rank 0 waits in `send to 1` (stuck.yaml:4) for rank 1 to receive" in said
     assert "expected≠what the semantics give" in said
-    assert "hint: did you mean `steps`?" in said
+    assert "= help: did you mean `steps`?" in said
     assert "_ scenario stuck.yaml::stuck _" in said
     assert "Traceback" not in said
     assert ".py:" not in said
@@ -143,7 +143,7 @@ def test_a_warning_is_in_pytests_own_summary_and_fails_where_it_is_asked_for(
     assert "with --strict a warning is a failure" in strict.stdout
     raised = session(tmp_path, "--scenarios", "odd.yaml")
     assert raised.returncode == 1
-    assert "warning: odd.yaml:7:5: no rank takes `lost` [step_without_ranks]" in raised.stdout
+    assert "warning[step_without_ranks]: no rank takes `lost`" in raised.stdout
     assert "Traceback" not in raised.stdout
 
 

@@ -200,7 +200,7 @@ def test_a_hostile_dump_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rank_0").write_bytes(content)
     said = imported(tmp_path)
     assert said.exit_code == 2
-    assert "[bad_record]" in said.output
+    assert "error[bad_record]" in said.output
 
 
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:

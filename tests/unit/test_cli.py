@@ -426,4 +426,4 @@ def test_a_file_that_is_not_there_may_be_an_example(folder: Path) -> None:
     del folder
     result = called("run", "groups_even.yaml")
     assert result.exit_code == 2
-    assert "`scenario new groups_even --from groups/groups_even` copies it here" in result.output
+    assert "`scenario new groups_even --from groups/groups_even` " in result.output

@@ -147,8 +147,8 @@ def problem() -> Problem:
 def test_an_invalid_file_shows_every_problem_with_caret_and_hint() -> None:
     verdict = Verdict(status="INVALID", problems=(problem(), problem()))
     shown = text_of(verdict)
-    assert shown.count("a.yaml:1:13: nothing defines `two` [unknown_name]") == 2
-    assert "    world_size: two\n                ^^^\n  hint: write 2" in shown
+    assert shown.count("error[unknown_name]: nothing defines `two`\n    --> a.yaml:1:13\n") == 2
+    assert "        world_size: two\n                    ^^^\n    = help: write 2" in shown
 
 
 def test_the_summary_counts_and_shows_silently_wrong_programs(tmp_path: Path) -> None:

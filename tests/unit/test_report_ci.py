@@ -146,7 +146,7 @@ def test_tap_tells_each_cause_in_a_block(outcome: Outcome) -> None:
         ]
         block = point.yaml_block
         assert block is not None
-        assert words in "\n".join([block["message"], *block["text"]])
+        assert words in f"{block['message']}\n{block['text']}"
         assert block["codes"]
         assert block["at"]["line"] >= 1
 
@@ -155,7 +155,7 @@ def test_nothing_in_a_tap_block_looks_like_its_end() -> None:
     text = written(TapReport, alone(Verdict(status="INCONCLUSIVE", reason="...\n---\nnot ok 7")))
     (point,) = points(text)
     assert point.yaml_block is not None
-    assert point.yaml_block["text"] == ["  ...\ufffd---\ufffdnot ok 7"]
+    assert point.yaml_block["text"] == "  ...\ufffd---\ufffdnot ok 7"
 
 
 def test_tap_escapes_what_would_be_a_directive() -> None:
@@ -186,7 +186,8 @@ def test_an_annotation_stands_on_the_line_of_the_fault() -> None:
     result = Result(file="bad.yaml", case="bad.yaml", verdict=invalid())
     assert annotation(result) == (
         "::error file=bad.yaml,line=1,col=1,title=INVALID bad.yaml::"
-        "bad.yaml:1:1: unknown key `step` [unknown_key]%0A    step: 1%0A    ^%0A  hint: `steps`"
+        "  error[unknown_key]: unknown key `step`%0A    --> bad.yaml:1:1%0A"
+        "        step: 1%0A        ^%0A    = help: `steps`"
     )
 
 

@@ -31,7 +31,8 @@ steps:
     ranks: rank > 5
     barrier: {}
 """
-SAYS = "warned.yaml:7:5: no rank takes `lost` [step_without_ranks]"
+SAYS = "warning[step_without_ranks]: no rank takes `lost`\n    --> warned.yaml:7:5"
+LINE = "warning: warned.yaml:7:5: no rank takes `lost` [step_without_ranks]"
 
 
 @pytest.fixture(autouse=True)
@@ -56,9 +57,9 @@ def of_a_file() -> Outcome:
 def test_a_warning_is_shown_once_for_a_file_and_counted() -> None:
     result = called("check", "warned.yaml")
     assert result.exit_code == 0
-    assert result.output.count(f"  warning: {SAYS}") == 1
+    assert result.output.count(f"  {SAYS}") == 1
     assert "      - name: lost" in result.output
-    assert "  hint: change its `ranks:`" in result.output
+    assert "    = help: change its `ranks:`" in result.output
     assert "2 passed, 1 warning in" in result.output
 
 
@@ -128,7 +129,7 @@ def test_warnings_come_back_from_a_file_of_results() -> None:
     assert json.loads(Path("found.json").read_text(encoding="utf-8")) == document(read)
     merged = called("merge", "found.json")
     assert merged.exit_code == 1
-    assert merged.output.count(f"  warning: {SAYS}") == 1
+    assert merged.output.count(f"  {SAYS}") == 1
     assert "2 failed, 1 warning in" in merged.output
 
 
@@ -144,7 +145,7 @@ def test_junit_has_them_as_output_and_counts_them_for_the_suite() -> None:
 def test_tap_has_them_in_the_block_and_counts_them() -> None:
     called("check", "warned.yaml", "--tap", "found.tap")
     text = Path("found.tap").read_text(encoding="utf-8")
-    assert text.count(f'    - "warning: {SAYS}"') == 2
+    assert text.count(f'    - "{LINE}"') == 2
     assert text.endswith("# 1 warning\n")
 
 
@@ -153,7 +154,7 @@ def test_markdown_lists_and_counts_them() -> None:
     text = Path("found.md").read_text(encoding="utf-8")
     assert text.startswith("## Scenarios: all passed, 1 warning\n")
     assert "<summary>1 warning</summary>" in text
-    assert text.count(f"<li>warning: {SAYS}</li>") == 1
+    assert text.count(f"<li>{LINE}</li>") == 1
 
 
 def test_github_annotates_the_line_once() -> None:
