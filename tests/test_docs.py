@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 import yaml
+from click.testing import CliRunner
 from pages import Block, blocks, noted, scenario, timeless, write_files
 
 import runner
@@ -28,8 +29,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(
     page
     for page in DOCS.rglob("*.md")
-    if page.parent.name != "decisions" and page.name not in {"nccl.md", "scoreboard.md"}
+    if page.parent.name != "decisions"
+    and page.name not in {"nccl.md", "scoreboard.md", "messages.md"}
 )
+#: wrong files and what is said of them
+MISTAKES = DOCS / "contributing" / "messages.md"
 #: what a block of data must have above it: its use
 NOTES = re.compile(r"file: \S+|config|python|sketch")
 BLOCKS = [(page, block) for page in PAGES for block in blocks(page)]
@@ -58,6 +62,26 @@ def test_shown_output_is_real(page: Path, session: Block, tmp_path: Path) -> Non
     assert program == "scenario"
     done = scenario(*arguments, folder=tmp_path)
     assert timeless(done.stdout + done.stderr) == timeless(shown)
+
+
+@pytest.mark.parametrize(
+    "session", [each for each in blocks(MISTAKES) if each.kind == "console"], ids=name
+)
+def test_a_common_mistake_is_told_as_shown_and_in_a_few_lines(
+    session: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(MISTAKES, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    command, _, shown = session.body.partition("\n")
+    done = CliRunner().invoke(cli, shlex.split(command)[2:])
+    assert timeless(done.output) == timeless(shown)
+    _headline, *message, _summary = shown.splitlines()
+    assert len(message) <= 12
+    assert all(len(line) <= 100 for line in message)
+
+
+def test_the_commonest_mistakes_are_twelve() -> None:
+    assert len(noted(MISTAKES, "file:")) == 12
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
