@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference_commands import bounds, commands, reports
+from reference_strategies import strategy
 from writing import escaped, table, wrapped, yaml_block
 
 from runner.conformance.document import page, read
@@ -73,6 +74,8 @@ def filled(page: str, text: str) -> str:
             body = PARTS[what]()
         elif what.startswith("keys of "):
             body = keys(what.removeprefix("keys of "))
+        elif what.startswith("strategy "):
+            body = strategy(what.removeprefix("strategy "))
         else:
             message = f"{page} asks for {what!r}, which no function writes"
             raise KeyError(message)

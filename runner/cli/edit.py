@@ -30,6 +30,7 @@ from runner.cli.options import (
 from runner.display import clean
 from runner.errors import LaunchError, Mark, Problem, ScenarioError, Source, nearest
 from runner.files import corpus_folder, examples_named, replace_file
+from runner.language.starters import STARTS, starter
 from runner.limits import Limits
 from runner.minimize import Minimized, Oracle
 from runner.model.scenario import Scenario
@@ -85,18 +86,27 @@ expect:
     metavar="EXAMPLE",
     help="Copy this example of the package, such as groups/groups_even.",
 )
+@click.option(
+    "--strategy",
+    type=click.Choice(tuple(STARTS)),
+    help="Write one that trains a small model so.",
+)
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
-def new(*, name: str, example: str | None, force: bool) -> None:
+def new(*, name: str, example: str | None, strategy: str | None, force: bool) -> None:
     """Write NAME.yaml, a commented scenario that passes, to start from.
 
     `scenario examples` lists what --from can copy.
     """
+    if example is not None and strategy is not None:
+        message = "--from copies an example, --strategy writes a scenario of training: choose one"
+        raise click.UsageError(message)
     path = Path(name if name.endswith((".yaml", ".yml")) else f"{name}.yaml")
     if not re.fullmatch(r"[\w.-]+", path.name):
         _refuse(f"{path.name!r} is not a name for a scenario: letters, digits, _, - and . make one")
     if path.exists() and not force:
         _refuse(f"{path} exists; choose another name, or replace it with --force")
-    texts = {path: STARTER.format(file=path)} if example is None else _copied(example, path)
+    written = STARTER.format(file=path) if strategy is None else starter(strategy, path)
+    texts = {path: written} if example is None else _copied(example, path)
     for file, text in texts.items():
         if file != path and file.exists():
             continue

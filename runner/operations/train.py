@@ -153,7 +153,12 @@ class CallTold:
     @property
     def collective(self) -> bool:
         """Whether the members of its group make it together."""
-        return self.name not in ("isend", "irecv", "wait")
+        return self.handle is None and not self.waits
+
+    @property
+    def receives(self) -> bool:
+        """Whether its tensor is what another rank sends."""
+        return "src" in self.more
 
 
 _LISTENER: ContextVar[list[CallTold] | None] = ContextVar("calls of strategies", default=None)

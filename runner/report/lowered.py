@@ -81,7 +81,7 @@ class _Writer:
         """Add one step that these ranks take."""
         first = next(iter(members.values()))
         ranks = tuple(members)
-        if first.name == "wait":
+        if first.waits:
             self._wait(ranks[0], first)
             return
         number = len(self._steps)
@@ -123,9 +123,7 @@ class _Writer:
         step = [f"ranks: {rank}", f"wait: [{', '.join(names)}]"]
         received = [self._buffers.pop((rank, each)) for each in handles]
         expected = [
-            f"{name}: {_data(each.tensors['tensor'])}"
-            for name, each in received
-            if each.name == "irecv"
+            f"{name}: {_data(each.tensors['tensor'])}" for name, each in received if each.receives
         ]
         if expected:
             step.append(f"expect: {{{', '.join(expected)}}}")

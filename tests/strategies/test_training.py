@@ -9,6 +9,9 @@ import pytest
 
 from runner.errors import ScenarioError
 from runner.language import load
+from runner.language.format import formatted
+from runner.language.starters import STARTS, starter
+from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.modules.optimizer import SGD
 from runner.pipeline.attempts import analyse
@@ -184,3 +187,14 @@ def test_interleaved_stages_are_two_a_rank_or_more(tmp_path: Path) -> None:
     assert found.predicted is not None
     assert [each.name for each in found.predicted.diagnoses] == ["invalid_argument"]
     assert "two stages or more a rank" in found.predicted.diagnoses[0].prose
+
+
+@pytest.mark.parametrize("strategy", STARTS)
+def test_a_scenario_to_start_from_passes_and_is_laid_out(strategy: str, tmp_path: Path) -> None:
+    content = starter(strategy, "mine.yaml")
+    assert formatted("mine.yaml", content.encode(), DEFAULT).decode() == content
+    assert content.count("#") > 4
+    found = verdict_on(content, tmp_path)
+    assert found.status == "PASSED"
+    assert found.predicted is not None
+    assert "net.loss" in dict(found.predicted.ranks[-1].events[-1].writes)
