@@ -23,7 +23,7 @@ Rows = Any
 class Post:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
-    The peers of receives from anyone are -1.
+    The peers of receives from anyone are -1. `step` is the index of the step that posts them.
     """
 
     number: int
@@ -31,6 +31,7 @@ class Post:
     peers: Rows
     size: int
     sends: bool
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Meet:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Ranks that return from a step which completes rows of a post."""
+    """Ranks that return from a step which completes rows of a post, or their collective."""
 
     ranks: Rows
     post: int
@@ -56,15 +57,18 @@ class Finish:
 class Enter:
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 
-    `size` are the bytes of its tensor in the sense of nccl-tests, `group` how many members it has.
+    `size` are the bytes of its tensor in the sense of nccl-tests, `members` the ranks of its group.
+    Ranks that enter at one stroke share a number.
     """
 
+    number: int
     ranks: Rows
     sent: Any
     name: str
     key: str
     size: float
-    group: int
+    members: tuple[int, ...]
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,7 @@ class Pause:
 
     ranks: Rows
     seconds: float
+    step: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +127,14 @@ class Traffic:
 
     # ------------------------------------------------------------------ as it comes about
 
-    def post(self, ranks: Rows, peers: Rows, size: int | None, *, sends: bool) -> int:
+    def post(
+        self, ranks: Rows, peers: Rows, size: int | None, *, sends: bool, step: int = -1
+    ) -> int:
         """Note messages that are posted; returns the number of the post."""
         if size is None:
             self.objects = True
-        number = self._posts
-        self._posts += 1
-        self.entries.append(Post(number, ranks, peers, size or 0, sends))
+        number = self.stroke()
+        self.entries.append(Post(number, ranks, peers, size or 0, sends, step))
         return number
 
     def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:
@@ -139,15 +145,20 @@ class Traffic:
         """Note that ranks returned from a step that completes rows of a post."""
         self.entries.append(Finish(ranks, post, rows))
 
+    def stroke(self) -> int:
+        """Return the number of what ranks enter next, at one stroke."""
+        self._posts += 1
+        return self._posts - 1
+
     def enter(self, entry: Enter) -> None:
         """Note that ranks entered a collective."""
         if np.isnan(np.asarray(entry.sent)).any():
             self.objects = True
         self.entries.append(entry)
 
-    def pause(self, ranks: Rows, seconds: float) -> None:
+    def pause(self, ranks: Rows, seconds: float, step: int = -1) -> None:
         """Note that ranks are busy by themselves."""
-        self.entries.append(Pause(ranks, seconds))
+        self.entries.append(Pause(ranks, seconds, step))
 
     # ------------------------------------------------------------------ what follows from it
 

@@ -739,7 +739,7 @@ def _local(
         simulation.accesses.append((NOTHING, anew))
     seconds = operation.duration_s(call.entry)
     if seconds:
-        simulation.traffic.pause(state.rank, seconds)
+        simulation.traffic.pause(state.rank, seconds, call.step.index)
     state.clock_s += seconds
     if isinstance(operation, Compound):
         _whole(simulation, state, call, operation, start_s)
@@ -779,8 +779,18 @@ def _collective(
         joining.tainted = tainted
         if operation.refuse(call.entry) is None:
             volume, group = operation.volume(call.entry), call.entry.group
+            joining.number = simulation.traffic.stroke()
             simulation.traffic.enter(
-                Enter(state.rank, volume.sent, operation.name, group.key, volume.size, group.size)
+                Enter(
+                    number=joining.number,
+                    ranks=state.rank,
+                    sent=volume.sent,
+                    name=operation.name,
+                    key=group.key,
+                    size=volume.size,
+                    members=group.ranks,
+                    step=call.step.index,
+                )
             )
         _hold(work, [joining])
         simulation.meet(joining, operation)
@@ -805,6 +815,7 @@ def _messages(
                 -1 if message.peer is None else message.peer,
                 size_of([message.payload if message.sends else message.buffer]),
                 sends=message.sends,
+                step=call.step.index,
             )
             posts.append(post)
         _hold(work, posts)
@@ -1206,6 +1217,8 @@ class Simulation:
             for post in work.posts:
                 if isinstance(post, Posted):
                     self.traffic.finish(state.rank, post.number, post.row)
+                elif isinstance(post, Joining) and post.number >= 0:
+                    self.traffic.finish(state.rank, post.number, None)
 
     def meet(self, joining: Joining, operation: Collective) -> None:
         """Let those pass who miss nobody any more, and give them what they hold afterwards."""

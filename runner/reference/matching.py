@@ -61,6 +61,8 @@ class Joining(Post):
 
     meeting: Meeting
     entry: Entry
+    #: which of the strokes of the run it is
+    number: int = -1
 
     @property
     def link(self) -> str:

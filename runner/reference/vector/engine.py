@@ -542,7 +542,9 @@ class Beginning:
             payload = post.payload
             size = prod(payload.shape) * payload.dtype.itemsize
             ranks = scene.active.ranks
-            post.number = self._notes.traffic.post(ranks, post.peers, size, sends=post.sends)
+            post.number = self._notes.traffic.post(
+                ranks, post.peers, size, sends=post.sends, step=instance.step.index
+            )
             if isinstance(post.payload, View):
                 self._flights.check(post.payload, writes=not post.sends)
                 used.append((post.payload, not post.sends))
@@ -606,7 +608,8 @@ class Beginning:
         position = self.collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
         said = Said(plain, group, (Link(keys, numbers, position),))
-        for entered in entries(self._memory, operation, group, post):
+        post.number = self._notes.traffic.stroke()
+        for entered in entries(self._memory, operation, group, post, instance.step):
             self._notes.traffic.enter(entered)
         if operation.name in CONNECTING:
             self._turns.collective(group, operation, post)

@@ -47,7 +47,7 @@ class Post:
     work: Work | None = None
     target: View | None = None
     arrived: NDArray[Any] | None = None
-    #: of messages: which of the posts of the run it is
+    #: which of the posts of the run it is
     number: int = -1
     slack: NDArray[Any] | None = None
 
@@ -717,7 +717,9 @@ def _says_something(operation: Collective, posts: list[Entering]) -> bool:
     return tensors or not plain or bool(operation.agree)
 
 
-def entries(memory: Memory, operation: Collective, name: str, post: Entering) -> Iterator[Enter]:
+def entries(
+    memory: Memory, operation: Collective, name: str, post: Entering, step: Step
+) -> Iterator[Enter]:
     """Yield who enters a collective with how many bytes: the ranks of each group apart."""
     hollow = {
         key: np.broadcast_to(np.zeros((), value.dtype), value.shape)
@@ -741,7 +743,16 @@ def entries(memory: Memory, operation: Collective, name: str, post: Entering) ->
                 found.append(operation.volume(entry))
         if len(found) in {1, len(rows)}:
             sent = np.asarray([each.sent for each in found])
-            yield Enter(ranks, sent, operation.name, group.key, found[0].size, group.size)
+            yield Enter(
+                number=post.number,
+                ranks=ranks,
+                sent=sent,
+                name=operation.name,
+                key=group.key,
+                size=found[0].size,
+                members=group.ranks,
+                step=step.index,
+            )
 
 
 def storing(
