@@ -31,6 +31,11 @@ COMMANDS = {
         "conformance",
         "Run the corpus and every call on what is installed; compare two versions.",
     ),
+    "topology": (
+        "cost",
+        "topology",
+        "List, show and make the machines that times are forecast on.",
+    ),
     "list": ("run", "list_cases", "List the cases that a command line selects."),
     "examples": ("show", "examples", "List the example scenarios that come with the package."),
     "ops": ("show", "ops", "Show the operations that a step may be, or one of them whole."),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,10 +18,18 @@ from runner.display import clean
 from runner.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from runner.cost.topology import Topology
     from runner.model.scenario import Scenario
-    from runner.pipeline.results import Analysis
+    from runner.pipeline.results import Analysis, Selection
+    from runner.report.cost import Point
 
 COSTS = "Costs"
+TIMES = "Time on a machine"
+
+#: `--set n=8,64,1024`: a number for each point of a curve
+_SEVERAL = re.compile(r"\s*\d+\s*(,\s*\d+\s*)+")
+#: points of a curve at most
+MOST_POINTS = 1000
 
 
 @click.command(cls=GroupedCommand)
@@ -29,74 +42,458 @@ COSTS = "Costs"
     metavar="FILE",
     help="Write what it costs as JSON; `-` is standard output.",
 )
+@option(
+    TIMES,
+    "--topology",
+    "topology_name",
+    metavar="NAME|FILE",
+    help="Forecast the time on this machine; `scenario topology list` names some.",
+)
+@option(
+    TIMES,
+    "--model",
+    type=click.Choice(["steps", "nccl", "table", "torch"]),
+    help="What collectives in one call are forecast by, in place of the topology's own.",
+)
+@option(
+    TIMES,
+    "--algo",
+    metavar="NAME",
+    help="The algorithm of collectives: ring, tree, doubling, halving_doubling or best; with "
+    "NCCL's tuner ring, tree, nvls or nvls_tree.",
+)
+@option(
+    TIMES,
+    "--scale",
+    "scales",
+    metavar="F[,F...]",
+    help="Multiply all bytes by F; several make a curve.",
+)
+@option(
+    TIMES,
+    "--sizes",
+    metavar="MIN:MAX[:FACTOR]",
+    help="A curve over sizes, as 1K:8G:4: of the parameter `bytes`, else of the largest tensor.",
+)
+@option(
+    TIMES,
+    "--against",
+    type=click.Path(),
+    metavar="BENCH.json",
+    help="Hold the forecast against what `scenario bench --json` measured.",
+)
+@option(TIMES, "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
+@option(
+    TIMES,
+    "--trace",
+    "trace_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write a Chrome trace of the forecast, which Perfetto opens.",
+)
 def cost(**options: Any) -> None:
-    """Count what programs cost: rounds, messages, bytes. Start no process.
+    """Count what programs cost: rounds, messages, bytes; forecast time. Start no process.
 
-    The cost of a program that has a diagnosis is refused, with the diagnosis and exit code 1.
+    `--set n=8,64,1024` makes a curve over ranks. The cost of a program that has a diagnosis is
+    refused, with the diagnosis and exit code 1.
     """
     from runner.pipeline.results import INVALID, NOTHING_SELECTED
-    from runner.pipeline.selection import load_all
-    from runner.report.text import problem_lines
 
+    topology = _asked(options)
     selection = selection_of(options)
-    try:
-        loaded = load_all(selection)
-    except ScenarioError as error:
-        refuse(error)
     quiet = options["json_file"] == "-"
-    cases, codes = [], set()
-    for result in loaded.invalid:
-        codes.add(INVALID)
-        for problem in result.verdict.problems:
-            for shown in problem_lines(problem):
-                click.echo(shown.printable, err=True)
-    for scenario in loaded.scenarios:
-        entry, lines, code = _costed(scenario, selection.limits)
-        codes.add(code)
-        cases.append(entry)
-        for line in [] if quiet else lines:
-            click.echo(clean(line))
-    if options["json_file"] is not None:
-        _write(options["json_file"], {"version": 1, "cases": cases})
-    if not loaded.scenarios and not loaded.invalid:
+    cases: list[dict[str, Any]] = []
+    points: list[Point] = []
+    codes: set[int] = set()
+    selected = False
+    for each in _selections(selection):
+        for scenario, problems in _loaded(each):
+            selected = True
+            if scenario is None:
+                codes.add(INVALID)
+                for line in problems:
+                    click.echo(line, err=True)
+                continue
+            entries, lines, code, found = _costed(scenario, each.limits, topology, options)
+            codes.add(code)
+            cases += entries
+            points += found
+            for line in [] if quiet else lines:
+                click.echo(clean(line))
+    if options["against"] is not None:
+        codes.add(_against(options["against"], points, cases, quiet=quiet))
+    _written(options, cases, points)
+    if not selected:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)
     sys.exit(max(codes, default=0))
 
 
-def _costed(scenario: Scenario, limits: Any) -> tuple[dict[str, Any], list[str], int]:
-    """Return one case as JSON, as lines, and its exit code."""
+def _asked(options: Mapping[str, Any]) -> Topology | None:
+    """Return the topology that is asked for; refuses what makes no sense without one."""
+    if options["topology_name"] is None:
+        for name in ("model", "algo", "scales", "sizes", "against", "html_file", "trace_file"):
+            if options[name] is not None:
+                flag = "--" + name.removesuffix("_file").replace("scales", "scale")
+                message = f"{flag} is about time, which has a topology: give --topology too"
+                raise click.UsageError(message)
+        return None
+    if options["scales"] is not None and options["sizes"] is not None:
+        message = "--scale and --sizes are two ways to say the same"
+        raise click.UsageError(message)
+    from runner.cost.collectives import NAMES
+    from runner.cost.topology import topology
+
+    algorithm = options["algo"]
+    if algorithm is not None and algorithm not in {*NAMES, "nvls", "nvls_tree"}:
+        message = f"--algo {algorithm}: known are {', '.join(NAMES)}, nvls and nvls_tree"
+        raise click.UsageError(message)
+    try:
+        return topology(options["topology_name"])
+    except ScenarioError as error:
+        refuse(error)
+
+
+def _selections(selection: Selection) -> Iterator[Selection]:
+    """Yield a selection for each combination of the numbers that `--set` lists."""
+    several = {
+        name: [part.strip() for part in text.split(",")]
+        for name, text in selection.sets.items()
+        if _SEVERAL.fullmatch(text)
+    }
+    for values in itertools.product(*several.values()):
+        yield replace(selection, sets={**selection.sets, **dict(zip(several, values, strict=True))})
+
+
+def _loaded(selection: Selection) -> Iterator[tuple[Scenario | None, list[str]]]:
+    """Yield the cases, and what is wrong with files that cannot be read."""
+    from runner.pipeline.selection import load_all
+    from runner.report.text import problem_lines
+
+    try:
+        loaded = load_all(selection)
+    except ScenarioError as error:
+        refuse(error)
+    for result in loaded.invalid:
+        shown = [
+            line.printable for problem in result.verdict.problems for line in problem_lines(problem)
+        ]
+        yield None, shown
+    for scenario in loaded.scenarios:
+        yield scenario, []
+
+
+def _costed(
+    scenario: Scenario, limits: Any, topology: Topology | None, options: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str], int, list[Point]]:
+    """Return the entries of one case in JSON, its lines, its exit code, its points of a curve."""
     from runner.cost.structure import Refused, structure_json, structure_lines, structure_of
     from runner.pipeline.attempts import analyse
     from runner.report.text import problem_lines
 
-    analysis: Analysis = analyse(scenario, limits)
+    analysis: Analysis = analyse(_without_time(scenario), limits)
     head = f"{scenario.source.path}::{scenario.case}"
     entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
     if analysis.predicted is None or analysis.verdict.status == "INVALID":
         shown = [each for problem in analysis.verdict.problems for each in problem_lines(problem)]
         lines = [f"INVALID  {head}", *(each.printable for each in shown)]
         reason = analysis.verdict.reason
-        return {**entry, "refused": reason or "invalid"}, lines + ([reason] if reason else []), 2
+        refusal = {**entry, "refused": reason or "invalid"}
+        return [refusal], lines + ([reason] if reason else []), 2, []
     try:
         structure = structure_of(analysis.predicted)
     except Refused as refused:
         lines = [head, *(f"  {line}" for line in str(refused).splitlines())]
         names = list(dict.fromkeys(each.name for each in analysis.predicted.diagnoses))
-        refusal = {"refused": str(refused), "diagnoses": names}
-        return {**entry, **refusal}, lines, 1
+        return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
     lines = [head, *(f"  {line}" for line in structure_lines(structure))]
-    return {**entry, "ranks": scenario.world_size, **structure_json(structure)}, lines, 0
+    entry |= {"ranks": scenario.world_size, **structure_json(structure)}
+    if topology is None:
+        return [entry], lines, 0, []
+    try:
+        points = list(_points(scenario, analysis, topology, options))
+    except ScenarioError as error:
+        shown = [each for problem in error.problems for each in problem_lines(problem)]
+        told = "\n".join(str(problem) for problem in error.problems)
+        lines += [f"  no forecast: {each.printable}" for each in shown[:1]]
+        lines += [f"  {each.printable}" for each in shown[1:]]
+        return [{**entry, "no_forecast": told}], lines, 2, []
+    if len(points) == 1:
+        lines += [f"  {line}" for line in points[0].lines]
+    else:
+        lines += [f"  {line}" for line in _curve_lines(points)]
+    entries = [
+        {
+            **entry,
+            **({} if point.bytes is None else {"bytes": point.bytes}),
+            **point.forecast.json(),
+        }
+        for point in points
+    ]
+    return entries, lines, 0, points
 
 
-def _write(path: str, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2) + "\n"
+def _without_time(scenario: Scenario) -> Scenario:
+    """Return a case in which no time is stated: a forecast is what is asked for, and no verdict."""
+    stated = scenario.expect.cost
+    if stated is None or stated.time is None:
+        return scenario
+    rest = replace(stated, time=None)
+    empty = (rest.rounds, rest.messages, rest.sent, rest.sent_by) == (None,) * 4
+    return replace(scenario, expect=replace(scenario.expect, cost=None if empty else rest))
+
+
+def _points(
+    scenario: Scenario, analysis: Analysis, topology: Topology, options: Mapping[str, Any]
+) -> Iterator[Point]:
+    """Yield the forecasts of a case: one for each size that is asked for."""
+    from runner.cost.forecast import forecast, forecast_lines
+    from runner.report.cost import Point
+
+    assert analysis.predicted is not None
+    assert analysis.predicted.traffic is not None
+    labels = _labels(analysis)
+    for size, scale in _scales(scenario, analysis, options):
+        found = forecast(
+            analysis.predicted.traffic,
+            topology,
+            model=options["model"],
+            algorithm=options["algo"],
+            scale=scale,
+        )
+        yield Point(
+            case=scenario.case,
+            ranks=scenario.world_size,
+            bytes=size,
+            lines=tuple(forecast_lines(found, labels)),
+            forecast=found,
+        )
+
+
+def _labels(analysis: Analysis) -> dict[int, str]:
+    """Return what steps are called, by their index, with their lines."""
+    from runner.model.scenario import steps_of
+
+    found = {}
+    for step in steps_of(analysis.scenario.steps):
+        name = step.name or getattr(step.operation, "name", None) or "step"
+        found[step.index] = name if step.mark is None else f"{name}, line {step.mark.line}"
+    return found
+
+
+def _scales(
+    scenario: Scenario, analysis: Analysis, options: Mapping[str, Any]
+) -> Iterator[tuple[float | None, float]]:
+    """Yield sizes, and what all bytes are multiplied by for each."""
+    from runner.cost.measurements import base_size
+
+    own = base_size(scenario.constants, analysis.predicted)
+    if options["scales"] is not None:
+        try:
+            factors = [float(part) for part in options["scales"].split(",")]
+        except ValueError:
+            factors = []
+        if not factors or not all(0 < factor < float("inf") for factor in factors):
+            message = f"--scale {options['scales']}: numbers above zero, as in 1,1024"
+            raise click.UsageError(message)
+        for factor in factors:
+            yield own * factor, factor
+        return
+    if options["sizes"] is None:
+        yield None, 1.0
+        return
+    if own <= 0:
+        message = "--sizes: the program has neither a parameter `bytes` nor a tensor with elements"
+        raise click.UsageError(message)
+    for size in sizes_of(options["sizes"], "--sizes"):
+        yield size, size / own
+
+
+def sizes_of(text: str, flag: str) -> list[float]:
+    """Return the sizes in MIN:MAX[:FACTOR], or in a list with commas. Raises UsageError."""
+    from runner.cost.topology import size_in_bytes
+
+    parts = text.split(":")
+    if len(parts) == 1:
+        found = [size_in_bytes(part) for part in text.split(",")]
+        if any(size is None or not size > 0 for size in found):
+            message = f"{flag} {text}: sizes, as 1K,64K,1M, or MIN:MAX[:FACTOR], as 1K:8G:4"
+            raise click.UsageError(message)
+        return [size for size in found if size]
+    first, last = size_in_bytes(parts[0]), size_in_bytes(parts[1])
+    try:
+        factor = float(parts[2]) if len(parts) > 2 else 2.0
+    except ValueError:
+        factor = 0.0
+    if first is None or last is None or not 0 < first <= last or factor <= 1 or len(parts) > 3:
+        message = f"{flag} {text}: MIN:MAX[:FACTOR], as 1K:8G:4, with a factor above 1"
+        raise click.UsageError(message)
+    sizes: list[float] = []
+    while first <= last * (1 + 1e-9) and len(sizes) < MOST_POINTS:
+        sizes.append(first)
+        first *= factor
+    return sizes
+
+
+def _curve_lines(points: Sequence[Point]) -> list[str]:
+    """Return a curve over sizes in lines: what it is from, once, then a row for each size."""
+    from runner.cost.forecast import microseconds
+    from runner.cost.structure import amount
+
+    first = points[0].forecast
+    lines = [f"origin    {first.origin}", f"error     {first.error}"]
+    for point in points:
+        size = "" if point.bytes is None else amount(point.bytes)
+        origin = point.forecast.origin
+        other = "" if origin == first.origin else f"  ({origin.partition(', on ')[0]})"
+        lines.append(f"{size:>12}  {microseconds(point.forecast.time):>12}{other}")
+    return lines
+
+
+def _against(
+    path: str, points: Sequence[Point], cases: list[dict[str, Any]], *, quiet: bool
+) -> int:
+    """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
+    from runner.cost.forecast import microseconds
+    from runner.cost.measurements import measured
+
+    try:
+        rows = measured(Path(path))
+    except ScenarioError as error:
+        refuse(error)
+    compared = 0
+    timed = [entry for entry in cases if "time_us" in entry]
+    for point, entry in zip(points, timed, strict=True):
+        row = next(
+            (
+                row
+                for row in rows
+                if row["case"] == point.case
+                and row["ranks"] == point.ranks
+                and (point.bytes is None or abs(row["bytes"] - point.bytes) < 1)
+            ),
+            None,
+        )
+        if row is None:
+            continue
+        compared += 1
+        ratio = point.forecast.time / row["min_us"] if row["min_us"] else float("inf")
+        entry["measured"] = {"min_us": row["min_us"], "median_us": row["median_us"], "ratio": ratio}
+        if not quiet:
+            told = (
+                f"{microseconds(row['min_us'])} at least, {microseconds(row['median_us'])} median"
+            )
+            click.echo(
+                f"{point.case} {row['bytes']:.12g} bytes: forecast "
+                f"{microseconds(point.forecast.time)}, measured {told}: "
+                f"forecast / minimum {ratio:.3g}"
+            )
+    if not compared:
+        click.echo(f"--against {path}: no row of it is of these cases and sizes", err=True)
+        return 2
+    return 0
+
+
+def _written(
+    options: Mapping[str, Any], cases: list[dict[str, Any]], points: Sequence[Point]
+) -> None:
+    """Write what is asked for: JSON, a page, a trace."""
+    if options["json_file"] is not None:
+        content = json.dumps({"version": 1, "cases": cases}, indent=2) + "\n"
+        write_text("--json", options["json_file"], content)
+    if options["html_file"] is not None:
+        from runner.report.cost import page
+
+        write_text("--html", options["html_file"], page(points))
+    if options["trace_file"] is not None:
+        from runner.report.cost import trace_events
+
+        content = json.dumps({"traceEvents": trace_events(points)}) + "\n"
+        write_text("--trace", options["trace_file"], content)
+
+
+def write_text(flag: str, path: str, content: str) -> None:
+    """Write a file, or standard output for `-`. Raises UsageError where it cannot be written."""
     if path == "-":
-        click.echo(text, nl=False)
+        click.echo(content, nl=False)
         return
     try:
         with open(path, "w", encoding="utf-8") as file:  # noqa: PTH123 -- as the user names it
-            file.write(text)
+            file.write(content)
     except OSError as error:
-        message = f"--json {path}: {error.strerror}"
+        message = f"{flag} {path}: {error.strerror}"
         raise click.UsageError(message) from None
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario topology`: the machines that are known, one of them, one made of a log.
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def topology() -> None:
+    """List, show and make descriptions of machines, on which `scenario cost` forecasts time."""
+
+
+@topology.command("list")
+def list_topologies() -> None:
+    """List the topologies that come with this package."""
+    from runner.cost.topology import presets
+    from runner.cost.topology import topology as known
+
+    names = presets()
+    width = max(map(len, names))
+    for name in names:
+        click.echo(f"{name:<{width}}  {known(name).describes}")
+
+
+@topology.command("show")
+@click.argument("name")
+def show_topology(name: str) -> None:
+    """Print a topology, checked: a preset to copy and change, or a file."""
+    from runner.cost.topology import path_of
+    from runner.cost.topology import topology as known
+    from runner.files import read_file
+
+    try:
+        known(name)
+        path, root = path_of(name)
+        click.echo(clean(read_file(path, root=root).decode()), nl=False)
+    except ScenarioError as error:
+        refuse(error)
+
+
+@topology.command("fit")
+@click.argument("logs", nargs=-1, required=True, type=click.Path())
+@click.option("--ranks", type=click.IntRange(min=2), help="Of how many ranks the logs are.")
+@click.option("--collective", metavar="NAME", help="Of which collective the logs are.")
+@click.option("--name", default="measured", show_default=True, help="What to call it.")
+@click.option("--source", help="Where the numbers are from; the names of the logs if left out.")
+@click.option("-o", "--output", type=click.Path(), default="-", help="Where to write it.")
+def fit_topology(
+    logs: Sequence[str],
+    ranks: int | None,
+    collective: str | None,
+    name: str,
+    source: str | None,
+    output: str,
+) -> None:
+    """Make a topology of measurements: outputs of nccl-tests, or of `scenario bench --json`.
+
+    Its times are the measured ones, interpolated; of what was measured up to twice the size.
+    """
+    from runner.cost.measurements import fitted, read_log
+    from runner.files import read_file
+
+    found = []
+    for each in logs:
+        try:
+            log = read_log(Path(each), read_file(Path(each), root=Path(each).parent))
+        except ScenarioError as error:
+            refuse(error)
+        log = replace(log, ranks=ranks or log.ranks, collective=collective or log.collective)
+        for value, flag in ((log.ranks, "--ranks"), (log.collective, "--collective")):
+            if value is None:
+                message = f"{each} does not say of what it is: give {flag}"
+                raise click.UsageError(message)
+        found.append(log)
+    write_text("--output", output, fitted(name, source or ", ".join(logs), found))

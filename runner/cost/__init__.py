@@ -2,5 +2,5 @@
 
 `Trace -> Structure`, exact, and `Trace + Topology -> Forecast`, an estimate with a stated origin.
 Both read the traffic that the reference proved to happen, so that only a right program has a cost.
-Pure, without torch; a sibling of :mod:`runner.verdict`.
+Pure, without torch; below :mod:`runner.verdict`, which holds stated times against forecasts.
 """

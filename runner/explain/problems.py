@@ -527,6 +527,48 @@ expect: {outcome: deadlock, diagnosis: unmatched_send, cost: {rounds: 1}}
 """,
     ),
     problem(
+        "bad_topology",
+        "A topology that cannot be read, or that lacks what a forecast needs.",
+        "A time is an estimate of one machine: the machine must be described, with the source of"
+        " each number, and every number with its unit.",
+        "correct what the message names; `scenario topology list` names those that are known.",
+        """\
+world_size: 2
+tensors: {x: [1]}
+steps:
+  - all_reduce: {tensor: x}
+expect: {cost: {time: {max: 1ms, on: nowhere}}}
+""",
+    ),
+    problem(
+        "no_forecast",
+        "A topology that says nothing about this collective.",
+        "Tables have the collectives that were measured, torch's model those that DTensor weighs;"
+        " the bytes of an object are in no program.",
+        "take another topology, or `scenario cost --model steps`.",
+        """\
+world_size: 16
+tensors: {x: "zeros(16)", y: "zeros(16)"}
+steps:
+  - all_to_all_single: {output: y, input: x}
+expect: {cost: {time: {max: 1ms, on: v100-efa}}}
+""",
+    ),
+    problem(
+        "beyond_the_table",
+        "A forecast of a size, or of a number of ranks, that no measurement is near to.",
+        "A table of measurements is believed up to twice its largest row and down to half its"
+        " smallest: beyond, another algorithm may be taken.",
+        "measure that size, or forecast one that was.",
+        """\
+world_size: 16
+tensors: {x: "zeros(1000)"}
+steps:
+  - all_reduce: {tensor: x}
+expect: {cost: {time: {max: 1ms, on: v100-efa}}}
+""",
+    ),
+    problem(
         "cost_of_collective",
         "`expect: cost:` states rounds or messages of a collective in one call.",
         "How many messages an `all_reduce` takes, each backend decides. What a rank sends is"

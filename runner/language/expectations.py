@@ -31,6 +31,7 @@ from runner.model.scenario import (
     RaiseSpec,
     RankBounds,
     Section,
+    TimeExpectation,
     Unchanged,
     ValueExpectation,
 )
@@ -547,13 +548,28 @@ def _cost(node: Node, context: Context) -> CostExpectation | None:
             case "sent":
                 found["sent"] = _amount(value, context, "sent")
             case "time" if isinstance(value, Mapping):
-                context.faults.add(
-                    "bad_value",
-                    "`time` states a forecast on a topology, and this version knows no topology",
-                    value.mark,
-                    "state `rounds`, `messages` and `sent`: they hold on any machine",
-                )
+                found["time"] = _time(value, context)
     return CostExpectation(**found, mark=node.mark)
+
+
+def _time(node: Mapping, context: Context) -> TimeExpectation | None:
+    """Return between which times a forecast must be, and on which topology."""
+    low, high = (
+        None
+        if (item := node.get(word)) is None
+        else values.fixed_seconds(item, context, what=f"`{word}` of `time`")
+        for word in _BOUNDS
+    )
+    _police_bounds(low, high, node, context)
+    on = node.get("on")
+    if not isinstance(on, Scalar) or not isinstance(on.value, str):
+        return None
+    return TimeExpectation(
+        on=on.value,
+        low=None if low is None else low * 1e6,
+        high=None if high is None else high * 1e6,
+        mark=node.mark,
+    )
 
 
 def _is_bounds(node: Mapping) -> bool:

@@ -101,16 +101,28 @@ class RankBounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeExpectation:
+    """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
+
+    on: str
+    low: float | None = None
+    high: float | None = None
+    mark: Mark | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostExpectation:
     """What a program costs on any machine; what is None was not stated.
 
-    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank.
+    `sent` are the bytes of the rank that sends most, `sent_by` those of each rank. `time` is the
+    one that depends on a machine.
     """
 
     rounds: Bounds | None = None
     messages: Bounds | None = None
     sent: Bounds | None = None
     sent_by: PerRank[RankBounds] | None = None
+    time: TimeExpectation | None = None
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from runner.cost.forecast import forecast
+from runner.cost.topology import topology
 from runner.errors import Mark, Problem, ScenarioError, warning
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.values import PerRank
@@ -535,7 +538,34 @@ def judge_cost(case: Case) -> list[Finding]:
         )
         if bounds is not None and value is not None and not _within_bounds(value, bounds)
     ]
-    return [*found, *_sent_by(case, structure, stated)]
+    return [*found, *_sent_by(case, structure, stated), *_time(case, stated)]
+
+
+def _time(case: Case, stated: CostExpectation) -> list[Finding]:
+    """Return the finding on the time that is forecast on a topology."""
+    asked, traffic = stated.time, case.general.traffic
+    if asked is None or traffic is None:
+        return []
+    bounds = Bounds(low=asked.low, high=asked.high, mark=asked.mark)
+    try:
+        machine = topology(asked.on, Path(case.scenario.source.path).parent)
+        found = forecast(traffic, machine)
+    except ScenarioError as error:
+        problems = [
+            each if each.mark else replace(each, mark=asked.mark) for each in error.problems
+        ]
+        raise ScenarioError(problems) from None
+    if _within_bounds(found.time, bounds):
+        return []
+    prose = (
+        f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is {_told(bounds)} "
+        f"us; known error: {found.error}"
+    )
+    return [
+        Finding(
+            witness="expectation", code="cost_differs", prose=prose, mark=asked.mark, name="time"
+        )
+    ]
 
 
 def _structure(case: Case, stated: CostExpectation) -> Structure | None:

@@ -254,12 +254,3 @@ def test_the_command_says_what_is_modelled(tmp_path: Path) -> None:
     assert (case["rounds"], case["messages"], case["modelled"]) == (None, None, True)
     file.write_text("world_size: 2\nstep: []\n")
     assert shown(str(file))[0] == 2
-
-
-def test_a_forecast_of_time_is_refused_while_no_topology_is_known(tmp_path: Path) -> None:
-    """What is stated must be compared: it is refused, and never passed over."""
-    file = tmp_path / "timed.yaml"
-    stated = "expect: {cost: {rounds: 1, time: {max: 1us, on: summit}}}\n"
-    file.write_text(PIPELINE.lstrip() + stated, encoding="utf-8")
-    with pytest.raises(ScenarioError, match="this version knows no topology"):
-        load(file)

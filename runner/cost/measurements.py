@@ -1,0 +1,219 @@
+"""Measured times of collectives: the logs of nccl-tests, read, and tables of them, interpolated.
+
+Between two rows a time follows a straight line in the logarithms of size and time; beyond the first
+and the last it does so for a factor of two, and no further.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import exp, log
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from runner.errors import Problem, ScenarioError
+from runner.files import read_file
+
+#: how far beyond its first and last row a table is believed
+REACH = 2.0
+#: how far apart two rows may be for what lies between them to be believed
+GAP = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of sizes in bytes and times in microseconds, ascending; `source` says whose."""
+
+    sizes: tuple[float, ...]
+    times: tuple[float, ...]
+    source: str
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float]], source: str) -> Table:
+        """Return the table of rows in any order; the last one of a size counts."""
+        found = sorted(dict(rows).items())
+        return cls(tuple(size for size, _ in found), tuple(time for _, time in found), source)
+
+    def at(self, size: float) -> float:
+        """Return the time of a size. Raises ScenarioError where the table is silent about it."""
+        sizes = self.sizes
+        if not sizes[0] / REACH <= size <= sizes[-1] * REACH:
+            message = (
+                f"{size:.12g} bytes are beyond the table ({sizes[0]:.12g} to {sizes[-1]:.12g} "
+                "bytes) by more than twice"
+            )
+            raise _beyond(message, "measure that size, or forecast another")
+        if len(sizes) == 1:
+            return self.times[0]
+        upper = next((at for at, each in enumerate(sizes) if each >= size), len(sizes) - 1)
+        upper = max(1, upper)
+        low, high = sizes[upper - 1], sizes[upper]
+        if high > GAP * low and low * REACH < size < high / REACH:
+            message = (
+                f"the table has no row between {low:.12g} and {high:.12g} bytes, and {size:.12g} "
+                "is far from both"
+            )
+            raise _beyond(message, "measure more sizes")
+        if size <= low * REACH and high > GAP * low:
+            return self.times[upper - 1]
+        if high > GAP * low:
+            return self.times[upper] * size / high
+        share = (log(size) - log(low)) / (log(high) - log(low))
+        first, last = log(self.times[upper - 1]), log(self.times[upper])
+        return exp(first + share * (last - first))
+
+
+#: collective -> ranks -> table
+Tables: TypeAlias = Mapping[str, Mapping[int, Table]]
+
+
+def time_in(tables: Mapping[int, Table], ranks: int, size: float) -> float:
+    """Return the time of a collective on so many ranks, in microseconds.
+
+    Between tables of two numbers of ranks, and up to twice the larger, it is a straight line in
+    ranks: a step more for each rank more. Raises ScenarioError where no table tells.
+    """
+    if ranks in tables:
+        return tables[ranks].at(size)
+    known = sorted(tables)
+    shown = ", ".join(map(str, known))
+    if len(known) < 2:
+        message = f"the table is of {shown} ranks, and {ranks} take part"
+        raise _beyond(message, "measure that number of ranks")
+    if not known[0] / REACH <= ranks <= known[-1] * REACH:
+        message = f"{ranks} ranks are beyond the tables ({shown} ranks) by more than twice"
+        raise _beyond(message, "measure that number of ranks")
+    upper = next((at for at, each in enumerate(known) if each >= ranks), len(known) - 1)
+    upper = max(1, upper)
+    low, high = known[upper - 1], known[upper]
+    first, last = tables[low].at(size), tables[high].at(size)
+    return first + (ranks - low) / (high - low) * (last - first)
+
+
+def _beyond(message: str, hint: str) -> ScenarioError:
+    return ScenarioError([Problem(code="beyond_the_table", message=message, hint=hint)])
+
+
+# -------------------------------------------------------------------------------------------------
+# The output of nccl-tests, as text or JSON, and that of `scenario bench`.
+
+#: program of nccl-tests -> operation
+PROGRAMS = {
+    "all_reduce_perf": "all_reduce",
+    "all_gather_perf": "all_gather",
+    "reduce_scatter_perf": "reduce_scatter",
+    "broadcast_perf": "broadcast",
+    "reduce_perf": "reduce",
+    "alltoall_perf": "all_to_all",
+    "gather_perf": "gather",
+    "scatter_perf": "scatter",
+}
+_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(?:(\S+)\s+)?(-?\d+)\s+([\d.]+)\s+([\d.]+)\s")
+_RANK = re.compile(r"^#\s+Rank\s+(\d+)\b", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What one log holds: its collective and ranks, as far as it says them, and its rows."""
+
+    table: Table
+    ranks: int | None = None
+    collective: str | None = None
+
+
+def read_log(path: Path, content: bytes) -> Log:
+    """Return the rows of a log: out of place, sizes in bytes, times in microseconds.
+
+    Raises ScenarioError where it has none.
+    """
+    text = content.decode("utf-8", errors="replace")
+    if text.lstrip().startswith("{"):
+        return _from_bench(path, text)
+    rows = []
+    for line in text.splitlines():
+        found = _ROW.match(line + " ")
+        if found is not None and float(found[6]) > 0 and int(found[1]) > 0:
+            rows.append((float(found[1]), float(found[6])))
+    if not rows:
+        message = f"{path} has no row of nccl-tests: size, count, type, redop, root, time, ..."
+        raise ScenarioError(
+            [Problem(code="bad_topology", message=message, hint="name the output of *_perf")]
+        )
+    named = re.search(r"\b(\w+_perf)\b", text)
+    program = None if named is None else PROGRAMS.get(named[1])
+    ranks = len(set(_RANK.findall(text))) or None
+    return Log(table=Table.of(rows, str(path)), ranks=ranks, collective=program)
+
+
+def _from_bench(path: Path, text: str) -> Log:
+    """Return the rows that `scenario bench --json` wrote: minima, which noise moves least."""
+    try:
+        rows: list[dict[str, Any]] = json.loads(text)["rows"]
+        first = rows[0]
+        return Log(
+            table=Table.of([(row["bytes"], row["min_us"]) for row in rows], str(path)),
+            ranks=int(first["ranks"]),
+            collective=first.get("collective"),
+        )
+    except (ValueError, KeyError, IndexError, TypeError):
+        message = f"{path} is neither an output of nccl-tests nor of `scenario bench --json`"
+        raise ScenarioError([Problem(code="bad_topology", message=message)]) from None
+
+
+#: values of a row that a comparison needs
+_NEEDED = ("case", "ranks", "bytes", "min_us", "median_us")
+
+
+def measured(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
+    content = read_file(path, root=path.parent)
+    try:
+        rows: list[dict[str, Any]] = json.loads(content)["rows"]
+        fits = bool(rows) and all(name in row for row in rows for name in _NEEDED)
+    except (ValueError, KeyError, TypeError):
+        fits = False
+    if not fits:
+        message = f"{path} is no output of `scenario bench --json`"
+        raise ScenarioError([Problem(code="bad_topology", message=message)])
+    return rows
+
+
+def base_size(constants: Mapping[str, Any], predicted: Any) -> float:
+    """Return the bytes that the size of a case means: `bytes`, else the largest tensor's."""
+    stated = constants.get("bytes")
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and stated > 0:
+        return float(stated)
+    sizes = [
+        value.nbytes
+        for rank in predicted.ranks[:1]
+        for value in rank.initial.values()
+        if hasattr(value, "nbytes")
+    ]
+    return float(max(sizes, default=0))
+
+
+def fitted(name: str, source: str, logs: Iterable[Log]) -> str:
+    """Return the text of a topology whose tables are these logs, written out."""
+    lines = [
+        "version: 1",
+        f"topology: {json.dumps(name)}",
+        "describes: collectives as they were measured",
+        f"source: {json.dumps(source)}",
+        "collectives:",
+        "  model: table",
+    ]
+    by_collective: dict[str, dict[int, Table]] = {}
+    for each in logs:
+        assert each.collective is not None
+        assert each.ranks is not None
+        by_collective.setdefault(each.collective, {})[each.ranks] = each.table
+    for collective, tables in sorted(by_collective.items()):
+        lines.append(f"  {collective}:")
+        for ranks, table in sorted(tables.items()):
+            lines.append(f"    {ranks}:")
+            rows = zip(table.sizes, table.times, strict=True)
+            lines += [f"      {size:.12g}: {time:.12g}us" for size, time in rows]
+    return "\n".join(lines) + "\n"

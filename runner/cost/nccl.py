@@ -1,0 +1,491 @@
+"""NCCL's own forecast of a collective: `ncclTopoTuneModel` and `ncclTopoGetAlgoTime`, rebuilt.
+
+From NVIDIA/nccl src/graph/tuning.cc, of each release that changed it, with the commit of that
+release. NCCL makes these times to *choose* an algorithm, not to forecast: docs/explanation says how
+far off they are. Left out are CollNet and PAT, which need hardware or a size of node that no
+topology describes. In one node the network bounds nothing: `bwInter` counts for several alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+#: by protocol: LL, LL128, Simple
+Three: TypeAlias = tuple[float, float, float]
+PROTOCOLS = ("LL", "LL128", "Simple")
+LL, LL128, SIMPLE = range(3)
+
+GPUS = ("volta", "ampere", "hopper", "blackwell")
+RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvls_tree"
+
+#: for one, two, and more nodes; a row for each GPU
+PerNodes: TypeAlias = tuple[Three, ...]
+
+_LL_MAX_OLD = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (87.7, 22.5, 19.0))
+_LL_MAX = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
+_RING_LL128 = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3)
+_TREE_LL128 = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0))
+_TREE = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0))
+_NVLS_TREE = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5))
+#: of what NVLink can do, in NVLS, since 2.28
+_NVLS_EFFICIENCY = {"hopper": 0.85, "blackwell": 0.74}
+
+_CORRECTION = (
+    (
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.7,
+        0.7,
+        0.7,
+        0.7,
+        0.6,
+        0.5,
+        0.4,
+        0.4,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.9,
+        1,
+        1,
+        1,
+        1,
+    ),
+    (
+        1,
+        1,
+        1,
+        1,
+        1,
+        0.9,
+        0.8,
+        0.8,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.6,
+        0.8,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        1,
+        1,
+    ),
+    (
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.9,
+        0.8,
+        0.7,
+        0.6,
+        0.6,
+        0.5,
+        0.5,
+        0.5,
+        0.5,
+        0.6,
+        0.7,
+        0.8,
+        0.7,
+        0.7,
+        0.8,
+        0.9,
+        0.9,
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constants:
+    """What one release of NCCL has: latencies in microseconds, bandwidths in GB/s (1e9)."""
+
+    released: str
+    commit: str
+    base: Mapping[str, Three]
+    nvlink: Mapping[str, Three]
+    net: Mapping[str, Three]
+    ll_max: PerNodes
+    ring_ll128: PerNodes = _RING_LL128
+    tree_ll128: PerNodes = _TREE_LL128
+    tree: PerNodes = _TREE
+    nvls_tree: PerNodes = _NVLS_TREE
+    #: how formulas are written: 218, 219, 221, 223, 227 or 228
+    form: int = 223
+    #: whether NVLS trees are corrected as trees are, on Blackwell
+    corrects_nvls_tree: bool = False
+
+
+def _zeros(simple: float) -> Three:
+    return (0.0, 0.0, simple)
+
+
+_NET = {RING: (2.7, 4.0, 14.0), NVLS: _zeros(18.0)}
+_2_18 = Constants(
+    released="2023-06-13",
+    commit="ea383122",
+    base={RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 0.0), NVLS: _zeros(23), NVLS_TREE: _zeros(23)},
+    nvlink={RING: (0.6, 1.9, 3.4), TREE: (0.6, 1.25, 4.0), NVLS: _zeros(0), NVLS_TREE: _zeros(0)},
+    net={**_NET, TREE: (5.0, 8.5, 14.0), NVLS_TREE: _zeros(19.0)},
+    ll_max=_LL_MAX_OLD,
+    form=218,
+)
+_2_19 = replace(
+    _2_18,
+    released="2023-09-26",
+    commit="f9c3dc25",
+    base={RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 0.0), NVLS: _zeros(0), NVLS_TREE: _zeros(0)},
+    nvlink={
+        RING: (0.6, 1.9, 3.4),
+        TREE: (0.6, 1.25, 28.0),
+        NVLS: _zeros(23),
+        NVLS_TREE: _zeros(23),
+    },
+    net={**_NET, TREE: (5.0, 8.5, 28.0), NVLS_TREE: _zeros(14.0)},
+    form=219,
+)
+_2_21 = replace(
+    _2_19,
+    released="2024-03-26",
+    commit="ab2b89c4",
+    nvlink={**_2_19.nvlink, NVLS: _zeros(25), NVLS_TREE: _zeros(25)},
+    ll_max=_LL_MAX,
+    form=221,
+)
+_2_23 = replace(
+    _2_21,
+    released="2024-09-10",
+    commit="68b54236",
+    base={**_2_21.base, TREE: (6.8, 14.0, 8.4)},
+    nvlink={**_2_21.nvlink, TREE: (0.6, 1.25, 4.0)},
+    net={**_2_21.net, TREE: (5.0, 8.5, 14.0)},
+    form=223,
+)
+_2_25 = replace(
+    _2_23,
+    released="2025-01-27",
+    commit="80f6bda4",
+    ring_ll128=(*_RING_LL128, (73.4,) * 3),
+    tree_ll128=(*_TREE_LL128, (73.4, 73.4, 58.0)),
+    tree=(*_TREE, (77.4, 82.8, 72.0)),
+)
+_2_27 = replace(_2_25, released="2025-05-29", commit="72d24320", form=227)
+_2_28 = replace(
+    _2_27,
+    released="2025-09-02",
+    commit="f1308997",
+    tree_ll128=(*_TREE_LL128, (55.6, 31.67, 20.0)),
+    tree=(*_TREE, (70.0, 42.8, 24.0)),
+    nvls_tree=(*_NVLS_TREE, (0.0, 96.0, 43.1)),
+    form=228,
+)
+_2_28_7 = replace(
+    _2_28,
+    released="2025-10-17",
+    commit="ae7aed19",
+    ring_ll128=(*_RING_LL128, (73.4, 34.6, 73.4)),
+)
+_2_28_9 = replace(
+    _2_28_7,
+    released="2025-11-10",
+    commit="dbc86fd0",
+    net={**_2_28.net, NVLS_TREE: _zeros(20.9)},
+    nvls_tree=(*_NVLS_TREE, (0.0, 96.0, 43.8)),
+)
+_2_29 = replace(
+    _2_28_9,
+    released="2025-12-23",
+    commit="ebd1e929",
+    ring_ll128=(*_RING_LL128, (34.5, 34.6, 34.5)),
+    corrects_nvls_tree=True,
+)
+_2_29_7 = replace(
+    _2_29, released="2026-02-27", commit="56a0c229", ring_ll128=(*_RING_LL128, (40.0,) * 3)
+)
+_2_30 = replace(
+    _2_29_7,
+    released="2026-03-24",
+    commit="b3aeda4a",
+    nvls_tree=(*_NVLS_TREE, (0.0, 96.0, 80.0)),
+)
+
+#: release -> its constants; a release between two has those of the earlier one
+VERSIONS: Mapping[str, Constants] = {
+    "2.18.3": _2_18,
+    "2.19.1": _2_19,
+    "2.21.5": _2_21,
+    "2.23.4": _2_23,
+    "2.25.1": _2_25,
+    "2.27.3": _2_27,
+    "2.28.3": _2_28,
+    "2.28.7": _2_28_7,
+    "2.28.9": _2_28_9,
+    "2.29.2": _2_29,
+    "2.29.7": _2_29_7,
+    "2.30.3": _2_30,
+}
+
+
+def _parts(version: str) -> tuple[int, ...] | None:
+    parts = version.removeprefix("v").partition("-")[0].partition("+")[0].split(".")
+    return tuple(map(int, parts)) if parts and all(part.isdigit() for part in parts) else None
+
+
+def constants_of(version: str) -> Constants | None:
+    """Return the constants of a release; None for one before 2.18.1, or that is no version."""
+    asked = _parts(version)
+    if asked is None or asked < (2, 18, 1):
+        return None
+    known = [each for name, each in VERSIONS.items() if (_parts(name) or ()) <= asked]
+    return known[-1] if known else _2_18
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes."""
+
+    count: int
+    inside: float
+    between: float
+
+
+@dataclass(frozen=True, slots=True)
+class TunerChoice:
+    """What NCCL would take, and the time it forecasts, in microseconds."""
+
+    algorithm: str
+    protocol: str
+    time: float
+
+
+#: NCCL's collectives, by torch's names
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
+BROADCAST, REDUCE = "broadcast", "reduce"
+
+#: operation -> the collective of NCCL's that it is
+COLLECTIVES = {
+    ALL_REDUCE: ALL_REDUCE,
+    "all_reduce_coalesced": ALL_REDUCE,
+    ALL_GATHER: ALL_GATHER,
+    "all_gather_single": ALL_GATHER,
+    "all_gather_coalesced": ALL_GATHER,
+    REDUCE_SCATTER: REDUCE_SCATTER,
+    "reduce_scatter_single": REDUCE_SCATTER,
+    BROADCAST: BROADCAST,
+    REDUCE: REDUCE,
+}
+_HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})
+_ROOTED = frozenset({BROADCAST, REDUCE})
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern."""
+
+    version: str
+    constants: Constants
+    gpu: str
+    cpu: str
+    tree: str
+    channels: Mapping[str, Channels]
+
+    def choices(
+        self, collective: str, size: float, ranks: int, nodes: int
+    ) -> Iterator[TunerChoice]:
+        """Yield every algorithm and protocol that NCCL would weigh, each with its time."""
+        if ranks < 2:
+            yield TunerChoice(RING, PROTOCOLS[LL], 0.0)
+            return
+        for algorithm in (RING, TREE, NVLS, NVLS_TREE):
+            for protocol in (LL, LL128, SIMPLE):
+                speed = self._speed(collective, algorithm, protocol, ranks, nodes)
+                if speed > 0:
+                    late = self._latency(collective, algorithm, protocol, ranks, nodes)
+                    asked = (collective, algorithm, protocol, size)
+                    time = self._time(*asked, speed, late, ranks=ranks, nodes=nodes)
+                    yield TunerChoice(algorithm, PROTOCOLS[protocol], time)
+
+    def best(self, collective: str, size: float, ranks: int, nodes: int) -> TunerChoice:
+        """Return what NCCL takes: the first of the quickest."""
+        return min(self.choices(collective, size, ranks, nodes), key=lambda each: each.time)
+
+    # ------------------------------------------------------------------ ncclTopoTuneModel
+
+    def _found(self, algorithm: str) -> Channels | None:
+        """Return the channels of an algorithm; a tree has those of the ring where none are said."""
+        if algorithm == TREE:
+            return self.channels.get(TREE) or self.channels[RING]
+        if algorithm == NVLS_TREE:
+            return self.channels.get(NVLS_TREE) or self.channels.get(NVLS)
+        return self.channels.get(algorithm)
+
+    def _applies(self, collective: str, algorithm: str, protocol: int, nodes: int) -> bool:
+        if algorithm == NVLS:  # between nodes NVLS needs SHARP
+            since = 218 if collective == ALL_REDUCE else 219
+            return (
+                protocol == SIMPLE
+                and nodes == 1
+                and collective not in _ROOTED
+                and self.constants.form >= since
+            )
+        if algorithm == NVLS_TREE:
+            return protocol == SIMPLE and nodes > 1 and collective == ALL_REDUCE
+        return algorithm == RING or collective == ALL_REDUCE
+
+    def _speed(
+        self, collective: str, algorithm: str, protocol: int, ranks: int, nodes: int
+    ) -> float:
+        """Return GB/s of the bytes of a collective; 0 where it cannot be taken."""
+        found, form = self._found(algorithm), self.constants.form
+        if found is None or not self._applies(collective, algorithm, protocol, nodes):
+            return 0.0
+        gpu = GPUS.index(self.gpu)
+        at = min(nodes, 3) - 1
+        per_node = ranks / nodes
+        steps = _steps(collective, ranks)
+        if algorithm in {NVLS, NVLS_TREE}:
+            bus = found.count * self._multicast(collective, algorithm, found, per_node, nodes)
+            return bus * self._multicast_share(collective, algorithm, ranks, nodes)
+        bus = found.count * (found.inside if nodes <= 2 else found.between)
+        row = gpu if nodes == 1 else int(self.cpu == "amd")
+        ll_max = _of(self.constants.ll_max, row)[at]
+        if algorithm == RING and protocol == LL:
+            return min(ll_max, bus * self._halved(collective, nodes)) * ranks / steps
+        if algorithm == RING and protocol == LL128:
+            share = 0.7 if form < 223 and per_node < 2 else 0.92
+            most = found.count * _of(self.constants.ring_ll128, gpu)[at]
+            return min(bus * share, most) * ranks / steps
+        if algorithm == RING:
+            return bus * ranks / steps
+        bus = min(bus * 0.92, found.count * _of(self.constants.tree, gpu)[at])
+        if protocol == LL:
+            bus = min(bus / 3.8, ll_max)
+        elif protocol == LL128:
+            share = 7 / 9 if nodes == 1 else 120 / 128
+            bus = min(bus * share, found.count * _of(self.constants.tree_ll128, gpu)[at])
+        if self.tree == "tree":
+            bus *= 0.85
+        return bus * 0.5
+
+    def _halved(self, collective: str, nodes: int) -> float:
+        """Return what LL leaves of a ring's bandwidth."""
+        if self.constants.form >= 221:
+            return 0.5
+        return 1 / 4 if nodes > 1 or collective in {ALL_REDUCE, REDUCE} else 1 / 3
+
+    def _multicast_share(self, collective: str, algorithm: str, ranks: int, nodes: int) -> float:
+        """Return bandwidth of the bytes of a collective for that of the bus, with NVLS."""
+        form, all_reduce = self.constants.form, collective == ALL_REDUCE
+        if form == 218 and algorithm == NVLS_TREE:
+            return 0.70 * nodes / (2 * (nodes - 1))
+        if not all_reduce and form >= 223:
+            return 1.0
+        return ranks / _steps(collective, ranks) if form >= 228 else 5 / 6
+
+    def _multicast(
+        self, collective: str, algorithm: str, found: Channels, per_node: float, nodes: int
+    ) -> float:
+        """Return GB/s of a channel of NVLS or its tree."""
+        form, inside = self.constants.form, found.inside
+        between = found.between if nodes > 1 else float("inf")
+        if form >= 228:
+            if found.count < 2:
+                return 0.0
+            inside *= _NVLS_EFFICIENCY.get(self.gpu, 0.0) * (found.count - 1) / found.count
+            inside *= 2 if collective == ALL_REDUCE else (per_node - 1) / per_node
+            if algorithm == NVLS:
+                return min(inside, between)
+            most = _of(self.constants.nvls_tree, GPUS.index(self.gpu))[min(nodes, 3) - 1]
+            return min(inside, between * (2 if nodes <= 2 else 1), most)
+        if form == 218:
+            return inside if nodes <= 2 else between
+        if algorithm == NVLS_TREE:
+            return min(inside, between if nodes <= 2 else between / 2)
+        if form >= 227 and collective != ALL_REDUCE:
+            return min(inside * (per_node - 1) / per_node, between * 0.9)
+        return min(inside, between)
+
+    def _latency(
+        self, collective: str, algorithm: str, protocol: int, ranks: int, nodes: int
+    ) -> float:
+        constants, form = self.constants, self.constants.form
+        base = constants.base[algorithm][protocol]
+        inside = constants.nvlink[algorithm][protocol]
+        between = constants.net[algorithm][protocol]
+        if form >= 223 and ranks == nodes:
+            between = constants.net[TREE][protocol]
+        depth = nodes.bit_length() - 1
+        if algorithm == TREE:
+            return base + 2 * ((ranks // nodes - 1) * inside + depth * between)
+        if algorithm == NVLS:
+            begun = base if form == 218 else inside
+            return begun + (between if nodes > 1 else 0.0)
+        if algorithm == NVLS_TREE and form == 218:
+            return base + 2 * (nodes - 1) * between
+        if algorithm == NVLS_TREE:
+            return base + inside + 2 * depth * between
+        steps = _steps(collective, ranks)
+        if collective in _ROOTED:
+            where = constants.nvlink if nodes == 1 else constants.net
+            return base + steps * where[TREE if protocol == SIMPLE else RING][protocol]
+        across = 0
+        if nodes > 1:
+            # what the host takes to post to the network
+            overhead = 2.0 if self.cpu == "amd" else 1.0
+            inside = max(inside, overhead * (3 if protocol == SIMPLE else 1))
+            across = nodes - 1
+            if collective == ALL_REDUCE:
+                across = 2 * (nodes - 1) if form >= 223 else 2 * nodes
+        return base + (steps - across) * inside + across * between
+
+    # ------------------------------------------------------------------ ncclTopoGetAlgoTime
+
+    def _time(
+        self,
+        collective: str,
+        algorithm: str,
+        protocol: int,
+        size: float,
+        speed: float,
+        late: float,
+        *,
+        ranks: int,
+        nodes: int,
+    ) -> float:
+        log_size = (int(size) >> 6).bit_length() - 1
+        corrected = algorithm == TREE or (
+            algorithm == NVLS_TREE and self.constants.corrects_nvls_tree and self.gpu == "blackwell"
+        )
+        if corrected and 0 <= log_size < 23:
+            speed *= _CORRECTION[protocol][log_size]
+        ring = self.channels[RING]
+        plateau = algorithm == RING and protocol == SIMPLE and collective == ALL_REDUCE
+        if plateau and nodes > 1 and size // (ring.count * ranks) >= 64:
+            late *= 1.9 if self.gpu == "volta" else 1.4
+        return late + size / (1000 * speed)
+
+
+def _steps(collective: str, ranks: int) -> int:
+    if collective == ALL_REDUCE:
+        return 2 * (ranks - 1)
+    return ranks - 1 if collective in _HALVES else ranks
+
+
+def _of(rows: PerNodes, at: int) -> Three:
+    """Return the row of a GPU; one that a release did not know counts as the newest that it did."""
+    return rows[min(at, len(rows) - 1)]

@@ -1,0 +1,697 @@
+"""Forecasts of time: links and contention, NCCL's tuner, tables, torch's model, the critical path.
+
+Numbers in names are those of the acceptance figures that this was built to.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from math import ceil, exp, log, log2
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from runner.cli import cli
+from runner.cost.collectives import torch_time
+from runner.cost.forecast import Forecast, forecast
+from runner.cost.measurements import Table, read_log, time_in
+from runner.cost.nccl import Channels, Tuner, constants_of
+from runner.cost.replay import replayed, swept
+from runner.cost.topology import Network, Topology, presets, topology
+from runner.errors import ScenarioError
+from runner.language.document import load
+from runner.limits import DEFAULT
+from runner.model.plan import plan
+from runner.model.traffic import Enter, Traffic
+from runner.pipeline.attempts import analyse
+from runner.reference import simulate
+
+ROOT = Path(__file__).parents[2]
+ALGORITHMS = ROOT / "scenarios" / "algorithms"
+SCHEMAS = {
+    name: json.loads((ROOT / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+    for name in ("cost", "topology")
+}
+WIDE = replace(DEFAULT, max_ranks=20_000, max_seconds=600, max_total_seconds=3600)
+FLAT = topology("flat")
+
+
+def traffic_of(file: Path, **sets: Any) -> Traffic:
+    (case,) = load(file, sets={name: str(value) for name, value in sets.items()}, limits=WIDE)
+    found = simulate(plan(case, limits=WIDE), limits=WIDE).traffic
+    assert found is not None
+    return found
+
+
+def assert_schema(file: Path) -> None:
+    content = json.loads(json.dumps(yaml.safe_load(file.read_text(encoding="utf-8"))))
+    jsonschema.validate(content, SCHEMAS["topology"])
+
+
+def algorithm(name: str, n: int) -> Traffic:
+    return traffic_of(ALGORITHMS / f"{name}.yaml", n=n)
+
+
+def no_collective(entry: Enter) -> float:
+    raise AssertionError(entry)
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 2: on a flat machine an algorithm takes the time of its textbook formula.
+
+
+def lg(n: int) -> int:
+    return ceil(log2(n))
+
+
+def folded(n: int) -> tuple[int, int, int]:
+    """Return the largest power of two up to n, its logarithm, and the rounds that fold the rest."""
+    depth = n.bit_length() - 1
+    return 1 << depth, depth, 2 * (n > 1 << depth)
+
+
+def bruck_blocks(n: int) -> int:
+    """Return how many blocks a rank sends, over all rounds of Bruck's all_to_all."""
+    return sum(1 for k in range(lg(n)) for block in range(n) if block >> k & 1)
+
+
+#: name -> rounds and bytes on the longest chain
+FORMULAS: dict[str, Any] = {
+    "ring_all_reduce": lambda n: (2 * (n - 1), 8 * (n - 1)),
+    "recursive_doubling_all_reduce": lambda n: (folded(n)[1] + folded(n)[2],) * 2,
+    "halving_doubling_all_reduce": lambda n: (
+        2 * folded(n)[1] + folded(n)[2],
+        8 * (folded(n)[0] - 1) + folded(n)[2] * 4 * folded(n)[0],
+    ),
+    "binomial_broadcast": lambda n: (lg(n), 12 * lg(n)),
+    "bruck_all_gather": lambda n: (lg(n), 4 * (n - 1)),
+    "bruck_all_to_all": lambda n: (lg(n), 4 * bruck_blocks(n)),
+    "pairwise_all_to_all": lambda n: (n - 1, 4 * (n - 1)),
+    "dissemination_barrier": lambda n: (lg(n), 4 * n * lg(n)),
+    "pat_all_gather": lambda n: (lg(n), 4 * (n - 1)),
+    "scatter_all_gather_broadcast": lambda n: (lg(n) + n - 1, 8 * (n - 1)),
+    "pipelined_chain_broadcast": lambda n: (n + 2, 8 * (n + 2)),
+}
+FORMULAS["recursive_doubling_all_reduce"] = lambda n: (
+    folded(n)[1] + folded(n)[2],
+    16 * (folded(n)[1] + folded(n)[2]),
+)
+
+
+def assert_formula(name: str, n: int) -> None:
+    rounds, size = FORMULAS[name](n)
+    found = forecast(algorithm(name, n), FLAT, scale=1000).time
+    assert found == pytest.approx(rounds + size, rel=1e-6), (name, n)
+
+
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_2_an_algorithm_takes_the_time_of_its_formula(name: str) -> None:
+    for n in (2, 3, 4, 7, 8, 13):
+        assert_formula(name, n)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", sorted(FORMULAS))
+def test_2_an_algorithm_takes_the_time_of_its_formula_for_every_size(name: str) -> None:
+    for n in range(2, 65):
+        assert_formula(name, n)
+
+
+# -------------------------------------------------------------------------------------------------
+# The model of messages: what a sender is free from, contention, both replays alike.
+
+MACHINE = """
+topology: machine
+describes: two numbers
+source: made up
+node: {{ranks: {ranks}}}
+links:
+  port: {{per: rank, bandwidth: 360GB/s, latency: 0.6us}}
+  nic: {{{nic}, bandwidth: 12GB/s, latency: 2.7us}}
+{more}
+"""
+
+
+def machine(folder: Path, nic: str = "per: rank", more: str = "", ranks: int = 8) -> Topology:
+    file = folder / "machine.yaml"
+    file.write_text(MACHINE.format(nic=nic, more=more, ranks=ranks), encoding="utf-8")
+    return topology(str(file))
+
+
+@pytest.mark.parametrize(
+    ("n", "rendezvous", "eager"), [(16, 81.0, 26.4), (32, 167.4, 54.0), (64, 340.2, 109.2)]
+)
+def test_a_sender_waits_for_its_message_or_only_for_its_bytes(
+    n: int, rendezvous: float, eager: float, tmp_path: Path
+) -> None:
+    """Latency is no occupancy: who need not wait for it is three times as quick."""
+    traffic = algorithm("ring_all_reduce", n)
+    found = forecast(traffic, machine(tmp_path), scale=1e-9)
+    assert found.time == pytest.approx(rendezvous, rel=1e-6)
+    found = forecast(traffic, machine(tmp_path, more="eager: 64KiB"), scale=1e-9)
+    assert found.time == pytest.approx(eager, rel=1e-6)
+
+
+def test_a_shared_nic_is_waited_for(tmp_path: Path) -> None:
+    """64 MiB by pairwise exchange on 64 ranks: 7 of 8 bytes leave their node, through one NIC."""
+    traffic = algorithm("pairwise_all_to_all", 64)
+    scale = 64 * 2**20 / (64 * 4)
+    alone = forecast(traffic, machine(tmp_path), scale=scale)
+    shared = forecast(traffic, machine(tmp_path, "per: node, count: 1"), scale=scale)
+    bound = 8 * 56 * 2**20 / 12e3
+    assert bound <= shared.time <= 1.15 * bound
+    assert shared.time > 6 * alone.time
+    assert shared.waiting > 0.9 * shared.time
+    assert any("waits for link nic" in hop.because for hop in shared.path)
+
+
+def test_an_order_of_ranks_that_strides_over_nodes_sends_all_over_the_network(
+    tmp_path: Path,
+) -> None:
+    traffic = algorithm("ring_all_reduce", 64)
+    scale = 2**30 / (64 * 4)
+    nic = "per: node, count: 1"
+    order = machine(tmp_path, nic)
+    strided = replace(order, strided=True)
+    ratio = (
+        forecast(traffic, strided, scale=scale).time / forecast(traffic, order, scale=scale).time
+    )
+    assert ratio == pytest.approx(8, rel=0.02)
+
+
+NAMES = ["ring_all_reduce", "recursive_doubling_all_reduce", "double_binary_tree_all_reduce"]
+NAMES += ["bruck_all_to_all", "binomial_reduce", "scatter_all_gather_broadcast"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("eager", ["", "eager: 64KiB"])
+def test_strokes_and_single_messages_take_the_same_time(
+    name: str, eager: str, tmp_path: Path
+) -> None:
+    traffic = algorithm(name, 24)
+    for scale in (1.0, 1e4, 1e7):
+        network = Network(machine(tmp_path, more=eager), 24)
+        one = replayed(traffic, network, no_collective, scale)
+        many = swept(traffic, network, no_collective, scale)
+        assert not many.exact or many.time == pytest.approx(one.time, rel=1e-9)
+        assert many.time <= one.time * 1.3
+        assert many.ended.max() == pytest.approx(many.time)
+
+
+def test_a_spine_is_shared_by_its_nodes(tmp_path: Path) -> None:
+    """Half of the bandwidth for messages that leave a group of two nodes."""
+    text = "{per: 2 nodes, oversubscription: 4, latency: 5us}"
+    free = machine(tmp_path, ranks=2)
+    spine = machine(tmp_path, more="  spine: " + text, ranks=2)
+    file = tmp_path / "cross.yaml"
+    file.write_text(
+        """
+world_size: 8
+tensors: {x: "zeros(1000)", y: "zeros(1000)"}
+steps:
+  - ranks: rank < 4
+    send: {tensor: x, dst: rank + 4}
+  - ranks: rank >= 4
+    recv: {tensor: y, src: rank - 4}
+""",
+        encoding="utf-8",
+    )
+    traffic = traffic_of(file)
+    size = 4e6
+    plain = forecast(traffic, free, scale=size / 4000)
+    assert plain.time == pytest.approx(2.7 + size / 12e3)
+    found = forecast(traffic, spine, scale=size / 4000)
+    assert found.time == pytest.approx(5 + 4 * size / 12e3, rel=1e-6)
+    assert found.links[0][0].startswith("spine")
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 4: bytes, and a pipeline's idle share.
+
+
+@pytest.mark.parametrize(("p", "m"), [(4, 8), (8, 32), (16, 128)])
+def test_4_a_pipeline_idles_as_its_formula_says(p: int, m: int) -> None:
+    file = ROOT / "scenarios" / "training" / "pipeline_idle_share.yaml"
+    traffic = traffic_of(file, stages=p, microbatches=m)
+    found = forecast(traffic, FLAT, scale=1e-12)
+    alone = replace(FLAT, links={"port": replace(FLAT.links["port"], latency=0.0)})
+    found = forecast(traffic, alone, scale=1e-12)
+    busy = m * 1000.0  # each stage takes a millisecond for each microbatch
+    assert 1 - busy / found.time == pytest.approx((p - 1) / (m + p - 1), abs=1e-9)
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 5: the lines of NCCL's own log; 24 H100 on 3 nodes (NVIDIA/nccl, issue 1453).
+
+LOGGED = {8: 25.200924, 1024: 25.331232, 65536: 37.798231, 524288: 59.553600}
+
+
+@pytest.mark.parametrize("size", LOGGED)
+def test_5_the_tuner_says_what_nccl_logged(size: int) -> None:
+    constants = constants_of("2.22.3")
+    assert constants is not None
+    channels = {name: Channels(16, 12, 12) for name in ("ring", "tree", "nvls_tree")}
+    tuner = Tuner("2.22.3", constants, "hopper", "intel", "tree", channels)
+    choice = tuner.best("all_reduce", size, 24, 3)
+    assert choice.time == pytest.approx(LOGGED[size], rel=1e-5)
+    taken = ("tree", "LL") if size < 524288 else ("nvls_tree", "Simple")
+    assert (choice.algorithm, choice.protocol) == taken
+
+
+def test_5_constants_are_those_of_the_release() -> None:
+    late = {version: constants_of(version) for version in ("2.28.7", "2.28.9", "2.30.7", "2.99")}
+    found = {version: each.net["nvls_tree"][2] for version, each in late.items() if each}
+    assert found == {"2.28.7": 14.0, "2.28.9": 20.9, "2.30.7": 20.9, "2.99": 20.9}
+    assert constants_of("2.17.1") is None
+    assert constants_of("newest") is None
+
+
+def test_7_ring_ll_gives_way_to_nvls() -> None:
+    """The crossover on 8 H100, by the formulas of the release."""
+    for version, expected in (("2.18.5", 493_693), ("2.21.5", 1_154_639)):
+        constants = constants_of(version)
+        assert constants is not None
+        channels = {"ring": Channels(24, 15, 15), "nvls": Channels(16, 20, 20)}
+        tuner = Tuner(version, constants, "hopper", "intel", "tree", channels)
+
+        def times(size: float, tuner: Tuner = tuner) -> tuple[float, float]:
+            every = {
+                (x.algorithm, x.protocol): x.time for x in tuner.choices("all_reduce", size, 8, 1)
+            }
+            return every["ring", "LL"], every["nvls", "Simple"]
+
+        low, high = 1e3, 1e8
+        while high - low > 1:
+            middle = (low + high) / 2
+            ring, nvls = times(middle)
+            low, high = (middle, high) if ring < nvls else (low, middle)
+        assert low == pytest.approx(expected, rel=1e-3)
+
+
+def test_7_sixty_four_ranks_follow_from_sixteen_and_thirty_two() -> None:
+    """Latency grows with each rank: 163.4 us on 16, 319.4 us on 32."""
+    tables = topology("v100-efa").tables["all_reduce"]
+    assert time_in(tables, 64, 8) == pytest.approx(319.4 + 2 * (319.4 - 163.4), rel=1e-12)
+    with pytest.raises(ScenarioError, match="by more than twice"):
+        time_in(tables, 65, 8)
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 6: tables of measurements, and the tuner with two constants, on what they are not made of.
+
+
+def test_6_every_other_row_of_a_table_tells_the_rows_between() -> None:
+    (whole,) = topology("azure-nd-h100-v5").tables["all_reduce"].values()
+    rows = list(zip(whole.sizes, whole.times, strict=True))
+    half = Table.of(rows[::2], "every other row")
+    wrong = [abs(log(half.at(size) / time)) for size, time in rows[1:-1:2]]
+    assert exp(sum(wrong) / len(wrong)) - 1 < 0.15  # rows are 16 times apart here, in logs 2 times
+    assert exp(max(wrong)) - 1 < 0.35
+
+
+def test_6_the_preset_is_near_to_what_it_was_not_fitted_to() -> None:
+    """`h100-8x400g` against the measured rows of another cluster of 8 H100."""
+    (table,) = topology("azure-nd-h100-v5").tables["all_reduce"].values()
+    preset = topology("h100-8x400g")
+    assert preset.tuner is not None
+    ratios = []
+    for size, time in zip(table.sizes, table.times, strict=True):
+        if size >= 64 * 2**20:
+            best = preset.tuner.best("all_reduce", size, 8, 1)
+            ratios.append(abs(log((preset.launch + preset.factor * best.time) / time)))
+    assert exp(sum(ratios) / len(ratios)) - 1 < 0.15
+    assert exp(max(ratios)) - 1 < 0.35
+
+
+def test_a_table_is_believed_up_to_twice_its_rows() -> None:
+    table = Table.of([(1024, 10.0), (4096, 20.0)], "made up")
+    assert table.at(2048) == pytest.approx((10 * 20) ** 0.5)
+    assert table.at(8192) == pytest.approx(20 * 2**0.5)
+    assert table.at(512) == pytest.approx(10 / 2**0.5)
+    for size in (511, 8193):
+        with pytest.raises(ScenarioError, match="by more than twice"):
+            table.at(size)
+    far = Table.of([(8, 36.5), (2**26, 822.0)], "made up")
+    assert far.at(12) == 36.5
+    with pytest.raises(ScenarioError, match="no row between"):
+        far.at(2**16)
+
+
+LOG = """
+# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20
+#  Rank  0 Group  0 Pid  12 on    host-1 device  0 [0x07] NVIDIA H100
+#  Rank  1 Group  0 Pid  13 on    host-1 device  1 [0x0b] NVIDIA H100
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)
+           8             2     float     sum      -1    25.20    0.00    0.00      0    24.11
+     1048576        262144     float     sum      -1    43.70   23.99   23.99      0    43.10
+# Out of bounds values : 0 OK
+"""
+
+
+def test_a_log_of_nccl_tests_makes_a_topology(tmp_path: Path) -> None:
+    log_file = tmp_path / "all.txt"
+    log_file.write_text("./build/all_reduce_perf -b 8\n" + LOG, encoding="utf-8")
+    found = read_log(log_file, log_file.read_bytes())
+    assert (found.ranks, found.collective) == (2, "all_reduce")
+    assert (found.table.sizes, found.table.times) == ((8, 1048576), (25.20, 43.70))
+    made = tmp_path / "made.yaml"
+    code, output = invoke("topology", "fit", str(log_file), "-o", str(made), "--source", "here")
+    assert (code, output) == (0, "")
+    assert_schema(made)
+    assert topology(str(made)).tables["all_reduce"][2].at(1048576) == pytest.approx(43.70)
+    named = tmp_path / "named.yaml"
+    named.write_text(
+        "{topology: named, describes: a log, source: here, "
+        "collectives: {model: table, all_reduce: {2: all.txt}}}\n"
+    )
+    assert topology(str(named)).tables["all_reduce"][2].at(8) == pytest.approx(25.20)
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 8: torch's own model.
+
+
+def test_8_torchs_model_is_reproduced() -> None:
+    costs = pytest.importorskip("torch.distributed.tensor._collective_utils")
+    functions = {
+        "all_reduce": costs.allreduce_cost,
+        "all_gather": costs.allgather_cost,
+        "reduce_scatter": costs.reduce_scatter_cost,
+    }
+    chosen = np.random.default_rng(20)
+    for _ in range(20):
+        name = str(chosen.choice(sorted(functions)))
+        ranks, host = int(chosen.integers(2, 1024)), int(chosen.choice([4, 8]))
+        gib = float(chosen.uniform(1e-9, 16))
+        far = ranks > host
+        mesh = costs.MeshTopoInfo(
+            None, [ranks], [87.7 * 0.22 if far else 87.7], [2.7 if far else 0.6]
+        )
+        assert torch_time(name, gib, ranks, host) == pytest.approx(
+            functions[name](gib, mesh, 0), rel=1e-12
+        )
+
+
+# -------------------------------------------------------------------------------------------------
+# Figure 9: speed. Order of magnitude only: a test has no clock of its own.
+
+
+@pytest.mark.nightly
+def test_9_two_million_messages_are_taken_by_strokes() -> None:
+    traffic = algorithm("ring_all_reduce", 1024)
+    found = forecast(traffic, FLAT)
+    assert found.exact
+    assert found.time == pytest.approx(2046 * 1.004)
+
+
+# -------------------------------------------------------------------------------------------------
+# Collectives, alone and beside messages.
+
+TOGETHER = """
+world_size: 4
+tensors: {x: "zeros(250)", y: [0]}
+steps:
+  - sleep: 0.000010s
+    ranks: 3
+  - all_reduce: {tensor: x}
+    async_op: true
+    as: work
+  - ranks: 0
+    send: {tensor: x, dst: 1}
+  - ranks: 1
+    recv: {tensor: x2, src: 0}
+  - wait: work
+"""
+
+
+def test_a_collective_begins_when_its_last_member_has_entered(tmp_path: Path) -> None:
+    text = TOGETHER.replace("async_op: true", "").replace(
+        "all_reduce: {", "all_reduce: {async_op: true, "
+    )
+    text = text.replace("x2", "z").replace("y: [0]", 'z: "zeros(250)"')
+    file = tmp_path / "together.yaml"
+    file.write_text(text, encoding="utf-8")
+    found = forecast(traffic_of(file), FLAT)
+    ring = 2 * 3 * (1 + 0.25)
+    assert found.time == pytest.approx(10 + ring)
+    assert [hop.kind for hop in found.path] == ["pause", "all_reduce"]
+    assert "busy by itself" in found.path[-1].because
+    assert found.alone == pytest.approx(found.time)
+    assert found.origin.startswith("steps")
+
+
+ONE = """
+world_size: {n}
+tensors: {{x: "zeros({count})"}}
+steps:
+  - all_reduce: {{tensor: x}}
+"""
+
+
+def one(folder: Path, n: int = 8, count: int = 2) -> Path:
+    file = folder / "one.yaml"
+    file.write_text(ONE.format(n=n, count=count).lstrip(), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("model", ["steps", "nccl", "torch"])
+@pytest.mark.parametrize("n", [2, 8, 20, 64])
+def test_every_model_tells_its_origin_and_error(model: str, n: int, tmp_path: Path) -> None:
+    found = forecast(traffic_of(one(tmp_path, n)), topology("h100-8x400g"), model=model)
+    assert found.time > 0
+    assert found.origin.startswith(model)
+    assert "h100-8x400g" in found.origin
+    assert found.error.startswith(model)
+
+
+def test_a_step_of_all_ranks_costs_as_the_written_out_algorithm(tmp_path: Path) -> None:
+    """The ring of the steps model against the corpus' ring, with and without buffering."""
+    for eager in ("", "eager: 64KiB"):
+        shape = machine(tmp_path, more=eager)
+        for n in (5, 8, 32):
+            alone = forecast(traffic_of(one(tmp_path, n, n)), shape, model="steps")
+            written = forecast(algorithm("ring_all_reduce", n), shape)
+            assert alone.time == pytest.approx(written.time, rel=0.01)
+
+
+# -------------------------------------------------------------------------------------------------
+# Topologies that make no sense.
+
+GOOD = """
+version: 1
+topology: mine
+describes: a machine
+source: a data sheet
+node: {ranks: 8}
+links:
+  port: {per: rank, bandwidth: 1GB/s, latency: 1us}
+"""
+
+WRONG = {
+    "source: a data sheet": ("", "without `source`"),
+    "describes: a machine": ("", "without `describes`"),
+    "bandwidth: 1GB/s": ("bandwidth: -1GB/s", "is negative"),
+    "1GB/s": ("1GB", "no such value"),
+    ", latency: 1us": ("", "`latency` is missing"),
+    "latency: 1us": ("latency: -2", "is negative"),
+    "per: rank": ("per: rack", "`per` of `port`"),
+    "port:": ("nic:", "no `port`"),
+    "{ranks: 8}": ("{ranks: 0}", "whole number"),
+    "node:": ("nodes:", "has no `nodes`"),
+    "version: 1": ("version: 2", "`version` is 1"),
+    "source: a": ("collectives: {model: guess}\nsource: a", "`model` of `collectives`"),
+    "topology: mine": ("collectives: {model: nccl, version: 1.2}\ntopology: m", "version of NCCL"),
+    "version: 1\n": ("collectives: {model: table, all_reduce: {8: no.txt}}\n", "no.txt"),
+}
+
+
+def test_a_topology_that_is_right_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(GOOD, encoding="utf-8")
+    assert topology(str(file)).links["port"].bandwidth == 1000
+
+
+@pytest.mark.parametrize("place", WRONG)
+def test_a_topology_that_is_wrong_is_refused_with_its_place(place: str, tmp_path: Path) -> None:
+    there, expected = WRONG[place]
+    file = tmp_path / "mine.yaml"
+    assert place in GOOD
+    file.write_text(GOOD.replace(place, there, 1), encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        topology(str(file))
+    problems = raised.value.problems
+    assert {problem.code for problem in problems} == {"bad_topology"}
+    assert any(expected in problem.message for problem in problems)
+    assert all(problem.mark is not None for problem in problems)
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_as_the_schema_has_it(name: str) -> None:
+    assert_schema(ROOT / "runner/cost/presets" / f"{name}.yaml")
+    assert topology(name).name == name
+
+
+# -------------------------------------------------------------------------------------------------
+# What a scenario states, and the command.
+
+
+def codes(folder: Path, stated: str) -> list[str]:
+    file = folder / "timed.yaml"
+    text = (ALGORITHMS / "ring_all_reduce.yaml").read_text(encoding="utf-8")
+    cut = text[: text.index("expect:")].replace("[2, 3, 4, 5, 8]", "[4]")
+    file.write_text(f"{cut}expect: {{cost: {{time: {stated}}}}}\n", encoding="utf-8")
+    try:
+        (case,) = load(file)
+    except ScenarioError as error:
+        return [problem.code for problem in error.problems]
+    verdict = analyse(case).verdict
+    problems = [problem.code for problem in verdict.problems]
+    return problems + [finding.code for finding in verdict.findings]
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("{max: 7us, on: flat}", []),
+        ("{min: 6us, max: 7us, on: flat}", []),
+        ("{max: 6us, on: flat}", ["cost_differs"]),
+        ("{min: 7us, on: flat}", ["cost_differs"]),
+        ("{max: 6us, on: flatt}", ["bad_topology"]),
+        ("{max: 6us, on: v100-efa}", ["bad_topology"]),
+        ("{max: 6us}", ["missing_key", "missing_value"]),
+        ("{min: 7us, max: 6us, on: flat}", ["bad_value"]),
+    ],
+)
+def test_a_stated_time_is_compared(stated: str, expected: list[str], tmp_path: Path) -> None:
+    assert codes(tmp_path, stated) == expected
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, list(arguments))
+    return result.exit_code, result.output
+
+
+def told(*arguments: str) -> tuple[int, list[dict[str, Any]]]:
+    code, output = invoke("cost", "--json", "-", *arguments)
+    content = json.loads(output)
+    jsonschema.validate(content, SCHEMAS["cost"])
+    cases: list[dict[str, Any]] = content["cases"]
+    return code, cases
+
+
+RING = str(ALGORITHMS / "ring_all_reduce.yaml")
+
+
+def test_the_command_forecasts_with_a_because_on_every_hop() -> None:
+    code, (case,) = told(RING, "--set", "n=8", "--topology", "flat")
+    assert code == 0
+    assert case["time_us"] == pytest.approx(14 * 1.004)
+    assert len(case["path"]) == case["rounds"] == 14
+    assert all(hop["because"] for hop in case["path"])
+    assert case["path"][0]["because"].startswith("nothing")
+    shares = case["shares"]
+    assert sum(shares.values()) == pytest.approx(case["time_us"])
+    code, output = invoke("cost", RING, "--set", "n=8", "--topology", "flat")
+    assert code == 0
+    for line in ("origin    steps", "error     steps", "critical path", "waits for rank"):
+        assert line in output
+
+
+def test_the_command_draws_curves(tmp_path: Path) -> None:
+    page, trace = tmp_path / "page.html", tmp_path / "trace.json"
+    code, cases = told(
+        *(RING, "--set", "n=2,4", "--topology", "8x100g", "--sizes", "1K:1M:32"),
+        *("--html", str(page), "--trace", str(trace)),
+    )
+    assert code == 0
+    found = [(case["ranks"], case["bytes"]) for case in cases]
+    assert found == [(n, size) for n in (2, 4) for size in (1024, 32768, 1048576)]
+    times = [case["time_us"] for case in cases]
+    assert times[:3] == sorted(times[:3])
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<polyline") == 2
+    assert text.count("<h2>") == 2 + 6
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    assert sum(event["ph"] == "X" for event in events) == 3 * (4 + 24)
+
+
+def test_what_a_topology_cannot_tell_is_said(tmp_path: Path) -> None:
+    code, (case,) = told(str(one(tmp_path, 7)), "--topology", "v100-efa")
+    assert code == 2
+    assert "7 ranks are beyond the tables" in case["no_forecast"]
+    assert "time_us" not in case
+    code, (case,) = told(str(one(tmp_path, 16, 1000)), "--topology", "v100-efa")
+    assert code == 2
+    assert "beyond the table" in case["no_forecast"]
+
+
+def test_a_wrong_program_has_no_time(tmp_path: Path) -> None:
+    file = str(ROOT / "scenarios" / "p2p" / "both_send_first.yaml")
+    code, (case,) = told(file, "--topology", "flat")
+    assert code == 1
+    assert case["diagnoses"][0] == "circular_wait"
+    assert "time_us" not in case
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--sizes", "1K:1M"],
+        ["--topology", "nowhere"],
+        ["--topology", "flat", "--sizes", "1M:1K"],
+        ["--topology", "flat", "--scale", "0"],
+        ["--topology", "flat", "--scale", "1", "--sizes", "1K:2K"],
+        ["--topology", "flat", "--model", "nccl"],
+        ["--topology", "flat", "--algo", "guess"],
+    ],
+)
+def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    code, output = invoke("cost", str(one(tmp_path)), *arguments)
+    assert code == 2
+    assert output
+
+
+def test_forecasts_are_held_against_measurements(tmp_path: Path) -> None:
+    bench = tmp_path / "bench.json"
+    row = {"case": "one", "ranks": 8, "bytes": 8, "min_us": 20.0, "median_us": 30.0}
+    bench.write_text(json.dumps({"version": 1, "rows": [row]}))
+    code, (case,) = told(
+        str(one(tmp_path)), "--topology", "h100-8x400g", "--sizes", "8", "--against", str(bench)
+    )
+    assert code == 0
+    assert case["measured"]["ratio"] == pytest.approx(case["time_us"] / 20)
+
+
+def test_topologies_are_listed_and_shown() -> None:
+    code, output = invoke("topology", "list")
+    assert code == 0
+    assert [line.split()[0] for line in output.splitlines()] == presets()
+    code, output = invoke("topology", "show", "flat")
+    assert (code, "bandwidth: 1GB/s" in output) == (0, True)
+    assert invoke("topology", "show", "flatt")[0] == 2
+
+
+def test_links_are_named() -> None:
+    network = Network(topology("h100-8x400g"), 16)
+    names = [network.name_of(link) for link in (0, 16, 32, 48, 41)]
+    assert names == [
+        "port out of rank 0",
+        "port into rank 0",
+        "nic out of node 0, rail 0",
+        "nic into node 0, rail 0",
+        "nic out of node 1, rail 1",
+    ]
+
+
+def test_a_forecast_is_the_same_each_time() -> None:
+    def again() -> Forecast:
+        return forecast(algorithm("bruck_all_to_all", 13), topology("1x100g"), scale=1e5)
+
+    assert again().path == again().path
