@@ -27,7 +27,7 @@ from runner.cost.topology import Network, Topology, presets, topology
 from runner.errors import ScenarioError
 from runner.language.document import load
 from runner.limits import DEFAULT
-from runner.model.plan import plan
+from runner.model.groups import plan
 from runner.model.traffic import Enter, Traffic
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate
