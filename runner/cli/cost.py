@@ -18,10 +18,10 @@ from runner.display import clean
 from runner.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from runner.cost.picture import Point
     from runner.cost.topology import Topology
     from runner.model.scenario import Scenario
     from runner.pipeline.results import Analysis, Selection
-    from runner.report.cost import Point
 
 COSTS = "Costs"
 TIMES = "Time on a machine"
@@ -248,7 +248,7 @@ def _points(
 ) -> Iterator[Point]:
     """Yield the forecasts of a case: one for each size that is asked for."""
     from runner.cost.forecast import forecast, forecast_lines
-    from runner.report.cost import Point
+    from runner.cost.picture import Point
 
     assert analysis.predicted is not None
     assert analysis.predicted.traffic is not None
@@ -402,11 +402,11 @@ def _written(
         content = json.dumps({"version": 1, "cases": cases}, indent=2) + "\n"
         write_text("--json", options["json_file"], content)
     if options["html_file"] is not None:
-        from runner.report.cost import page
+        from runner.cost.picture import page
 
         write_text("--html", options["html_file"], page(points))
     if options["trace_file"] is not None:
-        from runner.report.cost import trace_events
+        from runner.cost.picture import trace_events
 
         content = json.dumps({"traceEvents": trace_events(points)}) + "\n"
         write_text("--trace", options["trace_file"], content)

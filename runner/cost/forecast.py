@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runner.cost.collectives import CollectiveTimes, Timing
-from runner.cost.replay import BY_LINK, BY_RECEIVER, START, Occurrences, Replay, replay
+from runner.cost.replay import BY_LINK, BY_RECEIVER, START, Replay, ReplayEvents, replay
 from runner.cost.structure import amount
 from runner.cost.topology import MODELS, Network, Topology
 from runner.errors import Problem, ScenarioError
@@ -219,7 +219,7 @@ def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
     return tuple(hops)
 
 
-def _because(events: Occurrences, number: int, before: int, network: Network) -> str:
+def _because(events: ReplayEvents, number: int, before: int, network: Network) -> str:
     """Return why an event began no earlier."""
     source, target = int(events.source[number]), int(events.target[number])
     name = events.names.get(number)
@@ -238,7 +238,7 @@ def _because(events: Occurrences, number: int, before: int, network: Network) ->
     return f"waits for rank {rank} to enter, {after}"
 
 
-def _after(events: Occurrences, before: int, rank: int) -> str:
+def _after(events: ReplayEvents, before: int, rank: int) -> str:
     """Return what a rank did until then."""
     name = events.names.get(before)
     if name == "pause":
@@ -252,7 +252,7 @@ def _after(events: Occurrences, before: int, rank: int) -> str:
     return f"which sends {size} to rank {target} before"
 
 
-def _told(events: Occurrences, number: int) -> str:
+def _told(events: ReplayEvents, number: int) -> str:
     size = amount(float(events.size[number]))
     return f"the {size} from rank {int(events.source[number])} to rank {int(events.target[number])}"
 
@@ -280,7 +280,7 @@ def _shares(found: Replay) -> dict[str, float]:
     return shares
 
 
-def _steps(events: Occurrences, path: tuple[Hop, ...], network: Network) -> tuple[StepCost, ...]:
+def _steps(events: ReplayEvents, path: tuple[Hop, ...], network: Network) -> tuple[StepCost, ...]:
     """Return what each step of the file costs, in the order of the file."""
     found = []
     share: dict[int, float] = {}
@@ -312,14 +312,14 @@ def _steps(events: Occurrences, path: tuple[Hop, ...], network: Network) -> tupl
     return tuple(found)
 
 
-def _loads(events: Occurrences, messages: Any, network: Network) -> Any:
+def _loads(events: ReplayEvents, messages: Any, network: Network) -> Any:
     routes = network.routes(events.source[messages], events.target[messages])
     used = routes.links >= 0
     held = routes.per_byte * events.size[messages][:, np.newaxis]
     return np.bincount(routes.links[used], weights=held[used], minlength=1)
 
 
-def _busiest(events: Occurrences, messages: Any, network: Network) -> tuple[str, float]:
+def _busiest(events: ReplayEvents, messages: Any, network: Network) -> tuple[str, float]:
     load = _loads(events, messages, network)
     link = int(load.argmax())
     return network.name_of(link), float(load[link])
@@ -329,7 +329,7 @@ def _busiest(events: Occurrences, messages: Any, network: Network) -> tuple[str,
 SHOWN_LINKS = 8
 
 
-def _busy(events: Occurrences, network: Network) -> tuple[tuple[str, float], ...]:
+def _busy(events: ReplayEvents, network: Network) -> tuple[tuple[str, float], ...]:
     """Return the busiest links and how long each is held."""
     messages = events.target >= 0
     if not messages.any():

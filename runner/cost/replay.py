@@ -39,7 +39,7 @@ BY_SENDER, BY_RECEIVER, BY_LINK = 0, 1, 2
 
 
 @dataclass(slots=True)
-class Occurrences:
+class ReplayEvents:
     """What took time, by number: messages, collectives, pauses. Times are microseconds.
 
     `cause` is why it started no earlier, `before` the event that this came of (START: none),
@@ -67,11 +67,11 @@ class Replay:
 
     ended: NDArray[np.float64]
     last: NDArray[np.int64]
-    noted: Callable[[], Occurrences]
+    noted: Callable[[], ReplayEvents]
     exact: bool = True
 
     @cached_property
-    def events(self) -> Occurrences:
+    def events(self) -> ReplayEvents:
         """What took time."""
         return self.noted()
 
@@ -382,7 +382,7 @@ class _Run:
         count = len(messages)
         nothing = [-1] * len(others)
         posted = [0.0 if each is None else each for each in self.sent_at]
-        events = Occurrences(
+        events = ReplayEvents(
             source=np.array(
                 [each[0] for each in messages] + [each[5] for each in others], np.int64
             ),
@@ -439,15 +439,15 @@ class _Batches:
         self.count += width
         return first
 
-    def joined(self) -> Occurrences:
+    def joined(self) -> ReplayEvents:
         if not self.columns:
             whole, real = np.zeros(0, np.int64), np.zeros(0)
             joined: list[Any] = [whole, whole, *[real] * 5, whole, whole, whole, whole, real]
         else:
             widths = [len(each[0]) for each in self.columns]
             joined = [_column(parts, widths) for parts in zip(*self.columns, strict=True)]
-        names = [each.name for each in fields(Occurrences)]
-        return Occurrences(**dict(zip(names, [*joined, self.names], strict=True)))
+        names = [each.name for each in fields(ReplayEvents)]
+        return ReplayEvents(**dict(zip(names, [*joined, self.names], strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
