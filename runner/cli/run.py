@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +12,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import click
 
 from runner.cli.options import (
     HOW,
+    INCONCLUSIVE_EXIT,
     REPORTS,
     GroupedCommand,
     arranging,
@@ -37,8 +39,10 @@ from runner.cli.options import (
 )
 from runner.cli.options import launch_options as executed_on
 from runner.display import clean
-from runner.errors import Problem, ScenarioError
+from runner.errors import Problem, ScenarioError, UnsupportedError
+from runner.model.plan import Plan
 from runner.model.scenario import Scenario
+from runner.model.trace import Trace
 from runner.model.versions import is_version
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.report.formats import FORMATS
@@ -189,8 +193,59 @@ def launching(command: Any) -> Any:
     return judging_strictly(executing(command))
 
 
+def _endpoint(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+    """Split host:port."""
+    if value is None:
+        return None
+    host, _, port = value.rpartition(":")
+    if host and port.isdecimal():
+        return host, int(port)
+    message = f"{value!r} is not HOST:PORT, as in host0:29400"
+    raise click.BadParameter(message, ctx=ctx, param=param)
+
+
+def spreading(command: Any) -> Any:
+    """Add the options that spread the ranks over nodes."""
+    for add in (
+        option(
+            HOW,
+            "--netns",
+            type=click.IntRange(2, 64),
+            metavar="N",
+            help="Simulate N hosts by network namespaces of this machine, joined by a bridge.",
+        ),
+        option(
+            HOW,
+            "--nproc-per-node",
+            type=click.IntRange(1),
+            default=4,
+            show_default=True,
+            metavar="N",
+            help="Ranks of each node, with --nnodes or --netns.",
+        ),
+        option(
+            HOW,
+            "--rdzv-endpoint",
+            callback=_endpoint,
+            metavar="HOST:PORT",
+            help="Where the nodes meet: an address of the first node, which judges and reports.",
+        ),
+        option(
+            HOW,
+            "--nnodes",
+            type=click.IntRange(1),
+            default=1,
+            metavar="N",
+            help="Run on N nodes: start the same command on each of them.",
+        ),
+    ):
+        command = add(command)
+    return command
+
+
 @click.command("run", cls=GroupedCommand)
 @option(HOW, "--watch", is_flag=True, help="Stay, and run again what a save changes; Ctrl-C ends.")
+@spreading
 @selecting
 @remembering
 @arranging
@@ -204,15 +259,99 @@ def run(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. With an invalid file nothing runs.
     """
+    if options["netns"] is not None:
+        _on_simulated_hosts(options)
+    if options["nnodes"] > 1:
+        _on_nodes(options)
+    _run_here(options, lambda: _launcher(options))
+
+
+def _run_here(options: dict[str, Any], launch: Callable[[], Any]) -> NoReturn:
+    """Read, judge and report in this process, on what `launch` starts."""
     if options["watch"]:
-        watch({**options, "failed": frozenset()}, lambda: _launcher(options))
+        watch({**options, "failed": frozenset()}, launch)
     failed, keepers = remembered(options)
     options["failed"] = failed
-    reported(
-        options,
-        lambda reports: conducted(options, reports, lambda: _launcher(options)),
-        keepers=keepers,
-    )
+    reported(options, lambda reports: conducted(options, reports, launch), keepers=keepers)
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario run --nnodes 2 --rdzv-endpoint HOST:PORT`, the same on each node; `--netns 2` does that
+# on hosts that it simulates.
+
+
+def _on_nodes(options: dict[str, Any]) -> NoReturn:
+    """Be the command line of several nodes, or the agent of one; end with the exit code."""
+    if options["rdzv_endpoint"] is None:
+        message = "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node"
+        raise click.UsageError(message)
+    from runner.execution.launcher import ENVIRONMENT
+
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from runner.worker.agent import AS_AGENT, MEANINGS, Cluster, Endpoint, serve
+    from runner.worker.frontend import CommandLine
+
+    host, port = options["rdzv_endpoint"]
+    endpoint = Endpoint(host=host, port=port)
+    first = bool(os.environ.pop(AS_AGENT, ""))
+    listener = None if first else endpoint.open()
+    if listener is None:
+        own = CommandLine(
+            read=lambda words: read(words[1:], run),
+            plugins=lambda words: plugins(words[1:], run),
+            run=lambda *_: None,
+        )
+        code = serve(endpoint, options["nproc_per_node"], own)
+        if not first:
+            click.echo(f"exit code {code}: {MEANINGS.get(code, 'see the first node')}", err=True)
+        sys.exit(code)
+    os.environ["LOCAL_WORLD_SIZE"] = str(options["nproc_per_node"])
+    command = [sys.executable, "-P", "-m", "runner.cli", *sys.argv[1:]]
+    cluster = Cluster(listener, endpoint, options["nnodes"], command, launch_options(options))
+    code = INCONCLUSIVE_EXIT
+    try:
+        _run_here(options, lambda: cluster)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+        raise
+    finally:
+        cluster.leave(code)
+
+
+def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
+    """Run the same command on hosts that are simulated here; UNSUPPORTED where none can be."""
+    from runner.execution import netns
+
+    reason = netns.lack()
+    if reason is not None:
+        _run_here(options, lambda: Unable(f"--netns: {reason}"))
+    words = [*sys.argv[1:]]
+    at = next(i for i, word in enumerate(words) if word.partition("=")[0] == "--netns")
+    del words[at : at + (1 if "=" in words[at] else 2)]
+    nodes = ["--nnodes", str(options["netns"])]
+    where = ["--rdzv-endpoint", f"{netns.address(0)}:{netns.PORT}"]
+    command = [sys.executable, "-P", "-m", "runner.cli", words[0], *nodes, *where, *words[1:]]
+    sys.exit(netns.run(options["netns"], command))
+
+
+class Unable:
+    """An executor of a machine that can run nothing: each case is UNSUPPORTED, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        """Say `reason` of each case."""
+        self._reason = reason
+
+    def __enter__(self) -> Self:
+        """Start nothing."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End nothing."""
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(self._reason)
 
 
 def conducted(
@@ -471,16 +610,16 @@ def spmd(conduct: Any, /, **options: Any) -> None:
     reported(options, lambda reports: conducted(options, reports, launch))
 
 
-def plugins(arguments: Sequence[str]) -> tuple[str, ...]:
+def plugins(arguments: Sequence[str], command: click.Command | None = None) -> tuple[str, ...]:
     """Return the modules that a command line names with --plugin; none where it makes no sense."""
     try:
-        options = spmd.make_context("runner.worker", list(arguments)).params
+        options = (command or spmd).make_context("runner.worker", list(arguments)).params
     except (click.ClickException, click.exceptions.Exit):
         return ()
     return tuple(options["plugins"])
 
 
-def read(arguments: Sequence[str]) -> dict[str, str]:
+def read(arguments: Sequence[str], command: click.Command | None = None) -> dict[str, str]:
     """Return a digest of each file that a command line leads to, by its path, and of itself.
 
     What a file uses is among them. A path that is not there has no digest: rank 0 says so where it
@@ -488,7 +627,7 @@ def read(arguments: Sequence[str]) -> dict[str, str]:
     """
     found = {COMMAND_LINE: _digest("\0".join(arguments).encode())}
     try:
-        options = spmd.make_context("runner.worker", list(arguments)).params
+        options = (command or spmd).make_context("runner.worker", list(arguments)).params
     except (click.ClickException, click.exceptions.Exit):
         return found
     from runner.files import discover, project_root, read_file

@@ -779,6 +779,11 @@ class Conductor:
         self._ranks_lost = lost
         self._lost: str | None = None
 
+    @property
+    def ended(self) -> str | None:
+        """Why this launch can run nothing any more; None while it can."""
+        return self._lost
+
     def __enter__(self) -> Self:
         """Wait for the other ranks, and compare what they are.
 

@@ -1,0 +1,194 @@
+"""Hosts simulated on one machine: network namespaces, joined by a bridge in one more.
+
+    node 0 (eth0 10.77.0.1) --- p0 [bridge] p1 --- (eth0 10.77.0.2) node 1
+
+None of them has a name, and each lives as long as a process in it: every process here dies with
+its parent, so that nothing outlives a run, however it ends. Without root the namespaces belong to
+a user namespace. Needs `ip` (iproute2). Knows nothing of scenarios and nothing of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+
+CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWUTS = 0x10000000, 0x40000000, 0x04000000
+PR_SET_PDEATHSIG = 1
+PORT = 29400
+#: addresses inside the namespaces; they exist nowhere else
+NETWORK = "10.77.0."
+INTERFACE = "eth0"
+
+
+def address(number: int) -> str:
+    """Return the address of a node."""
+    return f"{NETWORK}{number + 1}"
+
+
+def lack() -> str | None:
+    """Return why this machine can simulate no hosts; None where it can. Tried, in a process."""
+    if shutil.which("ip") is None:
+        return "`ip` is not installed (Debian: iproute2)"
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "runner.execution.netns", "probe"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_environment(),
+    )
+    if done.returncode == 0:
+        return None
+    said = done.stderr.strip().splitlines()
+    return said[-1] if said else "network namespaces cannot be made here"
+
+
+def run(nodes: int, command: Sequence[str]) -> int:
+    """Run a command on each of some simulated hosts; return the exit code of the first one's.
+
+    It finds the number of its host in `NODE`, and `GLOO_SOCKET_IFNAME` set.
+    """
+    switch = subprocess.Popen(  # noqa: S603 -- this very module
+        [sys.executable, "-P", "-m", "runner.execution.netns", str(nodes), *command],
+        env=_environment(),
+    )
+    while True:
+        try:
+            return switch.wait()
+        except KeyboardInterrupt:  # the command has it as well, and ends as it should
+            continue
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), _root()]))
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def _root() -> str:
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+
+
+# -------------------------------------------------------------------------------------------------
+# Inside: the process of the switch, and one for each node.
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _unshare(flags: int) -> None:
+    """Move this process into namespaces of its own. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    if user != 0:
+        flags |= CLONE_NEWUSER
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.unshare(flags) != 0:
+        code = ctypes.get_errno()
+        what = "a user namespace" if flags & CLONE_NEWUSER else "a network namespace"
+        message = f"this process may not make {what} ({os.strerror(code)})"
+        raise OSError(code, message)
+    if flags & CLONE_NEWUSER:
+        for name, text in (
+            ("setgroups", "deny"),
+            ("uid_map", f"0 {user} 1"),
+            ("gid_map", f"0 {group} 1"),
+        ):
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
+                file.write(text)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    if done.returncode != 0:
+        raise OSError(done.returncode, f"`ip {' '.join(words)}`: {done.stderr.strip()}")
+
+
+def _switch(nodes: int, command: Sequence[str]) -> int:
+    """Make the network, start the command on each host, wait for the first one's."""
+    _die_with_parent()
+    _unshare(CLONE_NEWNET)
+    _ip("link", "add", "br0", "type", "bridge")
+    _ip("link", "set", "br0", "up")
+    hosts = []
+    for number in range(nodes):
+        near, far = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _be_host(number, near, far, command)
+        os.close(near[1])
+        os.close(far[0])
+        os.read(near[0], 1)  # it is in its namespaces
+        _ip(
+            "link",
+            "add",
+            f"p{number}",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            INTERFACE,
+            "netns",
+            str(pid),
+        )
+        _ip("link", "set", f"p{number}", "master", "br0", "up")
+        os.close(far[1])
+        hosts.append(pid)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(hosts))
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in hosts]
+    return codes[0] if codes[0] >= 0 else 128 - codes[0]
+
+
+def _pass_on(hosts: Sequence[int]) -> None:
+    for pid in hosts:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+
+
+def _be_host(
+    number: int, near: tuple[int, int], far: tuple[int, int], command: Sequence[str]
+) -> None:
+    """Be a node: take the interface, and become the command."""
+    try:
+        _die_with_parent()
+        _unshare_host()
+        socket.sethostname(f"node{number}")
+        os.write(near[1], b".")
+        os.close(far[1])
+        os.read(far[0], 1)
+        _ip("link", "set", "lo", "up")
+        _ip("addr", "add", f"{address(number)}/24", "dev", INTERFACE)
+        _ip("link", "set", INTERFACE, "up")
+        variables = {"NODE": str(number), "GLOO_SOCKET_IFNAME": INTERFACE}
+        os.execvpe(command[0], list(command), {**os.environ, **variables})  # noqa: S606
+    except OSError as error:
+        os.write(2, f"{error.strerror or error}\n".encode())
+    os._exit(3)
+
+
+def _unshare_host() -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.unshare(CLONE_NEWNET | CLONE_NEWUTS) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
+def main() -> int:
+    """Be the switch, or try whether one can be made."""
+    try:
+        if sys.argv[1] == "probe":
+            return _switch(1, ["true"])
+        return _switch(int(sys.argv[1]), sys.argv[2:])
+    except OSError as error:
+        sys.stderr.write(f"{error.strerror or error}\n")
+        return 3
+
+
+if __name__ == "__main__":
+    sys.exit(main())
