@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from runner.cli.options import (
     HOW,
+    INCONCLUSIVE_EXIT,
     WHICH,
     executing,
     launch_options,
@@ -23,7 +25,7 @@ from runner.cli.options import (
     selection_of,
 )
 from runner.display import clean
-from runner.errors import ScenarioError
+from runner.errors import LaunchError, ScenarioError
 from runner.files import replace_file
 from runner.limits import DEFAULT
 from runner.vocabulary import DTYPES
@@ -75,6 +77,12 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     is_flag=True,
     help="Let several NCCL ranks share one GPU.",
 )
+@option(
+    HOW,
+    "--launcher",
+    metavar="COMMAND",
+    help="Start the ranks by this, as 'mpirun -n 8', and once more where a case ends a launch.",
+)
 @executing
 @click.option(
     "-o",
@@ -105,12 +113,42 @@ def conformance(context: click.Context, /, **options: Any) -> None:
     from runner.execution import Launcher
 
     options = {**AS_EVER, **options}
+    if options["launcher"]:
+        _launched(options)
     chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
     reported(
         options,
         lambda reports: kept(options, reports, lambda: Launcher(chosen), options["output"]),
         quiet=True,
     )
+
+
+def _launched(options: dict[str, Any]) -> NoReturn:
+    """Let others start the ranks, and put the column into the file; ends with the exit code."""
+    from runner.conformance import document
+    from runner.conformance.run import launched
+
+    path = options["output"]
+    words = ["--backend", options["backend"]]
+    for module in options["plugins"]:
+        words += ["--plugin", module]
+    try:
+        columns = document.read(path) if Path(path).exists() else {}
+        column = launched(
+            shlex.split(options["launcher"]),
+            words,
+            selection_of(options),
+            name=options["name"],
+            say=lambda line: click.echo(clean(line), err=True),
+        )
+    except ScenarioError as error:
+        refuse(error)
+    except LaunchError as error:
+        click.echo(clean(str(error)), err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
+    replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
+    click.echo(f"column {column.name!r} is in {path}: {column.counts}", err=True)
+    sys.exit(CHANGED if column.counts.get("FAILED") else 0)
 
 
 def kept(
@@ -132,11 +170,12 @@ def kept(
         launch,
         reports,
         dtypes=options.get("dtypes") or DTYPES,
+        backend=options["backend"],
         name=options.get("name", ""),
         say=lambda line: click.echo(clean(line), err=True),
     )
-    if outcome.interrupted or column.torch == "unknown":
-        click.echo(f"nothing is written to {path}: no case ran to its end", err=True)
+    if outcome.interrupted or not {"same", "refuses"} & {e.outcome for e in column.cells.values()}:
+        click.echo(f"nothing is written to {path}: no call ran to its end", err=True)
         return outcome
     replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
     click.echo(f"column {column.name!r} is in {path}", err=True)

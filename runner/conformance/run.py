@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
-from collections.abc import Callable, Iterable, Mapping
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from runner.conformance.document import CaseSeen, Conformance, name_of
+from runner.conformance.document import one as read_one
 from runner.conformance.table import Cell, Seen, table
+from runner.errors import LaunchError
 from runner.pipeline import run as pipeline
 from runner.pipeline.results import Executor, Listener, Outcome, Result, Selection, environment
+from runner.pipeline.selection import load_all
 
 #: characters of a reason that are kept
 WORDS = 200
@@ -23,19 +33,22 @@ def conducted(
     listener: Listener,
     *,
     dtypes: Iterable[str],
+    backend: str,
     name: str = "",
     say: Callable[[str], None],
 ) -> tuple[Outcome, Conformance]:
     """Run every call of the table for some dtypes, and the cases of a selection, on one launch.
 
     Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
-    called after the backend and the version of torch. `say` hears of each dtype.
+    called after the backend and the version of torch; `backend` is what was asked for. `say`
+    hears of each dtype.
     """
     with launch() as executor:
         cells = table(executor, dtypes, lambda dtype, seen: say(_counted(dtype, seen)))
         outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
     found = environment(outcome)
-    torch, backend = found.get("torch", "unknown"), found.get("backend", "unknown")
+    torch = found.get("torch") or metadata.version("torch")
+    backend = found.get("backend") or backend
     roots = [Path(path).resolve() for path in selection.paths]
     column = Conformance(
         name=name or name_of(backend, torch),
@@ -53,6 +66,87 @@ def conducted(
     return outcome, column
 
 
+def launched(
+    launcher: Sequence[str],
+    arguments: Sequence[str],
+    selection: Selection,
+    *,
+    name: str = "",
+    say: Callable[[str], None],
+) -> Conformance:
+    """Return a column of ranks that `launcher` starts, launch after launch (`mpirun -n 8`).
+
+    `arguments` are those of `python -m runner.worker` that choose the backend. A case that ends a
+    launch before it is judged is INCONCLUSIVE, and what it left goes to the next one. Raises
+    LaunchError where no launch comes to a first result.
+    """
+    worker = [*launcher, sys.executable, "-m", "runner.worker", *arguments]
+    waiting = [f"{each.source.path}::{each.case}" for each in load_all(selection).scenarios]
+    roots = [Path(path).resolve() for path in selection.paths]
+    cases: dict[str, CaseSeen] = {}
+    with TemporaryDirectory() as folder:
+        first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
+        _start([*worker, "--conformance", str(first), waiting[0]])
+        if not first.exists():
+            message = f"`{' '.join(launcher)}` starts no ranks that come to a result"
+            raise LaunchError(message)
+        column = read_one(str(first))
+        while waiting:
+            lines.unlink(missing_ok=True)
+            _start([*worker, "--jsonl", str(lines), *waiting])
+            seen, whole = _results(lines)
+            done = {f"{each['file']}::{each['case']}": each for each in seen}
+            for place, each in done.items():
+                cases[_place(place, roots)] = _told(each)
+            waiting = [place for place in waiting if place not in done]
+            if waiting and (not whole or not done):
+                words = "its launch ended before it was judged"
+                cases[_place(waiting.pop(0), roots)] = CaseSeen(verdict="INCONCLUSIVE", words=words)
+            say(f"{len(cases)} cases seen, {len(waiting)} left")
+    return replace(column, name=name or column.name, cases=cases)
+
+
+def _start(command: Sequence[str]) -> None:
+    """Run a launch to its end; what it prints is nobody's."""
+    subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
+
+
+def _results(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the results of a launch that were judged, and whether it came to its end."""
+    if not path.exists():
+        return [], False
+    found: list[dict[str, Any]] = []
+    whole = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            told = json.loads(line)
+        except ValueError:
+            break  # it was killed while it wrote
+        whole = told["kind"] == "end"
+        if told["kind"] == "result" and not _never_began(told["result"]):
+            found.append(told["result"])
+    return found, whole
+
+
+def _never_began(result: Mapping[str, Any]) -> bool:
+    return result["verdict"] == "INCONCLUSIVE" and "this launch ended" in str(result["reason"])
+
+
+def _place(place: str, roots: list[Path]) -> str:
+    file, _, case = place.partition("::")
+    return _from(Path(file), case, roots)
+
+
+def _told(result: Mapping[str, Any]) -> CaseSeen:
+    problems = [str(each["message"]) for each in result["problems"]]
+    words = str(result["reason"] or next(iter(problems), ""))
+    return CaseSeen(
+        verdict=result["verdict"],
+        outcome=(result["observed"] or {}).get("outcome", ""),
+        words="" if result["verdict"] == "PASSED" else words.partition("\n")[0][:WORDS],
+    )
+
+
 def _counted(dtype: str, seen: Mapping[Cell, Seen]) -> str:
     outcomes = [each.outcome for each in seen.values()]
     counted = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
@@ -61,9 +155,13 @@ def _counted(dtype: str, seen: Mapping[Cell, Seen]) -> str:
 
 def _name(result: Result, roots: list[Path]) -> str:
     """Return the name of a case from the corpus, wherever that lies."""
-    file = Path(result.file).resolve()
+    return _from(Path(result.file), result.case, roots)
+
+
+def _from(path: Path, case: str, roots: list[Path]) -> str:
+    file = path.resolve()
     root = next((root for root in roots if file.is_relative_to(root)), file.parent)
-    return f"{file.relative_to(root).as_posix()}::{result.case}"
+    return f"{file.relative_to(root).as_posix()}::{case}"
 
 
 def _case(result: Result) -> CaseSeen:
