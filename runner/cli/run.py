@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -39,10 +39,8 @@ from runner.cli.options import (
 )
 from runner.cli.options import launch_options as executed_on
 from runner.display import clean
-from runner.errors import Problem, ScenarioError, UnsupportedError
-from runner.model.plan import Plan
+from runner.errors import Problem, ScenarioError
 from runner.model.scenario import Scenario
-from runner.model.trace import Trace
 from runner.model.versions import is_version
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.report.formats import FORMATS
@@ -325,7 +323,9 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
 
     reason = netns.lack()
     if reason is not None:
-        _run_here(options, lambda: Unable(f"--netns: {reason}"))
+        from runner.execution.launcher import NoLauncher
+
+        _run_here(options, lambda: NoLauncher(f"--netns: {reason}"))
     words = [*sys.argv[1:]]
     at = next(i for i, word in enumerate(words) if word.partition("=")[0] == "--netns")
     del words[at : at + (1 if "=" in words[at] else 2)]
@@ -333,58 +333,6 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     where = ["--rdzv-endpoint", f"{netns.address(0)}:{netns.PORT}"]
     command = [sys.executable, "-P", "-m", "runner.cli", words[0], *nodes, *where, *words[1:]]
     sys.exit(netns.run(options["netns"], command))
-
-
-class Unable:
-    """An executor of a machine that can run nothing: each case is UNSUPPORTED, with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        """Say `reason` of each case."""
-        self._reason = reason
-
-    def __enter__(self) -> Self:
-        """Start nothing."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End nothing."""
-
-    def run(self, plan: Plan, predicted: Trace) -> Trace:
-        """Raise UnsupportedError."""
-        raise UnsupportedError(self._reason)
-
-
-def conducted(
-    options: dict[str, Any],
-    reports: Reports,
-    launch: Callable[[], AbstractContextManager[Executor]],
-) -> Outcome:
-    """Run what the options select on what `launch` starts, or analyse it only."""
-    from runner.pipeline import run as pipeline
-
-    selection = selection_of(options)
-    if options["dry_run"]:
-        return pipeline.check(
-            selection, reports, traces=reports.traces, stop_at_failure=options["exitfirst"]
-        )
-    return pipeline.run(
-        selection,
-        launch,
-        reports,
-        stop_at_failure=options["exitfirst"],
-        repeat=options["repeat"],
-    )
-
-
-def _launcher(options: dict[str, Any]) -> Any:
-    from runner.execution import Launcher
-
-    return Launcher(launch_options(options))
-
-
-def launch_options(options: dict[str, Any]) -> LaunchOptions:
-    """Return what the command line chose for the execution."""
-    return replace(executed_on(options), confirm=options["confirm"], share_gpu=options["share_gpu"])
 
 
 # -------------------------------------------------------------------------------------------------

@@ -285,6 +285,25 @@ class Launcher:
         return StartError(f"no launch can start: {lack_of(said) or said}")
 
 
+class NoLauncher:
+    """In the place of a launcher where nothing can run: each case is UNSUPPORTED."""
+
+    def __init__(self, reason: str) -> None:
+        """Say `reason` of each case."""
+        self._reason = reason
+
+    def __enter__(self) -> Self:
+        """Start nothing."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End nothing."""
+
+    def run(self, plan: Plan, predicted: Trace) -> Trace:
+        """Raise UnsupportedError."""
+        raise UnsupportedError(self._reason)
+
+
 def eventual(backend: str) -> tuple[str, ...]:
     """Return whose forecasts are needed: of the backend, or of NCCL where `auto` may come to it."""
     if backend != "auto":

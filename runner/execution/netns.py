@@ -54,7 +54,7 @@ def run(nodes: int, command: Sequence[str]) -> int:
 
     It finds the number of its host in `NODE`, and `GLOO_SOCKET_IFNAME` set.
     """
-    switch = subprocess.Popen(  # noqa: S603 -- this very module
+    switch = subprocess.Popen(
         [sys.executable, "-P", "-m", "runner.execution.netns", str(nodes), *command],
         env=_environment(),
     )
@@ -71,7 +71,7 @@ def _environment() -> dict[str, str]:
 
 
 def _root() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
+    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -99,12 +99,12 @@ def _unshare(flags: int) -> None:
             ("uid_map", f"0 {user} 1"),
             ("gid_map", f"0 {group} 1"),
         ):
-            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:  # noqa: PTH123
+            with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
                 file.write(text)
 
 
 def _ip(*words: str) -> None:
-    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)  # noqa: S603, S607
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise OSError(done.returncode, f"`ip {' '.join(words)}`: {done.stderr.strip()}")
 
@@ -166,7 +166,7 @@ def _be_host(
         _ip("addr", "add", f"{address(number)}/24", "dev", INTERFACE)
         _ip("link", "set", INTERFACE, "up")
         variables = {"NODE": str(number), "GLOO_SOCKET_IFNAME": INTERFACE}
-        os.execvpe(command[0], list(command), {**os.environ, **variables})  # noqa: S606
+        os.execvpe(command[0], list(command), {**os.environ, **variables})
     except OSError as error:
         os.write(2, f"{error.strerror or error}\n".encode())
     os._exit(3)

@@ -257,7 +257,7 @@ class Node:
 
 
 @dataclass(slots=True, kw_only=True)
-class Launch:
+class NodesLaunch:
     """One launch over the nodes: what leads it, what gives it orders."""
 
     leader: Leader
@@ -287,14 +287,14 @@ class Cluster:
         self._agent: subprocess.Popen[bytes] | None = None
         self._nodes: list[Node] = []
         self._store: Any = None
-        self._launch: Launch | None = None
+        self._launch: NodesLaunch | None = None
         self._launches = 0
         #: why nothing can run any more
         self._unable = ""
 
     def __enter__(self) -> Self:
         """Start this node's agent; the first run waits for the others."""
-        self._agent = subprocess.Popen(  # noqa: S603 -- this very command
+        self._agent = subprocess.Popen(
             self._own, env={**os.environ, AS_AGENT: "1"}, start_new_session=True
         )
         return self
@@ -320,14 +320,14 @@ class Cluster:
                 self._finish()
         return trace
 
-    def _begin(self) -> Launch:
+    def _begin(self) -> NodesLaunch:
         """Start the ranks of every node. Raises LaunchError where one does not come up."""
         self._meet()
         self._launches += 1
         if self._store is None:
             # one store serves every launch, each under a prefix of its own
             self._store = dist.TCPStore(
-                "0.0.0.0",  # noqa: S104 -- the ranks of every node connect to it
+                "0.0.0.0",
                 0,
                 is_master=True,
                 wait_for_workers=False,
@@ -359,7 +359,7 @@ class Cluster:
 
         supervisor = Supervisor(lines[1].store, dict, lost)
         conductor = Conductor(torch, supervisor, world, self._options, lost=lost)
-        launch = Launch(
+        launch = NodesLaunch(
             leader=leader,
             lines=lines,
             supervisor=supervisor,
