@@ -335,6 +335,39 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     sys.exit(netns.run(options["netns"], command))
 
 
+def conducted(
+    options: dict[str, Any],
+    reports: Reports,
+    launch: Callable[[], AbstractContextManager[Executor]],
+) -> Outcome:
+    """Run what the options select on what `launch` starts, or analyse it only."""
+    from runner.pipeline import run as pipeline
+
+    selection = selection_of(options)
+    if options["dry_run"]:
+        return pipeline.check(
+            selection, reports, traces=reports.traces, stop_at_failure=options["exitfirst"]
+        )
+    return pipeline.run(
+        selection,
+        launch,
+        reports,
+        stop_at_failure=options["exitfirst"],
+        repeat=options["repeat"],
+    )
+
+
+def _launcher(options: dict[str, Any]) -> Any:
+    from runner.execution import Launcher
+
+    return Launcher(launch_options(options))
+
+
+def launch_options(options: dict[str, Any]) -> LaunchOptions:
+    """Return what the command line chose for the execution."""
+    return replace(executed_on(options), confirm=options["confirm"], share_gpu=options["share_gpu"])
+
+
 # -------------------------------------------------------------------------------------------------
 # `scenario check`: schema, semantics, reference; no process is started.
 
