@@ -88,7 +88,7 @@ def launched(
         first, lines = Path(folder) / "first.json", Path(folder) / "results.jsonl"
         _start([*worker, "--conformance", str(first), waiting[0]])
         if not first.exists():
-            message = f"`{' '.join(launcher)}` starts no ranks that come to a result"
+            message = f"no rank that `{' '.join(launcher)}` starts gives a result"
             raise LaunchError(message)
         column = read_one(str(first))
         while waiting:
