@@ -288,6 +288,9 @@ ARGUMENTS = (
     (r"redistributing to Partial is for internal use only", "invalid_argument"),
     (r"Mixed Partial reduce types are not supported", "invalid_argument"),
     (r"a and b must have same reduction dim", "invalid_argument"),
+    (r"shapes cannot be multiplied|Given normalized_shape=", "invalid_argument"),
+    (r"The size of tensor a .* must match the size of tensor b", "invalid_argument"),
+    (r"index out of range in self|Target -?\d+ is out of bounds", "invalid_argument"),
 )
 
 #: what `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds: the aspects that differ stand at the message's end

@@ -12,6 +12,7 @@ from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
     CANNOT_COMPUTE,
     TypedEvaluator,
+    cannot_compute,
     no_number,
     no_part,
     nothing_to_store,
@@ -581,6 +582,11 @@ class Process(Membership):
             except StopIteration as end:
                 result = end.value
                 break
+            except (ValueError, IndexError) as error:
+                what = f"`{operation.label(entry)}`"
+                raise ScenarioError(
+                    [cannot_compute(what, call.step.mark, self.rank, error)]
+                ) from error
             stored = {each.name: roots for each in part.operation.params if each.writes}
             self.said = (*self.said, *said_of(part))
             yield Call(

@@ -23,8 +23,12 @@ class Embedding(Layer):
         return {"weight": (self.num_embeddings, self.embedding_dim)}
 
     def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
-        """Look the rows up."""
+        """Look the rows up. ValueError where the table has no such row."""
         index = x.astype(np.int64)
+        wrong = index[(index < 0) | (index >= self.num_embeddings)]
+        if wrong.size:
+            message = f"an Embedding of {self.num_embeddings} rows has no row {wrong.flat[0]}"
+            raise ValueError(message)
         return params["weight"][index], index
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:

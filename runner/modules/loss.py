@@ -14,6 +14,15 @@ from runner.modules.base import Array
 REDUCTIONS = ("mean", "sum")
 
 
+def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
+    """Return the gradient by an array that was broadcast: the sum over what it was spread to."""
+    if grad.shape == shape:
+        return grad
+    grad = grad.sum(axis=tuple(range(grad.ndim - len(shape))))
+    spread = (axis for axis, size in enumerate(shape) if size != grad.shape[axis])
+    return np.asarray(grad.sum(axis=tuple(spread), keepdims=True))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss(ABC):
     """One function of `torch.nn.functional`, by torch's name and arguments."""
@@ -24,6 +33,14 @@ class Loss(ABC):
     @abstractmethod
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """Return the terms that are summed, and the gradient of their sum by the input."""
+
+    def fit(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+        """Raise ValueError where an output of a shape does not go with a target of another."""
+        try:
+            np.broadcast_shapes(shape, target)
+        except ValueError:
+            message = f"{self.name} of an output of {list(shape)} and a target of {list(target)}"
+            raise ValueError(message) from None
 
     def value(self, given: Array, target: Array) -> tuple[Array, Array]:
         """Return the loss, a scalar, and its gradient by the input."""
@@ -48,7 +65,7 @@ class MseLoss(Loss):
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """(x - y)^2."""
         off = given - target.astype(given.dtype)
-        return off * off, 2 * off
+        return off * off, summed_to(2 * off, given.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +89,7 @@ class L1Loss(Loss):
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """|x - y|."""
         off = given - target.astype(given.dtype)
-        return np.abs(off), np.sign(off)
+        return np.abs(off), summed_to(np.sign(off), given.shape)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +98,22 @@ class CrossEntropy(Loss):
 
     name = "cross_entropy"
 
+    def fit(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+        """Rows of scores, and a class for each row."""
+        if len(shape) == 2 and len(target) == 1 and target != shape[:1]:
+            message = f"cross_entropy of {shape[0]} rows and {target[0]} classes"
+            raise ValueError(message)
+
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """The log of the sum of a row's powers, less the score of the class."""
         index = target.astype(np.int64)
+        if given.ndim != 2 or index.ndim != 1:
+            message = "cross_entropy is known here of rows of scores with one class for each row"
+            raise ValueError(message)
+        wrong = index[(index < 0) | (index >= given.shape[1])]
+        if wrong.size:
+            message = f"cross_entropy of {given.shape[1]} scores a row has no class {wrong[0]}"
+            raise ValueError(message)
         rows = np.arange(len(index))
         exact = given - given.max(axis=1, keepdims=True)
         powers = np.exp(exact)

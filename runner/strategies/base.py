@@ -523,9 +523,34 @@ class Trainee(ABC):
         """Return why torch refuses the step, or None."""
         return None
 
+    def unfit(self, given: Any) -> str | None:
+        """Return why the layers and the loss take no input and no target of these shapes, or None.
+
+        What the numbers in them ask for (a row of a table, a class) shows as they are computed.
+        """
+        order = TrainStep.of(given)
+        x, y = np.shape(order.input), np.shape(order.target)
+        if order.batch is not None:
+            dim = order.batch.dim
+            for name, shape in {"input": x, "target": y}.items():
+                if len(shape) <= dim:
+                    return f"{name} of {list(shape)} has no dimension {dim} to cut a batch from"
+            if x[dim] != y[dim]:
+                return None  # torch cuts both by the rows of the input
+        try:
+            self.model.loss.fit(self.model.network.without(order.skip).output_shape(x), y)
+        except ValueError as error:
+            return str(error)
+        return None
+
     def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
         """Make the calls of one step; return what the rank holds, and what is unequal."""
         order = TrainStep.of(given)
+        if order.batch is not None:
+            count, other = (each.shape[order.batch.dim] for each in (order.input, order.target))
+            if count != other:
+                message = f"one process cannot train on {count} rows of input and {other} of target"
+                raise ValueError(message)
         if order.zero_grad:
             self.forget_gradients()
         x, y = order.local(self.caller.group, self.rank)
@@ -728,7 +753,7 @@ class WeightError(Exception):
 def unknown_label(network: Sequential, labels: Any) -> str | None:
     """Return words for a label that no layer has, or None."""
     known = [label for label, _ in network.layers]
-    stranger = next((each for each in labels if each not in known), None)
+    stranger = next((each for each in labels if str(each) not in known), None)
     return None if stranger is None else f"no layer is called `{stranger}`: {', '.join(known)} are"
 
 

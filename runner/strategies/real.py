@@ -78,6 +78,10 @@ class Real:
         """Return nothing: torch itself refuses."""
         return None
 
+    def unfit(self, given: Any) -> str | None:
+        """Return nothing: torch itself refuses."""
+        return None
+
     def train(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Take one step; return what the rank holds afterwards."""
         order = TrainStep.of(given)
