@@ -49,7 +49,7 @@ def option_tables(command: click.Command, context: click.Context) -> list[str]:
         rows = ((f"`{option}`", escaped(help_)) for option, help_ in records)
         tables.append(table((head, ""), rows))
     if any(option in FLAGS.values() for param in command.params for option in param.opts):
-        tables.append("It takes the [bounds](#bounds) as options, too.")
+        tables.append("It takes the [bounds](#bounds) by `--limit NAME=N`.")
     return tables
 
 

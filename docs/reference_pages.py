@@ -54,6 +54,9 @@ SORTS = {
     "warning": ("Warnings", "What passes and should be looked at; with `--strict` it fails."),
     "kind of error": ("Kinds of error", "What `raises:` states, whatever words a backend uses."),
     "problem": ("Problems", "Why a file is INVALID."),
+    "verdict": ("Verdicts", "What a case comes out as."),
+    "outcome": ("Outcomes", "How a program ends."),
+    "limits": ("Limits", "What a file may ask for."),
     "refusal to bless": ("Refusals to bless", "Why `scenario bless` leaves a file as it is."),
 }
 
@@ -164,6 +167,9 @@ def code_section(explanation: Explanation) -> str:
         parts.append(yaml_block(explanation.example))
     if explanation.fixed.strip():
         parts += ["Fixed:", yaml_block(explanation.fixed)]
+    if explanation.table:
+        rows = ((f"`{name}`", meaning) for name, meaning in explanation.table)
+        parts.append(table(("name", "default, and what it counts"), rows))
     return "\n\n".join(parts)
 
 

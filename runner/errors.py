@@ -242,7 +242,8 @@ class Explanation:
 
     `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a
     scenario is FAILED), `warning` (it passes and should be looked at), `kind of error` (what
-    `raises:` states) or `refusal to bless`.
+    `raises:` states), `refusal to bless`, `verdict`, `outcome` or `limits`. `table` has rows of
+    a name and what it means.
     """
 
     code: str
@@ -252,6 +253,7 @@ class Explanation:
     fix: str = ""
     example: str = ""
     fixed: str = ""
+    table: tuple[tuple[str, str], ...] = ()
 
 
 def diagnosis(code: str, what: str, why: str, fix: str, example: str, fixed: str) -> Explanation:

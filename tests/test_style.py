@@ -11,6 +11,8 @@ import click
 import pytest
 
 from runner.cli import COMMANDS, cli
+from runner.explain import EXPLANATIONS
+from runner.explain import page as explained
 from runner.operations import OPERATIONS
 
 if TYPE_CHECKING:
@@ -153,6 +155,12 @@ def test_golden_messages_keep_to_the_list_and_their_width(golden: Path) -> None:
     text = golden.read_text(encoding="utf-8")
     assert found_in(text) == []
     assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == []
+
+
+@pytest.mark.parametrize("code", EXPLANATIONS)
+def test_explanations_keep_to_their_width(code: str) -> None:
+    shown = explained(EXPLANATIONS[code]).splitlines()
+    assert [line for line in shown if len(line) > HELP_COLUMNS and line[:4].strip()] == []
 
 
 def test_what_operations_say_of_themselves_keeps_to_the_list() -> None:

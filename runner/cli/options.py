@@ -70,6 +70,12 @@ class GroupedCommand(click.Command):
             extra.setdefault("default_map", configured(self, Path.cwd()))
         return super().make_context(info_name, args, parent, **extra)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read each `--limit NAME=N` as the option of that bound."""
+        if any(param.name == "limit" for param in self.params):
+            args = _with_bounds(args)
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
         found: dict[str, list[tuple[str, str]]] = {}
@@ -319,6 +325,34 @@ def remembered(
 CommandF = TypeVar("CommandF", bound="Callable[..., Any]")
 
 
+def _with_bounds(args: list[str]) -> list[str]:
+    """Return arguments with `--max-ranks=9` for `--limit ranks=9`. Raises UsageError."""
+    found: list[str] = []
+    rest = iter(args)
+    for each in rest:
+        if each == "--":
+            return [*found, each, *rest]
+        if each == "--limit":
+            found.append(_bound(next(rest, "")))
+        elif each.startswith("--limit="):
+            found.append(_bound(each.removeprefix("--limit=")))
+        else:
+            found.append(each)
+    return found
+
+
+def _bound(text: str) -> str:
+    name, _, number = text.partition("=")
+    flag = f"--max-{name.replace('_', '-').removeprefix('max-')}"
+    if not number or flag not in limits.FLAGS.values():
+        known = [each.removeprefix("--max-") for each in limits.FLAGS.values()]
+        close = nearest(name, known)
+        hint = f"did you mean {close}=N?" if close else "`scenario explain limits` lists them"
+        message = f"--limit {short(clean(text))!r} is not NAME=N with the name of a limit; {hint}"
+        raise click.UsageError(message)
+    return f"{flag}={number}"
+
+
 def bounding(command: CommandF) -> CommandF:
     """Add the options that bound what a file may ask for."""
     for bound in reversed(limits.BOUNDS):
@@ -330,8 +364,18 @@ def bounding(command: CommandF) -> CommandF:
             default=bound.default,
             show_default=True,
             metavar="N",
+            hidden=True,
             help=f"{counts[:1].upper()}{counts[1:]}.",
         )(command)
+    command = option(
+        BOUNDS,
+        "--limit",
+        multiple=True,
+        expose_value=False,
+        metavar="NAME=N",
+        help="Raise or lower a limit, as --limit ranks=128; `scenario explain limits` lists them. "
+        "Repeatable.",
+    )(command)
     return option(
         WHICH,
         "--follow-links",

@@ -40,11 +40,12 @@ from runner.cli.options import (
 from runner.cli.options import launch_options as executed_on
 from runner.display import clean
 from runner.errors import Problem, ScenarioError
+from runner.files import replace_file
 from runner.model.scenario import Scenario
 from runner.model.versions import is_version
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.report.formats import FORMATS
-from runner.report.output import Reports
+from runner.report.output import STANDARD_OUTPUT, Reports
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -452,7 +453,13 @@ def check(**options: Any) -> None:
 @click.command("list", cls=GroupedCommand)
 @selecting
 @click.option("-v", "--verbose", is_flag=True, help="Show ranks, tags and the description.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
+@click.option(
+    "--json",
+    "as_json",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    metavar="FILE",
+    help="Write JSON; - is standard output.",
+)
 def list_cases(**options: Any) -> None:
     """List the cases that the options select, a line each: the file and the case.
 
@@ -460,27 +467,37 @@ def list_cases(**options: Any) -> None:
     """
     from runner.pipeline.results import INVALID, NOTHING_SELECTED
     from runner.pipeline.selection import load_all
-    from runner.report.text import problem_lines
 
     try:
         loaded = load_all(selection_of(options))
     except ScenarioError as error:
         refuse(error)
     if options["as_json"]:
-        click.echo(json.dumps([_entry(each) for each in loaded.scenarios], indent=2))
-    else:
-        for scenario in loaded.scenarios:
-            for line in _lines(scenario, verbose=options["verbose"]):
-                click.echo(clean(line))
+        _write_list(options["as_json"], [_entry(each) for each in loaded.scenarios])
+    if options["as_json"] != STANDARD_OUTPUT:
+        lines = (_lines(each, verbose=options["verbose"]) for each in loaded.scenarios)
+        click.echo("".join(f"{clean(line)}\n" for case in lines for line in case), nl=False)
     for result in loaded.invalid:
         for problem in result.verdict.problems:
-            for shown in problem_lines(problem):
-                click.echo(shown.printable, err=True)
+            click.echo(str(problem), err=True)
     if loaded.invalid:
         sys.exit(INVALID)
     if not loaded.scenarios:
         click.echo("nothing was selected", err=True)
         sys.exit(NOTHING_SELECTED)
+
+
+def _write_list(path: str, entries: list[dict[str, Any]]) -> None:
+    """Write the cases as JSON; a file that cannot be written ends the command with exit code 3."""
+    text = json.dumps(entries, indent=2)
+    if path == STANDARD_OUTPUT:
+        click.echo(text)
+        return
+    try:
+        replace_file(Path(path), f"{text}\n".encode())
+    except OSError as error:
+        click.echo(f"{clean(path)} cannot be written: {error.strerror or error}", err=True)
+        sys.exit(INCONCLUSIVE_EXIT)
 
 
 def _entry(scenario: Scenario) -> dict[str, Any]:

@@ -375,14 +375,14 @@ SORTS = ("diagnosis", "finding", "problem", "kind of error")
 @click.command("explain")
 @click.argument("code", required=False)
 def explain(*, code: str | None) -> None:
-    """Explain CODE: any problem code, diagnosis, finding, warning or kind of error.
+    """Explain CODE, any word that a report has: a code, a verdict, an outcome, a kind of error.
 
     Without CODE it lists them all.
 
     A code is the word in brackets in a message, as in `error[circular_wait]`.
     """
     from runner.errors import nearest
-    from runner.explain import EXPLANATIONS, page
+    from runner.explain import EXPLANATIONS, explanation, page
 
     if code is None:
         width = max(map(len, EXPLANATIONS))
@@ -398,11 +398,11 @@ def explain(*, code: str | None) -> None:
                 if each.sort == sort:
                     click.echo(f"  {each.code:<{width}}  {each.what}")
         return
-    found = EXPLANATIONS.get(code.strip("[] "))
+    found = explanation(code)
     if found is None:
         close = nearest(code, EXPLANATIONS)
         hint = f"did you mean {close}?" if close else "`scenario explain` lists them all"
-        click.echo(f"there is no code {code}; {hint}", err=True)
+        click.echo(f"there is no code {clean(code)}; {hint}", err=True)
         sys.exit(INVALID_EXIT)
     click.echo(page(found))
 

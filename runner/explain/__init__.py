@@ -1,4 +1,4 @@
-"""What `scenario explain` says: every problem code, diagnosis and finding, with an example.
+"""What `scenario explain` says: every code, diagnosis and word of a report, with an example.
 
 Examples are whole scenarios, checked by a test: that of a problem shows just this problem, that of
 a diagnosis states it and passes, that of a warning passes with it, and what `fixed` holds passes
@@ -7,6 +7,7 @@ without it.
 
 from __future__ import annotations
 
+from runner.display import wrapped
 from runner.errors import Explanation
 from runner.explain.findings import FINDINGS, KINDS, WARNINGS
 from runner.explain.problems import (
@@ -19,9 +20,15 @@ from runner.explain.problems import (
     STRUCTURE,
     USING,
 )
+from runner.explain.words import LIMITS as BOUNDS
+from runner.explain.words import OUTCOMES, VERDICTS
+from runner.limits import FLAGS
 from runner.reference.diagnoses import EXPLANATIONS as DIAGNOSES
 
-__all__ = ["EXPLANATIONS", "Explanation", "page"]
+__all__ = ["EXPLANATIONS", "Explanation", "explanation", "page"]
+
+#: columns of a line
+COLUMNS = 98
 
 #: code -> its explanation; where a word is a diagnosis and a kind of error, the diagnosis comes
 EXPLANATIONS: dict[str, Explanation] = {
@@ -39,21 +46,43 @@ EXPLANATIONS: dict[str, Explanation] = {
         *WARNINGS,
         *DIAGNOSES,
         *BLESSING,
+        *VERDICTS,
+        *OUTCOMES,
+        BOUNDS,
     )
 }
 
 
-def page(explanation: Explanation) -> str:
+def explanation(word: str) -> Explanation | None:
+    """Return what explains a word that the tool prints, in any case; the name of a limit too."""
+    plain = word.strip("[]`:. ").removeprefix("error[").removeprefix("warning[").casefold()
+    if plain.replace("-", "_") in FLAGS:
+        return EXPLANATIONS["limits"]
+    return {code.casefold(): each for code, each in EXPLANATIONS.items()}.get(plain)
+
+
+def page(found: Explanation) -> str:
     """Return the whole explanation as text."""
     parts = [
-        f"{explanation.code} ({explanation.sort})",
-        explanation.what,
-        f"Why: {explanation.why}" if explanation.why else "",
-        _block("Example:", explanation.example),
-        f"Fix: {explanation.fix}" if explanation.fix else "",
-        _block("Fixed:", explanation.fixed),
+        found.code if found.code == found.sort else f"{found.code} ({found.sort})",
+        _paragraph(found.what),
+        _paragraph(f"Why: {found.why}" if found.why else ""),
+        _block("Example:", found.example),
+        _paragraph(f"Fix: {found.fix}" if found.fix else ""),
+        _block("Fixed:", found.fixed),
+        _rows(found.table),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _paragraph(text: str) -> str:
+    """Return prose as lines that a terminal holds."""
+    return "\n".join(wrapped(text, COLUMNS, "", "")) if text else ""
+
+
+def _rows(table: tuple[tuple[str, str], ...]) -> str:
+    width = max((len(name) for name, _ in table), default=0)
+    return "\n".join(f"  {name:<{width}}  {meaning}" for name, meaning in table)
 
 
 def _block(title: str, text: str) -> str:

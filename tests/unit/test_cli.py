@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner, Result
@@ -139,7 +140,7 @@ def test_list_shows_each_case_of_a_matrix(folder: Path) -> None:
     (folder / "many.yaml").write_text(text, encoding="utf-8")
     result = called("list", "many.yaml")
     assert result.output.splitlines() == ["many.yaml::many[n=1]", "many.yaml::many[n=2]"]
-    entries = json.loads(called("list", "many.yaml", "--json").stdout)
+    entries = json.loads(called("list", "many.yaml", "--json", "-").stdout)
     assert [entry["world_size"] for entry in entries] == [1, 2]
 
 
@@ -427,3 +428,36 @@ def test_a_file_that_is_not_there_may_be_an_example(folder: Path) -> None:
     result = called("run", "groups_even.yaml")
     assert result.exit_code == 2
     assert "`scenario new groups_even --from groups/groups_even` " in result.output
+
+
+def test_list_writes_json_into_a_file(folder: Path) -> None:
+    result = called("list", "good.yaml", "--json", "cases.json")
+    assert result.exit_code == 0
+    assert "good.yaml::good" in result.output
+    (entry,) = json.loads((folder / "cases.json").read_text(encoding="utf-8"))
+    assert entry["case"] == "good"
+    assert called("list", "good.yaml", "--json", "nowhere/cases.json").exit_code == 3
+
+
+BOUNDED = [
+    name
+    for name in COMMANDS
+    if any(param.name == "max_ranks" for param in cli.get_command(click.Context(cli), name).params)  # type: ignore[union-attr]
+]
+
+
+@pytest.mark.parametrize("command", BOUNDED)
+def test_a_limit_is_set_by_its_name(command: str, folder: Path) -> None:
+    (folder / "large.yaml").write_text(GOOD.replace("size: 2", "size: 5"), encoding="utf-8")
+    for wanted in (["--limit", "ranks=4"], ["--limit=ranks=4"], ["--max-ranks", "4"]):
+        result = called(command, "large.yaml", *wanted)
+        assert "at most 4 ranks of the world" in result.output, result.output
+    assert "--max-ranks" not in called(command, "--help").output
+    assert "--limit NAME=N" in called(command, "--help").output
+
+
+def test_a_limit_of_no_name_is_refused_with_the_nearest() -> None:
+    assert "did you mean ranks=N?" in called("check", "--limit", "rank=4").output
+    assert "`scenario explain limits` lists them" in called("check", "--limit", "x").output
+    assert called("check", "--limit", "rank=4").exit_code == 2
+    assert called("check", "-k", "good", "--limit", "ranks=4").exit_code == 0

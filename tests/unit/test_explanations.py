@@ -11,11 +11,12 @@ import pytest
 
 import runner
 from runner.errors import WARNING_CODES, ScenarioError
-from runner.explain import EXPLANATIONS, page
+from runner.explain import EXPLANATIONS, explanation, page
 from runner.language import load
+from runner.limits import FLAGS
 from runner.pipeline.attempts import analyse
-from runner.verdict import FINDING_CODES
-from runner.vocabulary import DIAGNOSES, RAISE_KINDS
+from runner.verdict import FINDING_CODES, STATUSES
+from runner.vocabulary import DIAGNOSES, OUTCOMES, RAISE_KINDS
 
 if TYPE_CHECKING:
     from runner.errors import Explanation
@@ -82,13 +83,24 @@ def test_every_code_that_a_module_uses_is_explained() -> None:
 
 def test_every_code_in_the_golden_messages_is_explained() -> None:
     text = "\n".join(file.read_text(encoding="utf-8") for file in GOLDEN.glob("*.txt"))
-    found = set(re.findall(r" \[([a-z0-9]+(?:_[a-z0-9]+)+)\]$", text, re.MULTILINE))
+    found = set(re.findall(r"^error\[(\w+)\]:", text, re.MULTILINE))
     assert found
     assert found <= EXPLANATIONS.keys()
 
 
 def test_every_diagnosis_finding_and_kind_is_explained() -> None:
     assert {*DIAGNOSES, *FINDING_CODES, *RAISE_KINDS} <= EXPLANATIONS.keys()
+
+
+def test_every_word_of_a_report_is_explained_in_any_case() -> None:
+    words = [*STATUSES, *OUTCOMES, *(name.replace("_", "-") for name in FLAGS), "limits"]
+    for word in words:
+        found = explanation(word)
+        assert found is not None, word
+        assert found is explanation(word.lower()) is explanation(word.upper())
+    assert explanation("error[circular_wait]") is EXPLANATIONS["circular_wait"]
+    assert explanation("nothing_of_the_sort") is None
+    assert "ranks" in page(EXPLANATIONS["limits"])
 
 
 def test_every_warning_is_explained_as_one() -> None:
