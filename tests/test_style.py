@@ -31,7 +31,7 @@ MODULES = sorted((ROOT / "runner").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "runner").rglob("*.js"))
 CORPUS = sorted((ROOT / "scenarios").rglob("*.yaml"))
 GOLDENS = sorted((ROOT / "tests" / "problems").glob("*.txt"))
-PROSE_COLUMNS = 110
+PROSE_COLUMNS = 120
 HELP_COLUMNS = 100
 
 
