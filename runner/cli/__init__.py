@@ -23,6 +23,7 @@ COMMANDS = {
     "check": ("run", "check", "Check scenarios and prove their expectations; start no process."),
     "record": ("record", "record", "Record a training script, prove it, and reproduce its fault."),
     "import": ("record", "import_records", "Judge a record, or torch's flight-recorder dumps."),
+    "diff": ("record", "diff", "Compare two records or scenarios: whose communication differs."),
     "merge": ("run", "merge", "Join the results of shards, or of several runs."),
     "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),
     "cost": ("cost", "cost", "Count rounds, messages and bytes; forecast time on a topology."),

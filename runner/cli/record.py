@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +21,7 @@ from runner.pipeline.interruption import interrupt_on_termination
 
 if TYPE_CHECKING:
     from runner.record.analysis import Judged, Recorded
+    from runner.record.difference import Difference, Line, Side
     from runner.record.format import RankRecord
     from runner.record.live import Order
 
@@ -172,11 +175,18 @@ def _write(result: Judged, options: Mapping[str, Any]) -> None:
         from runner.report.json import text
 
         outcome = Outcome(results=(result.result,), cases=1, selected=1)
-        words = text(outcome)
-        if options["as_json"] == "-":
-            click.echo(words, nl=False)
-        else:
-            Path(options["as_json"]).write_text(words, encoding="utf-8")
+        _write_text(options["as_json"], text(outcome))
+
+
+def _write_text(path: str, words: str) -> None:
+    """Write a file, or to standard output where it is `-`."""
+    if path == "-":
+        click.echo(words, nl=False)
+        return
+    try:
+        Path(path).write_text(words, encoding="utf-8")
+    except OSError as error:
+        _usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
 def _tell(found: Recorded, seconds: float) -> None:
@@ -291,3 +301,99 @@ def import_records(**options: Any) -> None:
             click.echo(line)
     _write(result, options)
     sys.exit(exit_code(result, 0))
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario diff`: two records, or scenarios, compared.
+
+#: differences that are shown
+MOST_DIFFERENCES = 20
+
+
+@click.command("diff", cls=GroupedCommand)
+@click.argument("a", type=click.Path(exists=True, path_type=Path))
+@click.argument("b", type=click.Path(exists=True, path_type=Path))
+@option(
+    REPORTS,
+    "--json",
+    "as_json",
+    type=click.Path(),
+    default=None,
+    help="Write the differences as JSON; `-` is standard output.",
+)
+def diff(**options: Any) -> None:
+    """Compare what the ranks of two programs communicate: A before, B after.
+
+    Each is the folder of a record, dumps of the flight recorder, or a scenario. A difference is
+    told with the ranks that have it and the lines of both sides. Values are not compared.
+
+    Exit codes: 0 they are equal, 1 they differ, 2 one of them is no record and no scenario.
+    """
+    from runner.record.difference import differences, sides_of
+
+    try:
+        a, b = sides_of(options["a"], options["b"])
+        found = differences(a, b)
+    except ScenarioError as error:
+        refuse(error)
+    quiet = options["as_json"] == "-"
+    if options["as_json"] is not None:
+        _write_text(options["as_json"], difference_json(a, b, found))
+    for line in [] if quiet else difference_lines(a, b, found):
+        click.echo(clean(line))
+    sys.exit(FOUND if found or a.world_size != b.world_size else 0)
+
+
+def difference_lines(a: Side, b: Side, found: Sequence[Difference]) -> list[str]:
+    """Return the differences in words, each with its ranks."""
+    from runner.verdict.finding import ranks_text
+
+    if a.world_size != b.world_size:
+        lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
+    else:
+        lines = []
+    if not found and not lines:
+        return [f"equal: {len(a.lines)} ranks communicate alike"]
+    ranks = sorted({rank for each in found for rank in each.ranks})
+    if ranks:
+        verb = "communicates" if len(ranks) == 1 else "communicate"
+        lines.append(f"{ranks_text(ranks)} {verb} in another way")
+    # a loop has the same difference in each turn
+    told = Counter(f"  {ranks_text(each.ranks)}: {each.words}" for each in found)
+    for line, count in list(told.items())[:MOST_DIFFERENCES]:
+        lines.append(line if count == 1 else f"{line} ({count} times)")
+    if len(told) > MOST_DIFFERENCES:
+        lines.append(f"  and {len(told) - MOST_DIFFERENCES} more")
+    return lines
+
+
+def difference_json(a: Side, b: Side, found: Sequence[Difference]) -> str:
+    """Return the differences as JSON (schemas/diff.schema.json)."""
+
+    def line(each: Line | None) -> dict[str, str] | None:
+        return None if each is None else {"call": each.what, "place": each.place}
+
+    def side(each: Side) -> dict[str, Any]:
+        known = sorted(each.lines)
+        return {"path": each.name, "world_size": each.world_size, "ranks": known}
+
+    content = {
+        "format": "scenario-diff",
+        "version": 1,
+        "equal": not found and a.world_size == b.world_size,
+        "a": side(a),
+        "b": side(b),
+        "differences": [
+            {
+                "kind": each.kind,
+                "ranks": list(each.ranks),
+                "position": each.position,
+                "a": line(each.a),
+                "b": line(each.b),
+                "before": line(each.before) if each.kind == "moved" else None,
+                "message": each.words,
+            }
+            for each in found
+        ],
+    }
+    return json.dumps(content, indent=2) + "\n"

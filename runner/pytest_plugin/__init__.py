@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from runner.pytest_plugin.items import RunScenario
+    from runner.record.function import ProgramRecorder
 
 
 BACKEND = "gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for each rank"
@@ -68,3 +71,17 @@ def run_scenario(request: pytest.FixtureRequest) -> RunScenario:
     from runner.pytest_plugin.items import RunScenario
 
     return RunScenario(request)
+
+
+@pytest.fixture(scope="session")
+def record_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramRecorder]:
+    """Record a function on ranks, and return the verdict and the scenario that does the same.
+
+    `verdict, scenario = record_program(train_step, world_size=4)`. With `fake=True`, the default,
+    nothing is communicated and nothing can hang.
+    """
+    from runner.record.function import ProgramRecorder
+
+    recorder = ProgramRecorder(lambda: tmp_path_factory.mktemp("recorded"))
+    yield recorder
+    recorder.close()

@@ -107,7 +107,7 @@ def _dump(path: Path) -> dict[str, Any]:
     except (pickle.UnpicklingError, ValueError, EOFError, RecursionError, MemoryError) as error:
         words = f"this is not a dump of the flight recorder: {error}"
         raise refusal(path, "bad_record", words) from None
-    except Exception as error:  # noqa: BLE001 -- a stranger's bytes may raise anything
+    except Exception as error:
         words = f"this is not a dump of the flight recorder ({type(error).__name__})"
         raise refusal(path, "bad_record", words) from None
     entries = found.get("entries") if isinstance(found, dict) else None

@@ -77,7 +77,7 @@ def _be_run(told: dict[str, Any]) -> NoReturn:
         os.dup2(output, 2)
         _launch(told)
         code = 0
-    except BaseException:  # noqa: BLE001 -- whatever it is, no run goes on as the warm process
+    except BaseException:
         traceback.print_exc()
     finally:
         with suppress(Exception):
@@ -172,7 +172,7 @@ def _rank(told: dict[str, Any], rank: int, port: int, board: Any) -> NoReturn:
     code = 1
     try:
         code = _run(told, rank, port, board)
-    except BaseException:  # noqa: BLE001 -- whatever it is, no rank goes on as the parent
+    except BaseException:
         traceback.print_exc()
     finally:
         with suppress(Exception):
@@ -260,7 +260,9 @@ def _script(told: dict[str, Any], recorder: Recorder) -> int:
     main.__dict__["__builtins__"] = builtins
     sys.modules["__main__"] = main
     try:
-        if told["module"]:
+        if told["function"]:
+            _call(told)
+        elif told["module"]:
             sys.argv = list(command)
             sys.path.insert(0, "")
             runpy._run_module_as_main(command[0], alter_argv=True)  # type: ignore[attr-defined]
@@ -270,17 +272,60 @@ def _script(told: dict[str, Any], recorder: Recorder) -> int:
             sys.path.insert(0, str(Path(path).parent))
             main.__dict__["__file__"] = path
             program = compile(Path(path).read_bytes(), path, "exec")
-            exec(program, main.__dict__)  # noqa: S102 -- the user's own script
+            exec(program, main.__dict__)
     except SystemExit as exiting:
         code = exiting.code
         if code is not None and not isinstance(code, int):
             print(code, file=sys.stderr)
         return code if isinstance(code, int) else 0 if code is None else 1
-    except BaseException as error:  # noqa: BLE001 -- the user's own, whatever it is
+    except BaseException as error:
         recorder.raised(error)
         traceback.print_exception(error)
         return 1
     return 0
+
+
+def _call(told: dict[str, Any]) -> None:
+    """Call a function of a module, with the default process group made before."""
+    import inspect
+    from operator import attrgetter
+
+    import torch.distributed
+
+    dist: Any = torch.distributed
+    begin = dist.init_process_group
+
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        if not dist.is_initialized():
+            begin(*args, **kwargs)
+
+    for holder in (dist, dist.distributed_c10d):
+        holder.init_process_group = init_process_group
+    init_process_group("gloo")
+    module, _, name = told["function"].partition(":")
+    function = attrgetter(name)(_module(module, told["command"][0]))
+    known = {"rank": dist.get_rank(), "world_size": dist.get_world_size()}
+    wanted = inspect.signature(function).parameters
+    function(**{key: value for key, value in known.items() if key in wanted})
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _module(name: str, file: str) -> Any:
+    """Import a module by its name, or, where that finds another one, from its file."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    with suppress(ImportError):
+        found = importlib.import_module(name)
+        if getattr(found, "__file__", None) == file:
+            return found
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 if __name__ == "__main__":

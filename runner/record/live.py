@@ -88,7 +88,7 @@ def prepare(folder: Path) -> None:
         shutil.rmtree(box)
 
 
-class Process(Protocol):
+class Started(Protocol):
     """A process of a run: the parent of its ranks, or a launcher of the user's own."""
 
     @property
@@ -107,7 +107,7 @@ class Process(Protocol):
 
 
 #: an order -> the process that does it
-Start = Callable[[Order], Process]
+Start = Callable[[Order], Started]
 
 
 def run(
@@ -131,9 +131,7 @@ def started(order: Order) -> subprocess.Popen[bytes]:
     if order.own_launcher:
         environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
         try:
-            return subprocess.Popen(  # noqa: S603 -- the user's own command
-                order.command, env=environment, start_new_session=True
-            )
+            return subprocess.Popen(order.command, env=environment, start_new_session=True)
         except OSError as error:
             message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
             raise LaunchError(message) from error
@@ -167,7 +165,7 @@ def _told(order: Order) -> dict[str, Any]:
     }
 
 
-class Warm:
+class WarmLaunch:
     """A process that has imported torch once, from which run after run is forked."""
 
     def __init__(self) -> None:
@@ -175,11 +173,11 @@ class Warm:
         self._process: subprocess.Popen[bytes] | None = None
         self._reply = -1
 
-    def start(self, order: Order) -> Process:
+    def start(self, order: Order) -> Started:
         """Start a run; the one before has to be over."""
         if self._process is None:
             self._reply, given = os.pipe()
-            self._process = subprocess.Popen(  # noqa: S603 -- our own module
+            self._process = subprocess.Popen(
                 [sys.executable, "-m", "runner.record.launch", str(given)],
                 stdin=subprocess.PIPE,
                 pass_fds=[given],
@@ -277,7 +275,7 @@ class _Watch:
     def __init__(
         self,
         order: Order,
-        process: Process,
+        process: Started,
         asked: Asked,
         notice: Callable[[str], None],
     ) -> None:

@@ -152,10 +152,10 @@ def program_of(
     records: Mapping[int, RankRecord], *, name: str = "recorded", about: str = "", folder: str = ""
 ) -> RecordedProgram:
     """Return the program of records by rank; ranks of the world without one are truncated."""
-    return _Writer(records, name, about, folder).program()
+    return _ProgramWriter(records, name, about, folder).program()
 
 
-class _Writer:
+class _ProgramWriter:
     """Makes one scenario of the records of all ranks."""
 
     def __init__(
@@ -301,7 +301,7 @@ class _Writer:
         rank = record.rank
         handles: dict[int, list[str]] = {}
         busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]] = {}
-        waits = _Waits()
+        waits = _WaitStep()
         loose: dict[tuple[int, ...], list[str]] = {}
         for item in record.items:
             at = item.place.short(self._folder)
@@ -783,7 +783,7 @@ def _primes(world: int) -> Iterator[int]:
 # Small parts.
 
 
-class _Waits:
+class _WaitStep:
     """Waits that follow each other at one place: together they are one step."""
 
     def __init__(self) -> None:

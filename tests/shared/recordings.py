@@ -12,7 +12,7 @@ from unittest import mock
 from click.testing import CliRunner
 
 from runner.cli import cli
-from runner.record.live import Warm
+from runner.record.live import WarmLaunch
 
 SCRIPTS = Path(__file__).parents[1] / "record" / "scripts"
 
@@ -44,7 +44,7 @@ class Recording:
     def __init__(self, folder: Path) -> None:
         """Keep records under a folder."""
         self._folder = folder
-        self._warm = Warm()
+        self._warm = WarmLaunch()
         self.of = cache(self._of)
 
     def close(self) -> None:

@@ -1,0 +1,142 @@
+"""`scenario diff`: whose communication differs, where, on both sides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from runner.cli import cli
+from runner.files import schema_file
+
+SCHEMA = json.loads(schema_file("diff.schema.json").read_text(encoding="utf-8"))
+
+#: operation of c10d -> what a record has of one call of it, its line
+ALL_GATHER = ("_allgather_base_", [["float32", [4], 64, 16]], [["float32", [8], 96, 32]], {}, 10)
+REDUCE_SCATTER = (
+    "_reduce_scatter_base_",
+    [["float32", [8], 96, 32]],
+    [["float32", [4], 64, 16]],
+    {"op": "sum"},
+    11,
+)
+ALL_REDUCE = ("allreduce_", [["float32", [4], 64, 16]], [], {"op": "sum"}, 12)
+LARGER = ("allreduce_", [["float32", [5], 64, 20]], [], {"op": "sum"}, 12)
+BARRIER = ("barrier", [], [], {}, 13)
+
+
+def recorded(folder: Path, *programs: tuple[Any, ...]) -> Path:
+    """Write a record: of each rank the calls that it makes."""
+    folder.mkdir()
+    for rank, calls in enumerate(programs):
+        world = len(programs)
+        lines: list[Any] = [
+            {"scenario_record": 1, "rank": rank, "world_size": world, "mode": "live", "cwd": "/me"},
+            ["g", 0, "0", list(range(world)), "default_pg", "gloo"],
+        ]
+        for number, (operation, ins, outs, more, line) in enumerate(calls):
+            us = number * 10
+            lines += [
+                ["s", number, "", [["/me/train.py", line, "x"]]],
+                ["c", number, operation, 0, number, us, 1, "py", ins, outs, more],
+                ["r", number, us + 1],
+                ["w", number, us + 2],
+                ["x", number, us + 3],
+            ]
+        lines.append(["end", 0, 1000])
+        text = "".join(f"{json.dumps(each)}\n" for each in lines)
+        (folder / f"rank-{rank:05d}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def compared(a: Path, b: Path, *options: str) -> Result:
+    return CliRunner().invoke(cli, ["diff", str(a), str(b), *options])
+
+
+def as_json(a: Path, b: Path) -> dict[str, Any]:
+    said = compared(a, b, "--json", "-")
+    found: dict[str, Any] = json.loads(said.stdout)
+    Draft202012Validator(SCHEMA).validate(found)
+    assert said.exit_code == (0 if found["equal"] else 1)
+    return found
+
+
+STEP = (ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BARRIER)
+
+
+def test_a_record_is_equal_to_itself_and_to_its_scenario(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", STEP, STEP)
+    said = compared(a, a)
+    assert said.exit_code == 0
+    assert said.output == "equal: 2 ranks communicate alike\n"
+    yaml = tmp_path / "train_step.yaml"
+    imported = CliRunner().invoke(cli, ["import", str(a), "--yaml", str(yaml)])
+    assert imported.exit_code == 0, imported.output
+    assert as_json(yaml, a)["equal"]
+    assert as_json(a, yaml)["equal"]
+
+
+def test_a_call_that_moved_is_told_with_its_rank_and_lines(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", STEP, (REDUCE_SCATTER, ALL_GATHER, ALL_REDUCE, BARRIER))
+    b = recorded(tmp_path / "b", STEP, STEP)
+    (found,) = as_json(a, b)["differences"]
+    assert found["kind"] == "moved"
+    assert found["ranks"] == [1]
+    assert {found["a"]["place"], found["b"]["place"]} <= {"train.py:10", "train.py:11"}
+    said = compared(a, b).output
+    assert said.startswith("rank 1 communicates in another way\n")
+    assert "is moved" in said
+    assert "train.py:10" in said
+    assert "train.py:11" in said
+
+
+@pytest.mark.parametrize(
+    ("calls", "kind", "words"),
+    [
+        ((ALL_GATHER, REDUCE_SCATTER, BARRIER), "removed", "train.py:12) is no longer called"),
+        ((*STEP, BARRIER), "added", "barrier (train.py:13) is new"),
+        (
+            (ALL_GATHER, REDUCE_SCATTER, LARGER, BARRIER),
+            "changed",
+            "all_reduce float32[4] (train.py:12) is now all_reduce float32[5] (train.py:12)",
+        ),
+    ],
+)
+def test_each_kind_of_difference_has_its_words(
+    tmp_path: Path, calls: tuple[Any, ...], kind: str, words: str
+) -> None:
+    a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", calls, calls)
+    (found,) = as_json(a, b)["differences"]
+    assert found["kind"] == kind
+    assert found["ranks"] == [0, 1]
+    assert words in compared(a, b).output
+
+
+def test_worlds_of_other_sizes_differ(tmp_path: Path) -> None:
+    a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", STEP, STEP, STEP)
+    said = compared(a, b)
+    assert said.exit_code == 1
+    assert said.output.startswith("the worlds differ: 2 ranks and 3 ranks")
+    assert not as_json(a, b)["equal"]
+
+
+def test_programs_that_hang_are_compared_to_their_ends(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", (BARRIER, ALL_REDUCE), (ALL_REDUCE, BARRIER))
+    b = recorded(tmp_path / "b", (BARRIER, LARGER), (ALL_REDUCE, BARRIER))
+    (found,) = as_json(a, b)["differences"]
+    assert found["ranks"] == [0]
+    assert found["position"] == 1
+
+
+def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", STEP)
+    (tmp_path / "b").mkdir()
+    assert compared(a, tmp_path / "b").exit_code == 2
+    assert compared(a, tmp_path / "nothing").exit_code == 2
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("steps: 3\n", encoding="utf-8")
+    assert compared(a, wrong).exit_code == 2

@@ -1,0 +1,70 @@
+"""The fixture `record_program`: what a function communicates, held fast by a repository's tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from runner.record.function import ProgramRecorder
+
+pytestmark = [pytest.mark.torch, pytest.mark.slow]
+
+
+def train_step() -> None:
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4))
+    dist.barrier()
+
+
+def longer_step(rank: int, world_size: int) -> None:
+    assert 0 <= rank < world_size
+    dist.init_process_group("nccl")
+    train_step()
+    dist.all_reduce(torch.ones(5))
+    dist.destroy_process_group()
+
+
+def stuck_step(rank: int) -> None:
+    if rank == 0:
+        dist.all_reduce(torch.ones(4))
+    dist.barrier()
+
+
+@pytest.mark.parametrize("fake", [True, False])
+def test_a_function_has_a_verdict_and_a_scenario(
+    record_program: ProgramRecorder, *, fake: bool
+) -> None:
+    verdict, scenario = record_program(train_step, world_size=2, fake=fake)
+    assert verdict.status == "PASSED"
+    assert scenario.world_size == 2
+
+
+def test_it_is_held_to_a_file(record_program: ProgramRecorder, tmp_path: Path) -> None:
+    step = tmp_path / "train_step.yaml"
+    found = record_program(train_step, world_size=2)
+    with pytest.raises(AssertionError, match="is not there; what was recorded is:"):
+        found.communicates_as(step)
+    step.write_text(found.text, encoding="utf-8")
+    found.communicates_as(step)
+    longer = record_program(longer_step, world_size=2)
+    assert longer.status == "PASSED"
+    with pytest.raises(AssertionError, match=r"ranks 0 and 1: all_reduce .* is new"):
+        longer.communicates_as(step)
+
+
+def test_a_function_that_would_hang_fails_at_once(record_program: ProgramRecorder) -> None:
+    found = record_program(stuck_step, world_size=2)
+    assert found.status == "FAILED"
+    assert found.diagnoses == ("call_mismatch",)
+    assert any("test_functions.py" in words for words in found.words)
+
+
+def test_a_function_that_no_other_process_finds_is_refused(record_program: ProgramRecorder) -> None:
+    with pytest.raises(ValueError, match="write it at the top of a module"):
+        record_program(lambda: None)
