@@ -274,8 +274,8 @@ def _of_rank(
     taken = set(moved.values())
     for at, each in enumerate(edits[:MOST]):
         if at in moved:
-            new = edits[moved[at]]
-            yield replace(each, kind="moved", ranks=(rank,), b=new.b, before=new.before)
+            put = edits[moved[at]]
+            yield replace(each, kind="moved", ranks=(rank,), b=put.b, before=put.before)
         elif at not in taken:
             yield replace(each, ranks=(rank,))
 

@@ -16,17 +16,23 @@ from runner.files import schema_file
 SCHEMA = json.loads(schema_file("diff.schema.json").read_text(encoding="utf-8"))
 
 #: operation of c10d -> what a record has of one call of it, its line
-ALL_GATHER = ("_allgather_base_", [["float32", [4], 64, 16]], [["float32", [8], 96, 32]], {}, 10)
-REDUCE_SCATTER = (
+ALL_GATHER: tuple[Any, ...] = (
+    "_allgather_base_",
+    [["float32", [4], 64, 16]],
+    [["float32", [8], 96, 32]],
+    {},
+    10,
+)
+REDUCE_SCATTER: tuple[Any, ...] = (
     "_reduce_scatter_base_",
     [["float32", [8], 96, 32]],
     [["float32", [4], 64, 16]],
     {"op": "sum"},
     11,
 )
-ALL_REDUCE = ("allreduce_", [["float32", [4], 64, 16]], [], {"op": "sum"}, 12)
-LARGER = ("allreduce_", [["float32", [5], 64, 20]], [], {"op": "sum"}, 12)
-BARRIER = ("barrier", [], [], {}, 13)
+ALL_REDUCE: tuple[Any, ...] = ("allreduce_", [["float32", [4], 64, 16]], [], {"op": "sum"}, 12)
+LARGER: tuple[Any, ...] = ("allreduce_", [["float32", [5], 64, 20]], [], {"op": "sum"}, 12)
+BARRIER: tuple[Any, ...] = ("barrier", [], [], {}, 13)
 
 
 def recorded(folder: Path, *programs: tuple[Any, ...]) -> Path:
