@@ -111,7 +111,7 @@ def _field(word: str, node: Node, context: Context) -> dict[str, Any]:
             return {word: _dims(node, context)}
         case "timeout":
             return {"timeout_s": values.fixed_seconds(node, context, what="`timeout`")}
-        case "sort_ranks":
+        case "sort_ranks" | "flatten":
             return {word: plain(node)}
         case _:
             return {word: backend_name(node, context)}

@@ -624,6 +624,12 @@ GROUP: dict[str, Schema] = {
         "x-is": "dimensions",
         **or_listed(kind("string", title="a name")),
     },
+    "flatten": kind(
+        "string",
+        title="a name",
+        description="`mesh._flatten(name)`: torch knows all dimensions as one as well.",
+        minLength=1,
+    ),
     "timeout": ref("duration", description="What a blocked operation on the group gets."),
     "backend": kind(
         "string",
@@ -640,7 +646,7 @@ def group() -> Schema:
         GROUP,
         **{"x-is": "group"},
         oneOf=[{"required": [form]} for form in GROUP_FORMS],
-        dependentRequired={"shape": ["dims"], "dims": ["shape"], "sort_ranks": ["ranks"]},
+        dependentRequired={"shape": ["dims"], "dims": ["shape"], "sort_ranks": ["ranks"], "flatten": ["shape"]},
     )
     return {
         "description": "A list of ranks, an expression, or one of the long forms.",

@@ -205,7 +205,8 @@ class GroupSpec:
     """One entry of `groups:`. Exactly one of the five forms is not None.
 
     `ranks` a selector-like form (list or expression); `partition` a form that yields lists of
-    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`.
+    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`. A mesh that is given
+    a name to `flatten` is known to torch as one dimension of that name as well.
     """
 
     name: str
@@ -214,6 +215,7 @@ class GroupSpec:
     size: Form | None = None
     shape: Form | None = None
     dims: tuple[str, ...] = ()
+    flatten: str | None = None
     timeout_s: float | None = None
     backend: str | None = None
     sort_ranks: bool = True
