@@ -313,6 +313,7 @@ GLOO = (
     (r"Connection closed by peer|Connection reset by peer|Broken pipe", "peer_lost"),
     (r"Connect timeout|connect.*timed out", "timeout"),
     (r"Pair is not connected|Tag must be nonnegative|has to be contiguous", "invalid_argument"),
+    (r"Expected to have finished reduction in the prior iteration", "invalid_argument"),
     (r"got mixed torch\.Tensor and DTensor|must have the same mesh", "invalid_argument"),
     (r"Cannot use ReduceOp\.\w+ with non-integral dtype", "invalid_argument"),
     (r"Invalid scalar type|Cannot use ReduceOp|can't be cast to the desired", "unsupported"),

@@ -646,7 +646,12 @@ def group() -> Schema:
         GROUP,
         **{"x-is": "group"},
         oneOf=[{"required": [form]} for form in GROUP_FORMS],
-        dependentRequired={"shape": ["dims"], "dims": ["shape"], "sort_ranks": ["ranks"], "flatten": ["shape"]},
+        dependentRequired={
+            "shape": ["dims"],
+            "dims": ["shape"],
+            "sort_ranks": ["ranks"],
+            "flatten": ["shape"],
+        },
     )
     return {
         "description": "A list of ranks, an expression, or one of the long forms.",

@@ -205,7 +205,7 @@ class GroupSpec:
     """One entry of `groups:`. Exactly one of the five forms is not None.
 
     `ranks` a selector-like form (list or expression); `partition` a form that yields lists of
-    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`. A mesh that is given
+    ranks; `size` of `new_subgroups`; `shape` with `dims` of `init_device_mesh`. A mesh with
     a name to `flatten` is known to torch as one dimension of that name as well.
     """
 

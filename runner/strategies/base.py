@@ -371,7 +371,8 @@ class Moment:
         if self._last_bit <= EPSILON or not exact.size:
             return 0.0
         moved = exact - self._begun[key[1]] if key[0] == "param" else exact
-        return self._last_bit * float(np.abs(moved).max())
+        moved = np.abs(moved[np.isfinite(moved)])
+        return self._last_bit * float(moved.max()) if moved.size else 0.0
 
 
 class Oracle:
@@ -423,13 +424,13 @@ def tolerance(exact: Array, rounded: Array, shaken: Array, coarse_part: float = 
     What float32 is off by counts as far as forward and backward explain it. `coarse_part` is what
     the last bit amounts to of a dtype that is coarser than float32, where one is computed in.
     """
-    if not exact.size:
+    finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
+    if not finite.any():
         return 0.0
-    with np.errstate(all="ignore"):
-        off = float(np.abs(exact - rounded).max())
-        moved = float(np.abs(exact - shaken).max())
-        last = EPSILON * float(np.abs(exact).max())
-        off = min(off, TRUSTED * (moved + last)) if np.isfinite(moved) else off
+    exact, rounded, shaken = (each[finite].astype(np.float64) for each in (exact, rounded, shaken))
+    off, moved = float(np.abs(exact - rounded).max()), float(np.abs(exact - shaken).max())
+    last = EPSILON * float(np.abs(exact).max())
+    off = min(off, TRUSTED * (moved + last))
     return SLACK * max(off, moved, coarse_part) + ULPS * last
 
 
@@ -722,8 +723,7 @@ def weights(model: Model, caller: Any, rank: int) -> Arrays:
     The n-th parameter of a model is `random(shape, n) / 2`, from 1.
     """
     found: Arrays = {}
-    own = caller.scope["rank"]
-    caller.scope["rank"] = rank
+    own, caller.scope["rank"], caller.rank = caller.rank, rank, rank
     try:
         for number, (name, shape) in enumerate(model.network.shapes().items(), start=1):
             form = model.init.get(name)
@@ -737,7 +737,7 @@ def weights(model: Model, caller: Any, rank: int) -> Arrays:
                 raise WeightError(message, getattr(form, "mark", None) or model.mark)
             found[name] = value
     finally:
-        caller.scope["rank"] = own
+        caller.scope["rank"] = caller.rank = own
     return found
 
 

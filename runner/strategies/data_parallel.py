@@ -172,6 +172,7 @@ class DataParallel(Alone):
         sizes = [(name, self.params[name].nbytes) for name in model.network.ready()]
         self._synced = 0
         self._used: set[str] = set()
+        self._unfinished = False
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
             at_first = [(name, self.params[name].nbytes) for name in model.parameters]
@@ -227,7 +228,8 @@ class DataParallel(Alone):
             yield call("all_reduce", self._group, tensor=used.copy(), op="sum")
         lacking = [name for name in self.params if name not in self.grads]
         if lacking and not self._said.find_unused_parameters:
-            return  # the bucket is never full: nothing is reduced, and nothing is said of it
+            yield from self._stopped(lacking)
+            return
         for names in self._later if self._rebuilt else self._first:
             held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
             flat = np.concatenate([each.reshape(-1) for each in held])
@@ -244,6 +246,23 @@ class DataParallel(Alone):
                 self.grads.pop(name)  # no rank has used it: its gradient stays what it was
                 self.grads |= {name: kept[name]} if name in kept else {}
         self._synced += 1
+
+    def _stopped(self, lacking: Sequence[str]) -> Calls:
+        """Reduce up to the first bucket that is never full; gradients stay those of the rank.
+
+        Nothing is said of it before the next forward, which raises.
+        """
+        self._unfinished = True
+        for names in self._later if self._rebuilt else self._first:
+            if any(name in lacking for name in names):
+                return
+            yield from self._mean(np.concatenate([self.grads[each].reshape(-1) for each in names]))
+
+    def refused(self, given: Any) -> str | None:
+        """Refuse a forward behind a backward that never ended."""
+        if self._unfinished:
+            return "the reduction before it never ended, since not every parameter was used"
+        return super().refused(given)
 
     def _mean(self, flat: Array) -> Generator[Part, None, Array]:
         """Divide and sum up, in the dtype of the hook."""

@@ -237,7 +237,7 @@ class World:
         inside = mesh.get_coordinate() is not None  # a mesh may be smaller than the world
         self._meshes[spec.name] = mesh
         if spec.flatten is not None:
-            mesh._flatten(spec.flatten)  # noqa: SLF001 -- torch has no public name for it
+            mesh._flatten(spec.flatten)  # torch has no public name for it
         for dim in spec.dims:
             group = mesh.get_group(dim) if inside else self.outside
             if inside and group is not self.dist.group.WORLD:

@@ -1,0 +1,250 @@
+"""A sign, a factor or an index that is flipped in a reference turns a scenario red.
+
+Each mutation is one node of the syntax tree of a layer, a loss, an optimizer or a lowering: `+`
+becomes `-`, `*` becomes `/`, a small integer the next one, a comparison its opposite. A layer is
+what both references share, so it is held against what torch's own ranks held; a lowering against
+one process. Functions that a scenario of the sample cannot tell of are left out, with the reason;
+of the others some mutations change nothing (a mean over one element, a sign of what is squared).
+
+A sample of them is tried in an ordinary run, every one in a nightly one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from runner.language import load
+from runner.model.groups import plan
+from runner.modules import (
+    attention,
+    gelu,
+    layer_norm,
+    linear,
+    loss,
+    optimizer,
+    relu,
+    rms_norm,
+    tanh,
+)
+from runner.modules import base as modules_base
+from runner.reference import simulate
+from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
+from runner.verdict import judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from runner.model.scenario import Scenario
+
+CORPUS = Path(__file__).parents[2] / "scenarios" / "strategies"
+
+#: module -> the scenarios that tell of it, cheap ones first
+TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
+    linear: ("ddp_equals_one_process",),
+    relu: ("layers_of_models",),
+    gelu: ("layers_of_models",),
+    tanh: ("layers_of_models",),
+    layer_norm: ("layers_of_models",),
+    rms_norm: ("layers_of_models",),
+    modules_base: ("layers_of_models",),
+    attention: ("attention_by_heads", "blocks_share_a_batch"),
+    loss: ("ddp_equals_one_process", "layers_of_models"),
+    optimizer: ("ddp_optimizers", "ddp_equals_one_process", "layers_of_models"),
+    data_parallel: (
+        "ddp_equals_one_process",
+        "ddp_finds_unused_parameters",
+        "zero1_owns_parameters",
+    ),
+    fully_shard: (
+        "fully_shard_pads",
+        "fully_shard_root_and_units",
+        "fully_shard_clips_gradients",
+        "fully_shard_hybrid",
+        "fully_shard_reshards_over_two",
+    ),
+    tensor_parallel: (
+        "column_then_row",
+        "tensor_parallel_plans",
+        "sequence_parallel_adamw",
+        "tensor_parallel_clips_gradients",
+        "attention_by_heads",
+    ),
+    pipeline: ("pipeline_schedules", "pipeline_interleaved"),
+}
+
+#: mutations of an ordinary run, for each module
+SAMPLE = 2
+
+OPPOSITE: dict[Any, Any] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.Lt: ast.GtE,
+    ast.Gt: ast.LtE,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+}
+
+#: functions of which a part tells of nothing that a scenario of the sample shows, and why
+UNTOLD = {
+    # what is refused, or read from a file, or handed to torch
+    "build": "torch's side",
+    "apply": "torch's side",
+    "_schedule": "torch's side",
+    "read_": "reading",
+    "misfit": "reading",
+    "_style": "reading",
+    "__post_init__": "reading",
+    "output_shape": "shapes are checked where a file is read",
+    "last": "shapes are checked where a file is read",
+    "refused": "refusals have scenarios of their own",
+    "_refused_of_several": "refusals have scenarios of their own",
+    "_unclippable": "refusals have scenarios of their own",
+    "_is_distributed": "refusals have scenarios of their own",
+    "_attends": "refusals have scenarios of their own",
+    "built": "torch's side",
+    "lies": "reading",
+    "begin": "weights are the same on all ranks at first",
+    "_reduced": "dtypes have a scenario of their own",
+    "optimizer_names": "no step asks for it",
+    "construction": "construction is not judged",
+    "state_bytes": "held against torch by test_modules",
+    "call": "torch's side",
+}
+
+
+def mutations(module: ModuleType) -> Iterator[tuple[str, ast.Module]]:
+    """Yield each mutation of a module: where it is, and the tree."""
+    text = inspect.getsource(module)
+    count = len(list(_places(ast.parse(text))))
+    for nth in range(count):
+        tree = ast.parse(text)
+        function, node = list(_places(tree))[nth]
+        before = ast.unparse(node)
+        _flip(node)
+        yield f"{function}:{node.lineno}: {before} -> {ast.unparse(node)}", tree
+
+
+def _places(tree: ast.Module) -> Iterator[tuple[str, Any]]:
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef) or function.name.startswith(tuple(UNTOLD)):
+            continue
+        for node in ast.walk(function):
+            numeric = isinstance(node, ast.BinOp) and type(node.op) in OPPOSITE
+            compared = isinstance(node, ast.Compare) and type(node.ops[0]) in OPPOSITE
+            index = isinstance(node, ast.Subscript) and _small(node.slice)
+            if (numeric and not _is_text(node)) or compared or index:
+                yield function.name, node
+
+
+def _small(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is int
+
+
+def _is_text(node: Any) -> bool:
+    kinds = (ast.JoinedStr, ast.List, ast.Tuple)
+    return isinstance(node.left, kinds) or isinstance(node.right, kinds)
+
+
+def _flip(node: Any) -> None:
+    if isinstance(node, ast.BinOp):
+        node.op = OPPOSITE[type(node.op)]()
+    elif isinstance(node, ast.Compare):
+        node.ops[0] = OPPOSITE[type(node.ops[0])]()
+    else:
+        node.slice = ast.Constant(value=node.slice.value + 1)
+
+
+@contextlib.contextmanager
+def put_in(module: ModuleType, tree: ast.Module) -> Iterator[None]:
+    """Let the functions and methods of a module be those of the tree meanwhile."""
+    made: dict[str, Any] = dict(vars(module))
+    with contextlib.suppress(Exception):
+        exec(compile(ast.fix_missing_locations(tree), module.__name__, "exec"), made)  # noqa: S102
+    kept: list[tuple[Any, str, Any]] = []
+    for name, value in list(vars(module).items()):
+        new: Any = made.get(name)
+        if new is value or getattr(value, "__module__", "") != module.__name__:
+            continue
+        if inspect.isfunction(value):
+            kept.append((value, "__code__", value.__code__))
+            value.__code__ = new.__code__
+        elif inspect.isclass(value):
+            for method, function in list(vars(value).items()):
+                bare: Any = getattr(
+                    function, "__func__", getattr(function, "fget", None) or function
+                )
+                other: Any = vars(new).get(method)
+                other = getattr(other, "__func__", getattr(other, "fget", None) or other)
+                if inspect.isfunction(bare) and inspect.isfunction(other):
+                    same = bare.__code__.co_freevars == other.__code__.co_freevars
+                    if same and bare.__code__ != other.__code__:
+                        kept.append((bare, "__code__", bare.__code__))
+                        bare.__code__ = other.__code__
+    try:
+        yield
+    finally:
+        for owner, name, value in kept:
+            setattr(owner, name, value)
+
+
+@pytest.fixture(scope="module")
+def observed(launcher: Any) -> dict[str, list[tuple[Any, Any]]]:
+    """What torch's own ranks held, by scenario: a plan and a trace for each case."""
+    found: dict[str, list[tuple[Any, Any]]] = {}
+    for name in {name for names in TOLD_BY.values() for name in names}:
+        found[name] = []
+        for case in load(CORPUS / f"{name}.yaml")[:4]:
+            planned = plan(case)
+            found[name].append((planned, launcher.run(planned, simulate(planned))))
+    return found
+
+
+def told(cases: dict[str, list[tuple[Any, Any]]], names: tuple[str, ...]) -> bool:
+    """Whether some case is not PASSED, or cannot even be computed."""
+    for name in names:
+        for planned, run in cases[name]:
+            _forget(planned.scenario)
+            try:
+                if judge(planned, simulate(planned), run, run.backend).status != "PASSED":
+                    return True
+            except Exception:  # noqa: BLE001 -- a mutation may break anything
+                return True
+    return False
+
+
+def _forget(scenario: Scenario) -> None:
+    """Let one process be computed anew."""
+    for model in scenario.models.values():
+        model.moments.clear()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("module", TOLD_BY, ids=lambda module: module.__name__.rpartition(".")[2])
+def test_a_mutation_of_a_reference_turns_a_scenario_red(
+    module: ModuleType, observed: dict[str, list[tuple[Any, Any]]], request: pytest.FixtureRequest
+) -> None:
+    names = TOLD_BY[module]
+    assert not told(observed, names)
+    every = list(mutations(module))
+    nightly = request.config.getoption("--nightly", default=False)
+    draw = random.Random(7)  # noqa: S311
+    chosen = every if nightly else draw.sample(every, min(SAMPLE, len(every)))
+    survived = []
+    for what, tree in chosen:
+        with put_in(module, tree):
+            if not told(observed, names):
+                survived.append(what)
+    for planned, _ in (case for name in names for case in observed[name]):
+        _forget(planned.scenario)
+    print(f"{module.__name__}: {len(chosen) - len(survived)} of {len(chosen)} told; not {survived}")  # noqa: T201
+    assert len(survived) <= (len(chosen) // 3 if nightly else len(chosen) - 1), survived
