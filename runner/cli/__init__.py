@@ -32,6 +32,7 @@ COMMANDS = {
         "conformance",
         "Run the corpus and every call on what is installed; compare two versions.",
     ),
+    "bench": ("cost", "bench", "Measure how long programs take here; compare with before."),
     "topology": (
         "cost",
         "topology",

@@ -7,13 +7,21 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli.options import GroupedCommand, option, refuse, selecting, selection_of
+from runner.cli.options import (
+    GroupedCommand,
+    executing,
+    launch_options,
+    option,
+    refuse,
+    selecting,
+    selection_of,
+)
 from runner.display import clean
 from runner.errors import ScenarioError
 
@@ -497,3 +505,266 @@ def fit_topology(
                 raise click.UsageError(message)
         found.append(log)
     write_text("--output", output, fitted(name, source or ", ".join(logs), found))
+
+
+# -------------------------------------------------------------------------------------------------
+# `scenario bench`: how long programs take here, beside the forecast, and against an earlier time.
+
+MEASURES = "What is measured"
+
+
+def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Return a share that is written as 10% or 0.1."""
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 < share < 100:
+        message = f"{value!r} is no share, as 10%"
+        raise click.BadParameter(message)
+    return share
+
+
+@click.command(cls=GroupedCommand)
+@selecting
+@executing
+@option(
+    MEASURES,
+    "--sizes",
+    metavar="MIN:MAX[:FACTOR]",
+    help="Sizes of the parameter `bytes`, as 8:64M:4.",
+)
+@option(
+    MEASURES,
+    "--iters",
+    type=click.IntRange(min=1, max=100_000),
+    default=100,
+    show_default=True,
+    help="Repetitions of each size, in five blocks.",
+)
+@option(
+    MEASURES,
+    "--warmup",
+    type=click.IntRange(min=0, max=10_000),
+    default=5,
+    show_default=True,
+    help="Repetitions before each block that do not count.",
+)
+@option(
+    MEASURES,
+    "--topology",
+    "topology_name",
+    metavar="NAME|FILE",
+    help="Show the forecast on this machine beside.",
+)
+@option(
+    COSTS,
+    "--json",
+    "json_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write what was measured as JSON; `-` is standard output.",
+)
+@option(COSTS, "--raw", is_flag=True, help="Put every repetition into the JSON.")
+@option(COSTS, "--nccl-tests", is_flag=True, help="Print the table that nccl-tests prints.")
+@option(
+    MEASURES,
+    "--compare",
+    type=click.Path(),
+    metavar="OLD.json",
+    help="Compare with what --json wrote before.",
+)
+@option(
+    MEASURES,
+    "--fail-above",
+    default="10%",
+    show_default=True,
+    callback=_share,
+    help="With --compare: FAILED where the whole interval of new over old is more than so much "
+    "slower.",
+)
+def bench(**options: Any) -> None:
+    """Measure how long programs take on a real backend; their values are checked first.
+
+    The headline is the median of the slowest rank. A comparison is FAILED only where its whole
+    95 % interval is beyond --fail-above, and INCONCLUSIVE on a noisy machine.
+    """
+    import os
+
+    from runner.cost.measurements import measured as read_rows
+    from runner.execution import Launcher
+    from runner.pipeline import bench as measure
+
+    old = []
+    topology = _asked({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
+    try:
+        if options["compare"] is not None:
+            old = read_rows(Path(options["compare"]))
+    except ScenarioError as error:
+        refuse(error)
+    load = os.getloadavg()[0]
+    chosen = launch_options(options)
+    with Launcher(chosen) as launcher:
+        rows, code = _benched(options, launcher, topology)
+    backend = options["backend"] if options["backend"] != "auto" else "gloo"
+    content = [row.json() for row in rows]
+    ranks = max((row.ranks for row in rows), default=0)
+    notes = measure.noise(ranks, backend, content, load)
+    lines = _bench_lines(rows, content, notes, nccl=options["nccl_tests"])
+    verdicts = []
+    for row in content if options["compare"] is not None else []:
+        found = _against_old(row, old, options["fail_above"], noisy=bool(notes))
+        if found is not None:
+            verdicts.append(found.status)
+            row["comparison"] = asdict(found)
+            lines.append(_comparison_line(row, found))
+    for line in [] if options["json_file"] == "-" else lines:
+        click.echo(clean(line))
+    if options["json_file"] is not None:
+        for row, entry in zip(rows, content if options["raw"] else [], strict=False):
+            entry["samples_us"] = [list(block) for block in row.blocks]
+        where = measure.environment(backend, load)
+        whole = {"version": 1, "environment": where, "notes": notes, "rows": content}
+        write_text("--json", options["json_file"], json.dumps(whole, indent=2) + "\n")
+    sys.exit(_bench_code(options, rows, verdicts, code))
+
+
+def _bench_code(
+    options: Mapping[str, Any], rows: Sequence[Any], verdicts: Sequence[str], code: int
+) -> int:
+    """Return the exit code: what could not be measured first, then the comparisons."""
+    if not rows and code == 0:
+        click.echo("nothing was selected", err=True)
+        return 5
+    if options["compare"] is not None and rows and not verdicts:
+        click.echo(f"--compare {options['compare']}: no row of it is of these cases", err=True)
+        return max(code, 2)
+    return code or (1 if "FAILED" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
+
+
+_ONLY_COST = ("model", "algo", "scales", "against", "html_file", "trace_file")
+
+
+def _benched(
+    options: Mapping[str, Any], launcher: Any, topology: Topology | None
+) -> tuple[list[Any], int]:
+    """Return the rows of all cases and sizes, and an exit code where one cannot be measured.
+
+    Sizes take turns, block by block, so that what drifts meanwhile is in all of them.
+    """
+    from runner.errors import LaunchError, UnsupportedError, WorkerError
+    from runner.pipeline.attempts import execute
+    from runner.pipeline.bench import BLOCKS, measured, row_of
+
+    ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
+    code = 0
+    for analysis, size, forecast in _bench_cases(options, topology):
+        result = execute(analysis, launcher)
+        if result.verdict.status != "PASSED":
+            code = max(code, {"INCONCLUSIVE": 3, "INVALID": 2}.get(result.verdict.status, 1))
+            reason = result.verdict.reason or "`scenario run` shows why"
+            click.echo(f"{result.verdict.status}  {result.case}: {reason}", err=True)
+            continue
+        ready.append((analysis, size, forecast, []))
+    each = max(1, -(-options["iters"] // BLOCKS))
+    for _ in range(BLOCKS):
+        for analysis, _size, _forecast, blocks in ready:
+            try:
+                blocks.append(
+                    measured(analysis, launcher, warmup=options["warmup"], iterations=each)
+                )
+            except (LaunchError, WorkerError, UnsupportedError) as error:
+                click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
+                return [], 3
+    return [
+        row_of(analysis, blocks, size, forecast) for analysis, size, forecast, blocks in ready
+    ], code
+
+
+def _bench_cases(
+    options: Mapping[str, Any], topology: Topology | None
+) -> Iterator[tuple[Analysis, float, dict[str, Any] | None]]:
+    """Yield each case at each size, with its bytes and its forecast."""
+    from runner.cost.forecast import forecast
+    from runner.cost.measurements import base_size
+    from runner.pipeline.attempts import analyse
+    from runner.pipeline.bench import collective_of
+
+    selection = selection_of(options)
+    sizes: list[float | None] = [None]
+    if options["sizes"] is not None:
+        sizes = list(sizes_of(options["sizes"], "--sizes"))
+    for size in sizes:
+        sets = {} if size is None else {"bytes": str(int(size))}
+        for chosen in _selections(replace(selection, sets={**selection.sets, **sets})):
+            for scenario, problems in _loaded(chosen):
+                if scenario is None:
+                    for line in problems:
+                        click.echo(line, err=True)
+                    sys.exit(2)
+                analysis = analyse(_without_time(scenario), chosen.limits)
+                found = None
+                traffic = analysis.predicted.traffic if analysis.predicted else None
+                if topology is not None and traffic is not None:
+                    try:
+                        made = forecast(traffic, topology)
+                        found = {"time_us": made.time, "origin": made.origin, "error": made.error}
+                    except ScenarioError as error:
+                        click.echo(f"no forecast: {error.problems[0].message}", err=True)
+                own = collective_of(analysis)[1]
+                if own is None:
+                    own = base_size(scenario.constants, analysis.predicted) if traffic else 0.0
+                yield analysis, own, found
+
+
+def _bench_lines(
+    rows: Sequence[Any], content: Sequence[Mapping[str, Any]], notes: Sequence[str], *, nccl: bool
+) -> list[str]:
+    """Return what was measured in lines: noise first, then a row for each case and size."""
+    from runner.cost.forecast import microseconds
+    from runner.cost.structure import amount
+    from runner.pipeline.bench import nccl_tests_table
+
+    if nccl:
+        return nccl_tests_table(rows)
+    lines = [f"note: {note}" for note in notes]
+    if not rows:
+        return lines
+    lines.append("median, min, p99: of the slowest rank, in each repetition")
+    for row in content:
+        p99 = "" if row["p99_us"] is None else f", p99 {microseconds(row['p99_us'])}"
+        speed = f"algbw {row['algbw_gbps']:.3g} GB/s, busbw {row['busbw_gbps']:.3g} GB/s"
+        lines.append(
+            f"{row['case']} {amount(row['bytes'])}, {row['ranks']} ranks: median "
+            f"{microseconds(row['median_us'])}, min {microseconds(row['min_us'])}{p99} "
+            f"(n={row['n']}), {speed}"
+        )
+        if "forecast" in row:
+            told = row["forecast"]
+            lines.append(
+                f"  forecast {microseconds(told['time_us'])}, {told['ratio']:.3g} of the minimum; "
+                f"{told['origin']}; known error: {told['error']}"
+            )
+    return lines
+
+
+def _against_old(
+    row: Mapping[str, Any], old: Sequence[Mapping[str, Any]], fail_above: float, *, noisy: bool
+) -> Any:
+    """Return the comparison of a row with the old one of its case and size; None without one."""
+    from runner.pipeline.bench import compared
+
+    names = ("file", "case", "ranks", "bytes")
+    before = next((each for each in old if all(each.get(n) == row[n] for n in names[1:])), None)
+    if before is None or not before.get("block_medians_us"):
+        return None
+    return compared(before["block_medians_us"], row["block_medians_us"], fail_above, noisy=noisy)
+
+
+def _comparison_line(row: Mapping[str, Any], found: Any) -> str:
+    from runner.cost.structure import amount
+
+    return (
+        f"{found.status}  {row['case']} {amount(row['bytes'])}: new / old {found.ratio:.3f}, "
+        f"95 % interval {found.low:.3f} to {found.high:.3f}"
+    )

@@ -9,6 +9,7 @@ from math import log10
 from typing import Any
 
 from runner.cost.forecast import Forecast, microseconds
+from runner.cost.replay import ReplayEvents
 from runner.cost.structure import amount
 
 
@@ -109,7 +110,8 @@ MOST = 2000
 
 def picture(found: Forecast, ranks: int) -> str:
     """Return a space-time diagram on a real time axis: latency thin, bytes thick, the path red."""
-    events, critical = found.replay.events, set(found.replay.path())
+    events: ReplayEvents = found.replay.events
+    critical = set(found.replay.path())
     height = 30 + 26 * ranks
     if ranks > 128 or found.time <= 0:
         return ""

@@ -276,6 +276,8 @@ class Scenario:
     steps: tuple[Step, ...] = ()
     truncated: frozenset[int] = frozenset()
     expect: FinalExpectation = FinalExpectation()
+    #: whether a run keeps what steps write: where it is only timed, that is its own noise
+    keeps: bool = True
     warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
     mark: Mark | None = field(default=None, compare=False, repr=False)
 

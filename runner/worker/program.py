@@ -525,6 +525,7 @@ class Stepping:
         site = Site(call.label, communicates)
         board, copies, now_s = self._board, self._copies.named, time.monotonic
         records = board.records
+        keeps = self._process.plan.scenario.keeps
         looks = step.expect is not None and bool(step.expect.values)
         mark = self._completion.mark if self._completion.enqueues else None
         awaits = isinstance(operation, Waiting)
@@ -547,7 +548,7 @@ class Stepping:
             except Exception as error:  # noqa: BLE001 -- whatever torch raises is what is observed
                 goes_on, written = self._failed(record, call, error)
             end_s = now_s()
-            if written:
+            if written and keeps:
                 record.kept = copies(written)
                 record.written = written
             record.end_s = end_s

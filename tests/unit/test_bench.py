@@ -1,0 +1,150 @@
+"""`scenario bench`: what is measured, what a comparison is worth, what parsers read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from runner.cli import cli
+from runner.cost.measurements import read_log
+from runner.pipeline.bench import (
+    BenchRow,
+    bus_factor,
+    compared,
+    nccl_tests_table,
+    noise,
+    percentile_99,
+)
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "schemas" / "bench.schema.json").read_text(encoding="utf-8"))
+
+
+def row(**rest: Any) -> BenchRow:
+    given: dict[str, Any] = {
+        "file": "one.yaml",
+        "case": "one",
+        "ranks": 4,
+        "bytes": 2**20,
+        "collective": "all_reduce",
+        "blocks": ((100.0, 120.0), (110.0, 130.0)),
+        "by_rank": (100.0, 90.0, 110.0, 100.0),
+    }
+    return BenchRow(**{**given, **rest})
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    found = row().json()
+    assert found["median_us"] == 115
+    assert found["algbw_gbps"] == pytest.approx(2**20 / 115e3)
+    assert found["busbw_gbps"] == pytest.approx(2**20 / 115e3 * 2 * 3 / 4)
+    assert found["p99_us"] is None
+    factors = [bus_factor(name, 4) for name in ("all_gather", "broadcast", "all_to_all_single")]
+    assert factors == [0.75, 1.0, 0.75]
+
+
+def test_a_percentile_is_a_sample() -> None:
+    assert percentile_99(np.arange(1.0, 101.0)) == 99
+    assert percentile_99(np.arange(1.0, 1001.0)) == 990
+    assert row(blocks=((1.0,) * 100,)).json()["p99_us"] == 1
+
+
+def blocks(chosen: np.random.Generator, slower: float) -> list[float]:
+    """Return medians of five blocks whose repetitions are as skewed as real ones are."""
+    tails = chosen.lognormal(0, 0.25, (5, 20)) + chosen.pareto(3, (5, 20)) * 0.1
+    return [float(each) for each in np.median(1000 * slower * tails, axis=1)]
+
+
+@pytest.mark.parametrize(("slower", "failed"), [(1.6, (19, 20)), (1.0, (0, 1))])
+def test_11_a_slowdown_fails_and_equal_times_do_not(slower: float, failed: tuple[int, int]) -> None:
+    chosen = np.random.default_rng(11)
+    found = [
+        compared(blocks(chosen, 1), blocks(chosen, slower), 0.1, noisy=False) for _ in range(20)
+    ]
+    assert failed[0] <= sum(each.status == "FAILED" for each in found) <= failed[1]
+    assert all(each.low <= each.ratio <= each.high for each in found)
+
+
+def test_12_a_noisy_machine_fails_nothing() -> None:
+    assert compared([100.0] * 5, [200.0] * 5, 0.1, noisy=True).status == "INCONCLUSIVE"
+    assert compared([100.0] * 5, [200.0] * 5, 0.1, noisy=False).status == "FAILED"
+    assert compared([100.0] * 5, [100.0] * 5, 0.1, noisy=True).status == "PASSED"
+    notes = noise(64, "gloo", [row().json()], load=1e3)
+    assert [note.partition(" ")[0] for note in notes] == ["64", "the"]
+
+
+def test_12_one_number_is_no_verdict() -> None:
+    assert compared([100.0], [300.0], 0.1, noisy=False).status == "INCONCLUSIVE"
+    assert compared([100.0] * 5, [300.0] * 4, 0.1, noisy=False).status == "INCONCLUSIVE"
+
+
+def test_the_table_is_read_by_the_parser_of_nccl_tests(tmp_path: Path) -> None:
+    lines = nccl_tests_table([row(), row(bytes=8, dtype="int64", item_bytes=8)])
+    log = tmp_path / "log.txt"
+    log.write_text("\n".join(lines), encoding="utf-8")
+    found = read_log(log, log.read_bytes())
+    assert (found.table.sizes, found.table.times) == ((8, 2**20), (100.0, 100.0))
+    (shown,) = [line.split() for line in lines if line.split()[0] == "8"]
+    assert shown[:5] == ["8", "1", "int64", "sum", "-1"]
+    assert len(shown) == 13
+
+
+BENCHED = """
+world_size: 2
+parameters: {bytes: 64}
+tensors: {x: "full(bytes // 4, rank + 1)"}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: "full(bytes // 4, 3)"}
+"""
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["bench", *arguments])
+    return result.exit_code, result.output
+
+
+def test_a_program_is_measured_checked_and_compared(tmp_path: Path) -> None:
+    file, saved = tmp_path / "one.yaml", tmp_path / "old.json"
+    file.write_text(BENCHED, encoding="utf-8")
+    asked = [str(file), "--iters", "10", "--warmup", "1", "--sizes", "64,1K"]
+    code, output = invoke(*asked, "--json", str(saved), "--raw", "--topology", "flat")
+    assert code == 0, output
+    content = json.loads(saved.read_text(encoding="utf-8"))
+    jsonschema.validate(content, SCHEMA)
+    assert [(each["bytes"], each["n"]) for each in content["rows"]] == [(64, 10), (1024, 10)]
+    for each in content["rows"]:
+        assert 0 < each["min_us"] <= each["median_us"] <= each["max_us"]
+        assert len(each["samples_us"]) == 5
+        assert each["forecast"]["origin"].startswith("steps")
+    assert "median" in output
+    for each in content["rows"]:  # as if it had been a thousand times slower before
+        each["block_medians_us"] = [1000 * time for time in each["block_medians_us"]]
+    saved.write_text(json.dumps(content), encoding="utf-8")
+    code, output = invoke(*asked, "--compare", str(saved))
+    assert code == 0, output
+    assert output.count("PASSED") == 2
+
+
+def test_a_program_with_wrong_values_is_not_measured(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(BENCHED.replace(", 3)", ", 4)"), encoding="utf-8")
+    code, output = invoke(str(file), "--iters", "5")
+    assert code == 1
+    assert "FAILED" in output
+    assert "median" not in output.partition("one")[2]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--compare", "none.json"], ["--fail-above", "much"], ["--sizes", "big"]]
+)
+def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    file.write_text(BENCHED, encoding="utf-8")
+    assert invoke(str(file), *arguments)[0] == 2
