@@ -61,6 +61,8 @@ SINGLE_IMPORTER = 40
 RINGS = (4,)
 #: rules of the linter that a line switches off for itself, in the whole package
 SUPPRESSIONS = 60
+#: places at which cohorts leave a program to the engine that walks rank by rank
+LEFT_TO_WALKING = 92
 #: class names that stand in more than one module
 SHARED_CLASS_NAMES = 32
 
@@ -293,3 +295,15 @@ def test_an_operation_is_one_file() -> None:
     for operation in set(BY_NAME.values()):
         home = TWINS.get(operation.name, operation.name)
         assert type(operation).__module__ == f"runner.operations.{home}"
+
+
+def test_cohorts_leave_no_more_to_the_engine_that_walks() -> None:
+    calls = [
+        node
+        for module, tree in TREES.items()
+        if module.startswith("reference.vector")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    left = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "leave"]
+    assert len(left) <= LEFT_TO_WALKING

@@ -470,3 +470,105 @@ def test_what_cohorts_cannot_do_is_walked_from_there(steps: str, folder: Path) -
     trace = walked(plan, DEFAULT, found)
     assert departures(trace, walked(plan, DEFAULT)) == []
     assert len(trace.ranks[9].events) - len(trace.ranks[9].own) >= 1
+
+
+MODEL = """\
+models:
+  m: {layers: [{a: {Linear: {in_features: 2, out_features: 2}}}], loss: mse_loss, optimizer: SGD}
+"""
+
+#: what is walked: what a file has beside its steps, those after two steps, and from where
+WALKED: dict[str, tuple[str, str, str]] = {
+    "a model that is trained": (
+        MODEL,
+        "- {train: {model: m, input: x, target: x}}",
+        "the beginning",
+    ),
+    "a list of tensors": (
+        "tensors: {x: 'full(2, rank)', l: '[zeros(2) for i in range(16)]'}",
+        "- {all_gather: {tensor_list: l, tensor: x}}",
+        "the beginning",
+    ),
+    "objects": (
+        "objects: {o: [null]}",
+        "- {broadcast_object_list: {object_list: o, src: 0}}",
+        "the beginning",
+    ),
+    "a name with several shapes or dtypes": (
+        "tensors: {x: 'full(2, rank)', y: 'zeros(rank + 1)'}",
+        "- {compute: {y: 'y + 1'}}",
+        "the beginning",
+    ),
+    "a group that is refused": (
+        "groups: {g: [0, 99]}",
+        "- barrier: {}",
+        "the beginning",
+    ),
+    "a loop over numbers that ranks name": (
+        "",
+        "- {let: {k: 'rank % 2'}}\n- for: {i: 'range(k)'}\n  steps: [{compute: {x: 'x + 1'}}]",
+        "the beginning",
+    ),
+    "a receive from anyone": (
+        "",
+        "- {ranks: 1, send: {tensor: x, dst: 0}}\n- {ranks: 0, recv: {tensor: x}}",
+        "the first such step",
+    ),
+    "time that passes": ("", "- sleep: 1s", "the first such step"),
+    "a fault": ("", "- {ranks: 3, fault: kill}", "the first such step"),
+    "a step that states what it raises": (
+        "",
+        "- {ranks: 3, broadcast: {tensor: x, src: 99}, expect: {raises: invalid_argument}}",
+        "the first such step",
+    ),
+    "a call that torch refuses": ("", "- {broadcast: {tensor: x, src: 99}}", "the first such step"),
+    "a group that only its members create": (
+        "",
+        "- {ranks: 0, new_group: {name: g, group_ranks: [0], use_local_synchronization: true}}",
+        "the first such step",
+    ),
+    "a group that is destroyed": ("", "- destroy_process_group: {}", "the first such step"),
+    "a tensor that two operations use at once": (
+        "",
+        "- {all_reduce: {tensor: x, async_op: true}, as: r}\n- {compute: {x: 'x + 1'}}\n- wait: r",
+        "the first such step",
+    ),
+    "a result that is undefined": ("", "- {reduce: {tensor: x, dst: 0}}", "the first such step"),
+    "members that disagree": ("", "- {broadcast: {tensor: x, src: rank}}", "the first such step"),
+    "different collectives that meet": (
+        "",
+        "- {ranks: 'rank < 8', all_reduce: {tensor: x}}\n- {ranks: 'rank >= 8', barrier: {}}",
+        "the first such step",
+    ),
+    "ranks that wait and are never released": (
+        "",
+        "- {ranks: 'rank != 3', barrier: {}}",
+        "where nothing moves",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WALKED)
+def test_what_is_walked_is_walked_from_where_the_table_says(name: str, folder: Path) -> None:
+    head, steps, where = WALKED[name]
+    head = head if "tensors" in head else f'tensors: {{x: "full(2, rank)"}}\n{head}'
+    begun = "- {compute: {x: 'x + 1'}}\n- {all_reduce: {tensor: x}}\n"
+    plan = runner.plan(case_of(f"world_size: 16\n{head}\nsteps:\n{begun}{steps}\n", folder))
+    try:
+        found = taken(plan, DEFAULT)
+    except Beyond:
+        assert where == "the beginning"
+        return
+    assert not isinstance(found, Finished)
+    assert where != "the beginning"
+    ranks = walked(plan, DEFAULT, found).ranks
+    assert min(len(rank.events) - len(rank.own) for rank in ranks) >= 2
+
+
+def test_the_page_lists_what_is_walked() -> None:
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
+    text = page.read_text(encoding="utf-8").split("## Two engines")[1].split("## Where")[0]
+    rows = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("| ")][1:]
+    assert [(program.strip(), where.strip()) for program, where in rows] == [
+        (name, where) for name, (_, _, where) in WALKED.items()
+    ]
