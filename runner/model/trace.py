@@ -118,6 +118,8 @@ class Events(Sequence[Event]):
             return self._one(places)
         if not places or min(places[0], places[-1]) >= self.past:
             return tuple(self._own[place - self.past] for place in places)
+        if len(places) == 1:
+            return (self._one(places[0]),)
         wanted = set(places)
         made = {place: event for place, event in enumerate(self) if place in wanted}
         return tuple(made[place] for place in places)

@@ -27,10 +27,14 @@ from runner.reference.backends import forecast
 from runner.reference.matching import Forgotten
 from runner.reference.simulate import walked
 from runner.reference.vector import Beyond, Finished, swept, taken
+from runner.reference.vector.record import Batch, ColumnEvents
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from runner.model.plan import Plan
     from runner.model.scenario import Scenario
+    from runner.model.trace import Event
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
@@ -209,6 +213,22 @@ def test_an_event_can_be_taken_from_the_middle(folder: Path) -> None:
     assert events[5].writes["x"].tolist() == expected[5].writes["x"].tolist()
     assert [event.label for event in events[2:9:3]] == [event.label for event in expected[2:9:3]]
     assert events[-1:][0].writes["y"].tolist() == expected[-1].writes["y"].tolist()
+
+
+def test_the_last_event_is_made_without_those_before_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = swept(runner.plan(case_of(RING, folder)), DEFAULT)
+    made = []
+    make = ColumnEvents._event  # noqa: SLF001 -- what is counted
+
+    def counted(events: ColumnEvents, batch: Batch, writes: Mapping[str, object]) -> Event:
+        made.append(batch)
+        return make(events, batch, writes)
+
+    monkeypatch.setattr(ColumnEvents, "_event", counted)
+    last = trace.ranks[3].events[-1:]
+    assert (len(last), len(made)) == (1, 1)
 
 
 def test_a_trace_travels_to_another_process(folder: Path) -> None:
