@@ -176,7 +176,7 @@ def measured(path: Path) -> list[dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         fits = False
     if not fits:
-        message = f"{path} is no output of `scenario bench --json`"
+        message = f"{path} is not output of `scenario bench --json`"
         raise ScenarioError([Problem(code="bad_topology", message=message)])
     return rows
 
