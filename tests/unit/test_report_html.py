@@ -237,3 +237,9 @@ def test_a_page_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Pa
     assert done.exit_code == 2
     assert "circular_wait" not in done.output
     assert "page.html cannot be written" in done.output
+
+
+def test_a_long_line_of_the_source_is_broken_in_its_pane() -> None:
+    style = (resources.files("runner.report.html") / "report.css").read_text(encoding="utf-8")
+    assert re.search(r"^\.line code \{[^}]*white-space: pre-wrap;", style, re.MULTILINE)
+    assert not re.search(r"^\.lines \{[^}]*max-content", style, re.MULTILINE)
