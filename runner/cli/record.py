@@ -325,9 +325,9 @@ def diff(**options: Any) -> None:
     """Compare what the ranks of two programs communicate: A before, B after.
 
     Each is the folder of a record, dumps of the flight recorder, or a scenario. A difference is
-    told with the ranks that have it and the lines of both sides. Values are not compared.
+    shown with the ranks that have it and the lines of both sides. Values are not compared.
 
-    Exit codes: 0 they are equal, 1 they differ, 2 one of them is no record and no scenario.
+    Exit codes: 0 they are equal, 1 they differ, 2 one of them is neither a record nor a scenario.
     """
     from runner.record.difference import differences, sides_of
 
