@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from writing import table, yaml_block
 
+from runner.cli.edit import starter
 from runner.language import load
-from runner.language.starters import starter
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.reference import simulate

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from runner.cli.edit import STARTS, starter
 from runner.errors import ScenarioError
 from runner.language import load
 from runner.language.format import formatted
-from runner.language.starters import STARTS, starter
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.modules.optimizer import SGD
