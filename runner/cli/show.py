@@ -96,6 +96,22 @@ def _steps(
     is_flag=True,
     help="Print the case as a scenario in which each call of its models is a step.",
 )
+@option(
+    WHAT,
+    "--html",
+    "html_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Of the folder of a record: write the page that `run --html` writes.",
+)
+@option(
+    WHAT,
+    "--trace",
+    "trace_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Of the folder of a record: write a Chrome trace in real times, for ui.perfetto.dev.",
+)
 @option(WHAT, "--values", is_flag=True, help="Show what each step left in its tensors.")
 @option(
     WHAT,
@@ -128,7 +144,8 @@ def show(**options: Any) -> None:
          6  ●────────▶●         │  send / recv    a message; rank 2 takes no part
          8  │         ✗╌╌╌╌╌╌╌╌▷?  send to 2      stuck: rank 2 never receives
 
-    On the left are lines of the file. Below it says what is wrong, and which rank waits for which.
+    On the left are lines of the file; of the folder of a record those of the script. Below it says
+    what is wrong, and which rank waits for which.
 
     \b
     Exit codes: 0 it is drawn, with any verdict; 2 a file or the command line is invalid; 3 the
@@ -139,6 +156,10 @@ def show(**options: Any) -> None:
         raise click.UsageError(message)
     if options["target"] is None and not options["last"]:
         message = "name a FILE to draw, or --last for the latest run"
+        raise click.UsageError(message)
+    reports = [each for each in ("html", "trace") if options[f"{each}_file"] is not None]
+    if reports and not _is_record(options["target"]):
+        message = f"--{reports[0]} is of the folder of a record; of scenarios `scenario run` has it"
         raise click.UsageError(message)
     if options["lowered"]:
         _print_lowered(options)
@@ -185,8 +206,14 @@ def _drawn(options: dict[str, Any], view: View) -> list[Line]:
     """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
     from runner.timeline import timeline
 
-    scenario, others = _chosen(options)
-    result = _result(options, scenario)
+    if _is_record(options["target"]):
+        others: list[Scenario] = []
+        result = _of_record(options)
+        assert result.scenario is not None
+        scenario = result.scenario
+    else:
+        scenario, others = _chosen(options)
+        result = _result(options, scenario)
     verdict = result.verdict
     trace = verdict.observed or verdict.predicted
     if trace is None:
@@ -230,6 +257,36 @@ def _result(options: dict[str, Any], scenario: Scenario) -> Result:
     interrupt_on_termination()
     with Launcher(launch_options(options)) as executor:
         return execute(analysis, executor)
+
+
+def _is_record(target: str | None) -> bool:
+    """Whether a path is the folder of a record."""
+    return target is not None and any(Path(target).glob("rank-*.jsonl"))
+
+
+def _of_record(options: dict[str, Any]) -> Result:
+    """Return what comes of a record, and write the reports of it that are asked for."""
+    from runner.pipeline.results import Outcome
+    from runner.record.format import read
+    from runner.record.picture import pictured
+    from runner.report.formats import FORMATS
+
+    folder = Path(options["target"])
+    records = read(folder)
+    about = next(iter(records.values())).about
+    argv = about.get("argv")
+    script = str(argv[0]) if isinstance(argv, list) and argv else str(folder)
+    home = str(Path(str(about.get("cwd", "")), script).parent)
+    result = pictured(records, folder / "scenario.yaml", script=script, folder=home)
+    for each in FORMATS:
+        path = options.get(each.parameter)
+        if path is not None:
+            with Path(path).open("w", encoding="utf-8") as file:
+                report = each.make(file)
+                report.begin(1)
+                report.finish(result)
+                report.end(Outcome(results=(result,), cases=1, selected=1))
+    return result
 
 
 def _latest(options: dict[str, Any], view: View) -> list[Line]:

@@ -142,17 +142,20 @@ def judged(
     about: str = "",
     folder: str = "",
     limits: Limits = DEFAULT,
+    see: Callable[[Scenario], Scenario] = lambda each: each,
 ) -> Judged:
     """Return the verdict on the records of a program; its scenario would stand at `path`.
 
-    `script` is what the result is called by, `folder` the one that places are told from.
+    `script` is what the result is called by, `folder` the one that places are told from, `see` may
+    say where the scenario's steps stand.
     """
     name = Path(script).stem or "recorded"
     program = program_of(with_stand_ins(records), name=name, about=about, folder=folder)
     # the record is the user's own run: its world is as large as it is
     world = max((each.world_size for each in records.values()), default=1)
     limits = replace(limits, max_ranks=max(limits.max_ranks, world))
-    (scenario,) = load_content(path, program.text.encode(), limits=limits)
+    (read_back,) = load_content(path, program.text.encode(), limits=limits)
+    scenario = see(read_back)
     analysis = analyse(scenario, limits)
     verdict = _told(analysis.verdict, records, folder)
     verdict = replace(
