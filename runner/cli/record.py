@@ -21,7 +21,7 @@ from runner.pipeline.interruption import interrupt_on_termination
 
 if TYPE_CHECKING:
     from runner.record.analysis import Judged, Recorded
-    from runner.record.difference import Difference, Line, Side
+    from runner.record.difference import CalledLine, ComparedProgram, ProgramDifference
     from runner.record.format import RankRecord
     from runner.record.live import Order
 
@@ -344,7 +344,9 @@ def diff(**options: Any) -> None:
     sys.exit(FOUND if found or a.world_size != b.world_size else 0)
 
 
-def difference_lines(a: Side, b: Side, found: Sequence[Difference]) -> list[str]:
+def difference_lines(
+    a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
+) -> list[str]:
     """Return the differences in words, each with its ranks."""
     from runner.verdict.finding import ranks_text
 
@@ -367,13 +369,15 @@ def difference_lines(a: Side, b: Side, found: Sequence[Difference]) -> list[str]
     return lines
 
 
-def difference_json(a: Side, b: Side, found: Sequence[Difference]) -> str:
+def difference_json(
+    a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
+) -> str:
     """Return the differences as JSON (schemas/diff.schema.json)."""
 
-    def line(each: Line | None) -> dict[str, str] | None:
+    def line(each: CalledLine | None) -> dict[str, str] | None:
         return None if each is None else {"call": each.what, "place": each.place}
 
-    def side(each: Side) -> dict[str, Any]:
+    def side(each: ComparedProgram) -> dict[str, Any]:
         known = sorted(each.lines)
         return {"path": each.name, "world_size": each.world_size, "ranks": known}
 

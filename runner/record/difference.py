@@ -43,7 +43,7 @@ MOST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class CalledLine:
     """One call of one rank: what it communicates, which is compared, and where it is."""
 
     what: str
@@ -56,16 +56,16 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedProgram:
     """One of the two: its ranks' calls, as far as they are known."""
 
     name: str
     world_size: int
-    lines: Mapping[int, Sequence[Line]]
+    lines: Mapping[int, Sequence[CalledLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class ProgramDifference:
     """One difference, and the ranks that have it.
 
     `kind` is `added`, `removed`, `changed`, `moved`, or `rank` where a side lacks the whole rank.
@@ -76,27 +76,27 @@ class Difference:
     kind: str
     ranks: tuple[int, ...]
     position: int
-    a: Line | None = None
-    b: Line | None = None
-    before: Line | None = None
+    a: CalledLine | None = None
+    b: CalledLine | None = None
+    before: CalledLine | None = None
 
     @property
     def words(self) -> str:
         """Return it in words."""
         match self.kind, self.a, self.b:
-            case "moved", Line() as one, Line() as two:
+            case "moved", CalledLine() as one, CalledLine() as two:
                 where = f"comes before {self.before.told}" if self.before else "comes last"
                 return f"{one.told} is moved: now it {where}, at {two.place or two.what}"
-            case "changed", Line() as one, Line() as two:
+            case "changed", CalledLine() as one, CalledLine() as two:
                 return f"{one.told} is now {two.told}"
-            case "removed", Line() as one, _:
+            case "removed", CalledLine() as one, _:
                 return f"{one.told} is no longer called"
-            case "added", _, Line() as two:
+            case "added", _, CalledLine() as two:
                 return f"{two.told} is new"
         return "is in one of the two only"
 
 
-def side_of(path: Path) -> Side:
+def side_of(path: Path) -> ComparedProgram:
     """Return what a path holds: a folder of a record or of dumps, or a scenario.
 
     Raises ScenarioError where it is neither.
@@ -106,10 +106,10 @@ def side_of(path: Path) -> Side:
     records = read(path) if path.is_dir() and is_record(path) else read_dumps(path)
     world = max(each.world_size for each in records.values())
     lines = {rank: tuple(_recorded(each)) for rank, each in records.items()}
-    return Side(name=str(path), world_size=world, lines=lines)
+    return ComparedProgram(name=str(path), world_size=world, lines=lines)
 
 
-def as_scenario(path: Path) -> Side:
+def as_scenario(path: Path) -> ComparedProgram:
     """Return a record as the scenario that is written of it, to be compared with one."""
     if path.suffix in {".yaml", ".yml"}:
         return side_of(path)
@@ -123,7 +123,7 @@ def as_scenario(path: Path) -> Side:
     return replace(whole, lines={rank: whole.lines[rank] for rank in records})
 
 
-def sides_of(a: Path, b: Path) -> tuple[Side, Side]:
+def sides_of(a: Path, b: Path) -> tuple[ComparedProgram, ComparedProgram]:
     """Return both sides, told in one way. Raises ScenarioError."""
     if {a.suffix, b.suffix} & {".yaml", ".yml"}:
         return as_scenario(a), as_scenario(b)
@@ -141,16 +141,16 @@ def _only(scenarios: Sequence[Scenario], path: Path) -> Scenario:
 # The calls of a record.
 
 
-def _recorded(record: RankRecord) -> Iterator[Line]:
+def _recorded(record: RankRecord) -> Iterator[CalledLine]:
     home = str(record.about.get("cwd", ""))
     for item in record.items:
         place = item.place.short(home)
         if isinstance(item, RecordedCall):
-            yield Line(what=_called(item, record.world_size), place=place)
+            yield CalledLine(what=_called(item, record.world_size), place=place)
         elif isinstance(item, RecordedWait):
-            yield Line(what="wait", place=place)
+            yield CalledLine(what="wait", place=place)
         elif isinstance(item, Blocking) and item.ranks is not None:
-            yield Line(what=f"{item.what} {list(item.ranks)}", place=place)
+            yield CalledLine(what=f"{item.what} {list(item.ranks)}", place=place)
 
 
 def _called(call: RecordedCall, world: int) -> str:
@@ -182,7 +182,7 @@ def _tensor(tensor: Tensor) -> str:
 # The calls of a scenario.
 
 
-def _side_of_scenario(path: Path, scenario: Scenario) -> Side:
+def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
     resolved = plan(scenario)
     lines = {}
     for rank in range(scenario.world_size):
@@ -201,9 +201,9 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> Side:
                 if not call.operation.duration_s(call.entry):
                     call.operation.run(process, call.entry)
                 continue
-            found.append(Line(what=_taken(call), place=_place(call)))
+            found.append(CalledLine(what=_taken(call), place=_place(call)))
         lines[rank] = tuple(found)
-    return Side(name=str(path), world_size=scenario.world_size, lines=lines)
+    return ComparedProgram(name=str(path), world_size=scenario.world_size, lines=lines)
 
 
 def _taken(call: Call) -> str:
@@ -242,10 +242,10 @@ def _place(call: Call) -> str:
 # The difference.
 
 
-def differences(a: Side, b: Side) -> list[Difference]:
+def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifference]:
     """Return what differs; ranks that differ alike are told together."""
     found: dict[tuple[Any, ...], list[int]] = {}
-    firsts: dict[tuple[Any, ...], Difference] = {}
+    firsts: dict[tuple[Any, ...], ProgramDifference] = {}
     for rank in range(max(a.world_size, b.world_size)):
         for each in _of_rank(rank, a.lines.get(rank), b.lines.get(rank)):
             key = (each.kind, each.position, each.a, each.b, each.before)
@@ -255,11 +255,11 @@ def differences(a: Side, b: Side) -> list[Difference]:
 
 
 def _of_rank(
-    rank: int, one: Sequence[Line] | None, two: Sequence[Line] | None
-) -> Iterator[Difference]:
+    rank: int, one: Sequence[CalledLine] | None, two: Sequence[CalledLine] | None
+) -> Iterator[ProgramDifference]:
     if one is None or two is None:
         if (one is None) != (two is None):
-            yield Difference(kind="rank", ranks=(rank,), position=0)
+            yield ProgramDifference(kind="rank", ranks=(rank,), position=0)
         return
     edits = list(_edits(one, two))
     moved: dict[int, int] = {}
@@ -280,11 +280,11 @@ def _of_rank(
             yield replace(each, ranks=(rank,))
 
 
-def _what(added: Difference) -> str:
+def _what(added: ProgramDifference) -> str:
     return "" if added.b is None else added.b.what
 
 
-def _edits(one: Sequence[Line], two: Sequence[Line]) -> Iterator[Difference]:
+def _edits(one: Sequence[CalledLine], two: Sequence[CalledLine]) -> Iterator[ProgramDifference]:
     head = 0
     while head < min(len(one), len(two)) and one[head].what == two[head].what:
         head += 1
@@ -302,7 +302,7 @@ def _edits(one: Sequence[Line], two: Sequence[Line]) -> Iterator[Difference]:
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
             continue
-        pairs: Iterable[tuple[Line | None, Line | None]]
+        pairs: Iterable[tuple[CalledLine | None, CalledLine | None]]
         if tag == "replace" and j - i == m - k and _alike(left[i:j], right[k:m]):
             pairs = list(zip(left[i:j], right[k:m], strict=True))
         else:
@@ -312,10 +312,12 @@ def _edits(one: Sequence[Line], two: Sequence[Line]) -> Iterator[Difference]:
             following = head + m if old else head + k + at - (j - i) * bool(len(pairs) > m - k) + 1
             after = two[following] if following < len(two) else None
             position = head + (i + at if old else k + at - (j - i))
-            yield Difference(kind=kind, ranks=(), position=position, a=old, b=new, before=after)
+            yield ProgramDifference(
+                kind=kind, ranks=(), position=position, a=old, b=new, before=after
+            )
 
 
-def _alike(left: Sequence[Line], right: Sequence[Line]) -> bool:
+def _alike(left: Sequence[CalledLine], right: Sequence[CalledLine]) -> bool:
     """Whether calls that differ are pairwise of one operation: then their arguments changed."""
     return all(
         one.what.split()[0] == two.what.split()[0] for one, two in zip(left, right, strict=True)
