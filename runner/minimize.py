@@ -938,7 +938,7 @@ _VALUES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class FaultSignature:
     """The fault of a scenario, whatever its size.
 
     `findings` are (code, witness, operation); the operation is named where a value is concerned.
@@ -967,14 +967,14 @@ class Signature:
 
 
 #: a text -> its signature; None where it is no valid scenario of one case
-Oracle: TypeAlias = "Callable[[str], Signature | None]"
+Oracle: TypeAlias = "Callable[[str], FaultSignature | None]"
 
 
-def signature_of(scenario: Scenario, verdict: Verdict) -> Signature | None:
+def signature_of(scenario: Scenario, verdict: Verdict) -> FaultSignature | None:
     """Return the signature of a verdict; None where it is INVALID."""
     if verdict.status == "INVALID" or verdict.predicted is None:
         return None
-    return Signature(
+    return FaultSignature(
         status=verdict.status,
         outcome=verdict.predicted.outcome,
         open=frozenset(verdict.predicted.open),
@@ -1009,7 +1009,7 @@ def _operation(scenario: Scenario, finding: Finding) -> str:
 def analysis_oracle(path: Path, limits: Limits) -> Oracle:
     """Return the oracle that analyses a text as if it stood at `path`."""
 
-    def asked(text: str) -> Signature | None:
+    def asked(text: str) -> FaultSignature | None:
         analysis = _analysed(path, text, limits)
         return None if analysis is None else signature_of(analysis.scenario, analysis.verdict)
 
@@ -1019,7 +1019,7 @@ def analysis_oracle(path: Path, limits: Limits) -> Oracle:
 def run_oracle(path: Path, limits: Limits, executor: Executor) -> Oracle:
     """Return the oracle that runs a text on a backend, where the analysis lets it pass."""
 
-    def asked(text: str) -> Signature | None:
+    def asked(text: str) -> FaultSignature | None:
         analysis = _analysed(path, text, limits)
         if analysis is None:
             return None
@@ -1061,7 +1061,7 @@ class Minimized:
     """What came of a search. `minimal` is False where the budget, or a person, ended it."""
 
     text: str
-    signature: Signature
+    signature: FaultSignature
     attempts: int
     minimal: bool
     interrupted: bool = False
@@ -1125,7 +1125,7 @@ def _reduce(search: Search) -> None:
             each(search)
 
 
-def _stated_wrongly(whole: Signature) -> bool:
+def _stated_wrongly(whole: FaultSignature) -> bool:
     """Whether it is part of the fault where the author says that ranks are blocked, or die."""
     codes = {code for code, _, _ in whole.findings}
     return bool(codes & {"blocked_differs", "dies_differs"})

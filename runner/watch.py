@@ -55,7 +55,7 @@ class Screen:
         self._report = report
         self._quiet = False
 
-    def round(self, difference: Difference | None, files: int) -> None:
+    def round(self, difference: FileChanges | None, files: int) -> None:
         """Part a round from the one before: when it is, and what changed; None for the first."""
         self._quiet = files > MANY and self._report.is_terminal
         if difference is None:
@@ -110,7 +110,7 @@ class Screen:
             yield
 
 
-def _told(difference: Difference) -> str:
+def _told(difference: FileChanges) -> str:
     """Return what changed in words: `ring.yaml changed, old.yaml deleted`."""
     changed = [path for path in difference.changed if path not in difference.gone]
     parts = [
@@ -164,7 +164,7 @@ class Look:
     read: dict[Path, dict[Path, Stamp | None]]
     named: dict[Path, tuple[str, ...]]
 
-    def since(self, before: Look) -> Difference:
+    def since(self, before: Look) -> FileChanges:
         """Return what changed between an earlier look and this one."""
         changed: set[Path] = set()
         affected: list[Path] = []
@@ -175,7 +175,7 @@ class Look:
             affected.append(path)
             if old is not None:
                 changed |= {each for each in {*stamps, *old} if stamps.get(each) != old.get(each)}
-        return Difference(
+        return FileChanges(
             affected=tuple(affected),
             changed=tuple(sorted(changed)),
             appeared=tuple(path for path in self.read if path not in before.read),
@@ -184,7 +184,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class FileChanges:
     """What changed: `affected` are the scenario files to be run again."""
 
     affected: tuple[Path, ...]
@@ -407,7 +407,7 @@ class Cases:
         self,
         launcher: Launcher | None,
         screen: Screen,
-        meanwhile: Callable[[], Difference | None],
+        meanwhile: Callable[[], FileChanges | None],
     ) -> None:
         """Run on `launcher`; None analyses only. `meanwhile` tells what has changed by now."""
         self._launcher = launcher
@@ -423,7 +423,7 @@ class Cases:
             self._launcher.abandon()
         self._thread.shutdown(cancel_futures=True)
 
-    def run(self, path: Path, analysis: Analysis) -> tuple[Result | None, Difference | None]:
+    def run(self, path: Path, analysis: Analysis) -> tuple[Result | None, FileChanges | None]:
         """Run a case, and return what changed meanwhile; no result where it was abandoned."""
         if self._launcher is None or analysis.verdict.status != "PASSED":
             self.hung.discard(path)
@@ -444,7 +444,7 @@ class Cases:
         self._screen.abandoned(name)
         return None, meanwhile
 
-    def _until_done(self, running: Future[Result], path: Path) -> Difference | None:
+    def _until_done(self, running: Future[Result], path: Path) -> FileChanges | None:
         """Wait for a case of a file; once another file has changed, for a little longer."""
         while not _done(running, POLL_S):
             meanwhile = self._meanwhile()
@@ -529,7 +529,7 @@ class Watch:
 
     # ------------------------------------------------------------------ what changed
 
-    def _wait(self) -> Difference:
+    def _wait(self) -> FileChanges:
         """Wait for a change that matters, and return it."""
         while True:
             self._changes.wait(max(LOOK_S, self._look_s / LOOK_SHARE))
@@ -537,7 +537,7 @@ class Watch:
             if difference:
                 return difference
 
-    def _notice(self) -> Difference:
+    def _notice(self) -> FileChanges:
         """Look at the disk; put what changed before all else that is to be run."""
         began = time.monotonic()
         look = self._files.look()
@@ -552,13 +552,13 @@ class Watch:
         self._look_s = time.monotonic() - began
         return difference
 
-    def _meanwhile(self) -> Difference | None:
+    def _meanwhile(self) -> FileChanges | None:
         """Return what changed while something ran, if anything did; takes no time otherwise."""
         return (self._notice() or None) if self._changes.wait(0) else None
 
     # ------------------------------------------------------------------ what is run
 
-    def _round(self, difference: Difference | None) -> Difference | None:
+    def _round(self, difference: FileChanges | None) -> FileChanges | None:
         """Run what is to be run; return what changed meanwhile, if something did."""
         began = time.monotonic()
         judged: list[Result] = []
@@ -581,7 +581,7 @@ class Watch:
             self._screen.summary(judged, everything, took_s)
         return meanwhile
 
-    def _run_all(self, judged: list[Result]) -> Difference | None:
+    def _run_all(self, judged: list[Result]) -> FileChanges | None:
         """Run every file that is to be run, until something changes."""
         while self._todo:
             path = next(iter(self._todo))
@@ -598,7 +598,7 @@ class Watch:
                 self._todo.clear()
         return None
 
-    def _file(self, path: Path, done: list[Result]) -> tuple[bool, Difference | None]:
+    def _file(self, path: Path, done: list[Result]) -> tuple[bool, FileChanges | None]:
         """Run the cases of a file: whether all of them are judged, and what changed meanwhile."""
         loaded = self._load(path)
         for invalid in loaded.invalid:

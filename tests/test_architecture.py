@@ -59,12 +59,16 @@ LARGEST = 16
 SINGLE_IMPORTER = 40
 #: modules that import each other, types included, by the size of each ring
 RINGS = (4,)
+#: names that are imported for types alone, beside the standard library's and those in `STARTING`
+TYPES_ALONE = 11
+#: what the command line's start imports: there NumPy, rich and most of this package are for types
+STARTING = {"", "cli", "pytest_plugin", "report"}
 #: rules of the linter that a line switches off for itself, in the whole package
 SUPPRESSIONS = 60
 #: places at which cohorts leave a program to the engine that walks rank by rank
 LEFT_TO_WALKING = 92
 #: class names that stand in more than one module
-SHARED_CLASS_NAMES = 32
+SHARED_CLASS_NAMES = 3
 
 
 def module_of(path: Path) -> str:
@@ -247,9 +251,27 @@ def test_a_package_has_few_modules() -> None:
 
 
 def test_no_module_is_named_by_a_gerund() -> None:
-    allowed = {"embedding", "finding", "matching"}  # nouns of the field
+    # nouns of the field: torch.nn.Embedding, a judge's finding, MPI's message matching
+    allowed = {"embedding", "finding", "matching"}
     found = {module for module in MODULES if module.rpartition(".")[2].endswith("ing")}
     assert {module for module in found if module.rpartition(".")[2] not in allowed} == set()
+
+
+def test_types_are_imported_as_all_else() -> None:
+    """What only `TYPE_CHECKING` can import points up, or is imported in a ring."""
+    hidden = [
+        f"{module}: {alias.name}"
+        for module, tree in TREES.items()
+        if package_of(module) not in STARTING
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for statement in block.body
+        if isinstance(statement, ast.Import | ast.ImportFrom)
+        for alias in statement.names
+        if (getattr(statement, "module", None) or alias.name).split(".")[0]
+        not in sys.stdlib_module_names
+    ]
+    assert len(hidden) <= TYPES_ALONE, hidden
 
 
 def test_class_names_that_stand_twice_only_get_fewer() -> None:

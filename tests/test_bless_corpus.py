@@ -19,7 +19,7 @@ import pytest
 from judging import at_step
 from sampling import sampled, strides
 
-from runner.bless import RefusedError, confirm, propose
+from runner.bless import NotBlessedError, confirm, propose
 from runner.bless.draft import places, values_of
 from runner.language.document import load_content
 from runner.model.groups import plan
@@ -79,7 +79,7 @@ def blessed(path: Path) -> str | None:
     """Return what comes of a stripped file; None where cases of one text hold other values."""
     try:
         proposal = propose(CORPUS / path, STRIPPED[path].encode())
-    except RefusedError as error:
+    except NotBlessedError as error:
         several = len(cases(path, (CORPUS / path).read_text(encoding="utf-8"))) > 1
         if several and [refusal.code for refusal in error.refusals] == ["cases_differ"]:
             return None

@@ -10,7 +10,7 @@ refused; one that says so, and does, keeps what holds until then.
 
 from __future__ import annotations
 
-from runner.bless.draft import CODES, Refusal, RefusedError
+from runner.bless.draft import CODES, NotBlessedError, Objection
 from runner.bless.rewrite import Proposal, confirm, propose, write
 
-__all__ = ["CODES", "Proposal", "Refusal", "RefusedError", "confirm", "propose", "write"]
+__all__ = ["CODES", "NotBlessedError", "Objection", "Proposal", "confirm", "propose", "write"]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from runner.bless.draft import Analysed, RefusedError, refuse
+from runner.bless.draft import Analysed, NotBlessedError, refuse
 from runner.errors import ScenarioError
 from runner.expressions.values import PerRank, Selector, Undefined
 from runner.limits import Limits
@@ -16,7 +16,15 @@ from runner.model.scenario import ValueExpectation
 from runner.model.trace import Value
 from runner.source.edit import CannotWordError, Span, Stated, stated
 from runner.verdict.comparison import Wanted, differences
-from runner.verdict.witnesses import Case, UndefinedRead, View, defined, start, view_at_end, view_of
+from runner.verdict.witnesses import (
+    Case,
+    RankView,
+    UndefinedRead,
+    defined,
+    start,
+    view_at_end,
+    view_of,
+)
 
 # -------------------------------------------------------------------------------------------------
 # What every expectation of a file is answered by the reference, on each rank that is asked.
@@ -72,7 +80,7 @@ def answers(case: Analysed, limits: Limits) -> Iterator[tuple[ValueExpectation, 
         )
 
 
-def _standing(case: Case) -> Iterator[tuple[ValueExpectation, View]]:
+def _standing(case: Case) -> Iterator[tuple[ValueExpectation, RankView]]:
     """Yield every expectation with the view of each rank that reaches it."""
     for instance in case.instances():
         expect, side = instance.step.expect, instance.predicted
@@ -88,7 +96,7 @@ def _standing(case: Case) -> Iterator[tuple[ValueExpectation, View]]:
                 yield expectation, view_at_end(case.predicted, rank)
 
 
-def _path(view: View, expectation: ValueExpectation) -> tuple[tuple[int, ...], bool]:
+def _path(view: RankView, expectation: ValueExpectation) -> tuple[tuple[int, ...], bool]:
     """Return the way to the branch that speaks of a rank, and whether there is one."""
     form: Any = expectation.wanted
     process = view.process()
@@ -111,7 +119,7 @@ def _selects(process: Process, selector: Selector) -> bool:
     return defined(process, lambda: process.selects(selector))
 
 
-def _held(view: View, expectation: ValueExpectation) -> Value:
+def _held(view: RankView, expectation: ValueExpectation) -> Value:
     """Return what a rank holds that the author does not ask; None where it cannot be computed."""
     try:
         return view.value(expectation.key)
@@ -121,7 +129,7 @@ def _held(view: View, expectation: ValueExpectation) -> Value:
         return None
 
 
-def _compared(view: View, expectation: ValueExpectation) -> tuple[Value, frozenset[str]]:
+def _compared(view: RankView, expectation: ValueExpectation) -> tuple[Value, frozenset[str]]:
     """Return what a rank holds, and what of it is not as stated.
 
     Where no more than a shape and a dtype are stated, what is undefined is held to be its measure:
@@ -178,7 +186,7 @@ def said(
     """
     try:
         return stated(_by_rank(key, given, text_of), groups, rest=rest)
-    except RefusedError as error:
+    except NotBlessedError as error:
         if error.refusals[0].code != "rounds_differ":
             raise
         rounds = _rounds(given)

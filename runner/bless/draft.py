@@ -52,7 +52,7 @@ CODES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Objection:
     """One reason not to bless a file; `code` is a key of :data:`CODES`, `line` counts from 1."""
 
     code: str
@@ -60,10 +60,10 @@ class Refusal:
     line: int | None = None
 
 
-class RefusedError(Exception):
+class NotBlessedError(Exception):
     """A file is not blessed. Carries the reasons."""
 
-    def __init__(self, *refusals: Refusal) -> None:
+    def __init__(self, *refusals: Objection) -> None:
         """Keep the reasons."""
         self.refusals = refusals
         super().__init__("; ".join(refusal.message for refusal in refusals))
@@ -71,7 +71,7 @@ class RefusedError(Exception):
 
 def refuse(code: str, message: str, line: int | None = None) -> NoReturn:
     """Raise RefusedError for one reason."""
-    raise RefusedError(Refusal(code=code, message=message, line=line))
+    raise NotBlessedError(Objection(code=code, message=message, line=line))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ STAND_IN, STAND_IN_TYPED = '{"rank < 0": 0}', "0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ExpectPlace:
     """A step, or the whole file (`step` None), and its `expect`, None where it has none.
 
     `inside` tells that the step stands in the body of a `for`.
@@ -117,16 +117,16 @@ class Hole:
     stand_in: str
 
 
-def places(root: Span) -> list[Place]:
+def places(root: Span) -> list[ExpectPlace]:
     """Return the file itself and every step of it, always in the same order."""
-    return [Place(step=None, expect=root.get("expect")), *_steps(root, inside=False)]
+    return [ExpectPlace(step=None, expect=root.get("expect")), *_steps(root, inside=False)]
 
 
-def _steps(parent: Span, *, inside: bool) -> Iterator[Place]:
+def _steps(parent: Span, *, inside: bool) -> Iterator[ExpectPlace]:
     steps = parent.get("steps")
     for step in steps.items if steps is not None else ():
         if step.kind == "mapping":
-            yield Place(step=step, expect=step.get("expect"), inside=inside)
+            yield ExpectPlace(step=step, expect=step.get("expect"), inside=inside)
             yield from _steps(step, inside=True)
 
 
@@ -137,7 +137,7 @@ def is_open(span: Span, *, of_object: bool = False) -> bool:
     return span.text in {"", PLACEHOLDER} or (span.is_null and not of_object)
 
 
-def values_of(place: Place) -> list[tuple[Span, Span]]:
+def values_of(place: ExpectPlace) -> list[tuple[Span, Span]]:
     """Return the entries of an `expect` that state values; a backend's section is none."""
     expect = place.expect
     if expect is None or expect.kind != "mapping":
@@ -150,14 +150,14 @@ def values_of(place: Place) -> list[tuple[Span, Span]]:
     ]
 
 
-def sections_of(place: Place) -> list[Span]:
+def sections_of(place: ExpectPlace) -> list[Span]:
     """Return the sections of single backends and of versions of torch."""
     if place.step is not None or place.expect is None:
         return []
     return [value for key, value in place.expect.entries if is_section(key, value)]
 
 
-def holes(place: Place, objects: frozenset[str]) -> Iterator[Hole]:
+def holes(place: ExpectPlace, objects: frozenset[str]) -> Iterator[Hole]:
     """Yield the values that an `expect` leaves open."""
     for key, value in values_of(place):
         yield from _holes(value, of_object=key.text in objects)
@@ -209,7 +209,7 @@ class Analysed:
     predicted: Trace
 
 
-def written(case: Analysed, place: Place) -> list[str]:
+def written(case: Analysed, place: ExpectPlace) -> list[str]:
     """Return the names that a step, a loop, a used part or the whole file gives a value.
 
     Only names that the file itself knows, in the order in which they are first written.
@@ -224,7 +224,7 @@ def written(case: Analysed, place: Place) -> list[str]:
     return [name for name in dict.fromkeys(_names(case.predicted, indexes)) if name in known]
 
 
-def _indexes(steps: tuple[Step, ...], place: Place, path: str) -> set[int]:
+def _indexes(steps: tuple[Step, ...], place: ExpectPlace, path: str) -> set[int]:
     """Return the steps that a place stands for."""
     if place.step is None:
         return {step.index for step in steps}
@@ -244,7 +244,7 @@ def _indexes(steps: tuple[Step, ...], place: Place, path: str) -> set[int]:
     return found
 
 
-def _at(step: Step, place: Place, path: str) -> bool:
+def _at(step: Step, place: ExpectPlace, path: str) -> bool:
     mark = step.mark
     assert mark is not None
     assert place.step is not None
@@ -322,7 +322,7 @@ def draft(text: str, analysed: Callable[[str], Sequence[Analysed]], *, every: bo
     return Draft(text=whole, open=frozenset(opened))
 
 
-def _wanted(found: Sequence[Place], *, every: bool) -> list[int]:
+def _wanted(found: Sequence[ExpectPlace], *, every: bool) -> list[int]:
     """Return the numbers of the places whose names are still to be found."""
     silent = all(place.expect is None for place in found)
     return [
@@ -333,7 +333,7 @@ def _wanted(found: Sequence[Place], *, every: bool) -> list[int]:
     ]
 
 
-def _may_be_opened(place: Place) -> bool:
+def _may_be_opened(place: ExpectPlace) -> bool:
     return place.expect is None or (
         place.expect.kind == "mapping" and place.expect.get("raises") is None
     )
@@ -353,7 +353,7 @@ def _names_of(
     return names
 
 
-def _police_empty(found: Sequence[Place], missing: Mapping[int, list[str]]) -> None:
+def _police_empty(found: Sequence[ExpectPlace], missing: Mapping[int, list[str]]) -> None:
     for number, names in missing.items():
         place = found[number]
         if place.is_open and not names and place.expect is not None and not place.expect.entries:
@@ -364,7 +364,7 @@ def _police_empty(found: Sequence[Place], missing: Mapping[int, list[str]]) -> N
 # ---------------------------------------------------------------------------- layout
 
 
-def _opened(text: str, place: Place, names: Sequence[str]) -> Edit:
+def _opened(text: str, place: ExpectPlace, names: Sequence[str]) -> Edit:
     """Return the edit that lets an `expect` be about some names, all open; none: an empty one."""
     if place.expect is None:
         assert place.step is not None

@@ -16,9 +16,9 @@ from runner.bless.draft import (
     CODES,
     Analysed,
     Draft,
-    Place,
-    Refusal,
-    RefusedError,
+    ExpectPlace,
+    NotBlessedError,
+    Objection,
     draft,
     is_long_form,
     places,
@@ -63,7 +63,7 @@ WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class BlessedValue:
     """One value in the draft: its key, the whole value, and the `expect` that it stands in."""
 
     key: Span
@@ -72,7 +72,7 @@ class Entry:
 
 
 def restated(
-    draft: Draft, entry: Entry, found: Iterable[Answer], groups: Mapping[frozenset[int], str]
+    draft: Draft, entry: BlessedValue, found: Iterable[Answer], groups: Mapping[frozenset[int], str]
 ) -> Iterator[Edit]:
     """Yield the edits that make one expectation true. Raises RefusedError where none can."""
     by_path: dict[tuple[int, ...], list[Answer]] = defaultdict(list)
@@ -104,7 +104,7 @@ def _leaf(value: Span, path: tuple[int, ...]) -> tuple[Span, tuple[Span, Span] |
     return value, above
 
 
-def _police(draft: Draft, entry: Entry, leaf: Span, given: Sequence[Answer]) -> None:
+def _police(draft: Draft, entry: BlessedValue, leaf: Span, given: Sequence[Answer]) -> None:
     _police_dressed(leaf)
     undefined = [answer for answer in given if isinstance(answer.value, Undefined)]
     everywhere = len(undefined) == len(given)
@@ -168,7 +168,7 @@ _PARTS = {"value": worded, "dtype": _text_of_dtype, "shape": _text_of_shape}
 
 def _long_form(
     draft: Draft,
-    entry: Entry,
+    entry: BlessedValue,
     leaf: Span,
     given: Sequence[Answer],
     groups: Mapping[frozenset[int], str],
@@ -191,7 +191,7 @@ def _long_form(
 
 def _replaced(
     text: str,
-    entry: Entry,
+    entry: BlessedValue,
     leaf: Span,
     above: tuple[Span, Span] | None,
     made: Stated,
@@ -208,7 +208,7 @@ def _replaced(
     return Edit(start=key.start, end=max(key.end, leaf.end), text=glue.join(parts))
 
 
-def _whole(text: str, entry: Entry, made: Stated) -> Edit:
+def _whole(text: str, entry: BlessedValue, made: Stated) -> Edit:
     """Return the edit that states ranks that differ: in one line where it fits."""
     span = entry.value
     start = _after_key(text, entry)
@@ -221,7 +221,7 @@ def _whole(text: str, entry: Entry, made: Stated) -> Edit:
     return below(text, start, span, lines)
 
 
-def _fitted(text: str, entry: Entry, span: Span, value: str) -> Edit:
+def _fitted(text: str, entry: BlessedValue, span: Span, value: str) -> Edit:
     """Return the edit that puts a value in place of a span, broken where the line is too long."""
     start, end = span.start, span.end
     block = span.kind in {"mapping", "sequence"} and not span.flow
@@ -234,7 +234,7 @@ def _fitted(text: str, entry: Entry, span: Span, value: str) -> Edit:
     return Edit(start=start, end=end, text=value)
 
 
-def _after_key(text: str, entry: Entry) -> int:
+def _after_key(text: str, entry: BlessedValue) -> int:
     return text.index(":", entry.key.end) + 1
 
 
@@ -290,19 +290,19 @@ def police(cases: Sequence[Analysed], limits: Limits) -> None:
         verdict = judge(case.plan, case.predicted, limits=limits, cases_of=cases_as_written)
         for finding in verdict.findings:
             if finding.code not in VALUES:
-                raise RefusedError(_refusal(case, finding))
+                raise NotBlessedError(_refusal(case, finding))
         if case.predicted.limits:
             refuse("left_open", "; ".join(case.predicted.limits))
 
 
-def _refusal(case: Analysed, finding: Finding) -> Refusal:
+def _refusal(case: Analysed, finding: Finding) -> Objection:
     line = finding.mark.line if finding.mark is not None else None
     code = "wrong_program"
     if finding.code in {"diagnosis_undeclared", "outcome_differs"}:
         code = _ENDINGS.get(case.predicted.outcome, code)
         if code in {_ENDINGS.get(end) for end in case.scenario.expect.ends}:
             code = "wrong_program"  # it ends as stated, for a reason that is not
-    return Refusal(code=code, message=f"{CODES[code]}: {_told(finding)}", line=line)
+    return Objection(code=code, message=f"{CODES[code]}: {_told(finding)}", line=line)
 
 
 def _told(finding: Finding) -> str:
@@ -467,14 +467,14 @@ def _edits(made: Draft, cases: Sequence[Analysed], limits: Limits) -> Iterator[E
             yield from restated(made, entry, by_entry[key], groups)
 
 
-def _entries(found: Iterable[Place]) -> Iterator[tuple[tuple[int, int], Entry]]:
+def _entries(found: Iterable[ExpectPlace]) -> Iterator[tuple[tuple[int, int], BlessedValue]]:
     for place in found:
         for key, value in values_of(place):
             assert place.expect is not None
-            yield (key.line, key.column), Entry(key=key, value=value, parent=place.expect)
+            yield (key.line, key.column), BlessedValue(key=key, value=value, parent=place.expect)
 
 
-def _police_unanswered(made: Draft, entry: Entry) -> None:
+def _police_unanswered(made: Draft, entry: BlessedValue) -> None:
     if any(entry.value.start <= offset < entry.value.end for offset in made.open):
         message = f"`{entry.key.text}` is asked of no rank: none reaches this place"
         refuse("nothing_written", message, entry.key.line)

@@ -10,11 +10,11 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from runner.bless.draft import Refusal
+from runner.bless.draft import Objection
 from runner.bless.rewrite import Proposal
 from runner.cli.options import (
     HOW,
@@ -32,9 +32,11 @@ from runner.errors import LaunchError, Mark, Problem, ScenarioError, Source, nea
 from runner.files import corpus_folder, examples_named, replace_file
 from runner.limits import Limits
 from runner.minimize import Minimized, Oracle
-from runner.model.scenario import Scenario
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.pipeline.results import Executor
+
+if TYPE_CHECKING:
+    from runner.model.scenario import Scenario
 
 # -------------------------------------------------------------------------------------------------
 # `scenario new`: a commented scenario that passes, to start from.
@@ -562,7 +564,7 @@ class _Blessing:
 
     def proposals(self, files: Iterable[Path]) -> list[Proposal]:
         """Return what is to be changed; leave where a file is invalid."""
-        from runner.bless import RefusedError, propose
+        from runner.bless import NotBlessedError, propose
         from runner.files import read_file
 
         limits = limits_of(self.options)
@@ -571,7 +573,7 @@ class _Blessing:
             try:
                 text = read_file(path, limits)
                 made = propose(path, text, every=self.options["every_step"], limits=limits)
-            except RefusedError as error:
+            except NotBlessedError as error:
                 self.refused(path, error.refusals)
             except ScenarioError as error:
                 invalid = True
@@ -594,7 +596,7 @@ class _Blessing:
 
     def write(self, proposals: list[Proposal]) -> None:
         """Run, ask, and write one proposal after the other."""
-        from runner.bless import RefusedError
+        from runner.bless import NotBlessedError
 
         with ExitStack() as stack:
             executor = self._launched(stack) if proposals else None
@@ -602,7 +604,7 @@ class _Blessing:
                 assert executor is not None
                 try:
                     going_on = self._write(proposal, executor)
-                except RefusedError as error:
+                except NotBlessedError as error:
                     self.refused(proposal.path, error.refusals)
                 except OSError as error:
                     _refuse_bless(f"{proposal.path} cannot be written: {error.strerror or error}")
@@ -643,7 +645,7 @@ class _Blessing:
         question = f"Write {proposal.path}? (y)es, (n)o, (a)ll that follow, (q)uit"
         return str(click.prompt(question, type=choices, show_choices=False))
 
-    def refused(self, path: Path, refusals: tuple[Refusal, ...]) -> None:
+    def refused(self, path: Path, refusals: tuple[Objection, ...]) -> None:
         """Say why a file is not blessed."""
         self.counts["refused"] += 1
         for refusal in refusals:

@@ -41,7 +41,6 @@ from runner.cli.options import launch_options as executed_on
 from runner.display import clean
 from runner.errors import Problem, ScenarioError
 from runner.files import replace_file
-from runner.model.scenario import Scenario
 from runner.model.versions import is_version
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.report.formats import FORMATS
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 
     from runner.execution.backends import LaunchOptions
     from runner.execution.launcher import Launcher
+    from runner.model.scenario import Scenario
     from runner.pipeline.results import Executor, Outcome
     from runner.report.html.page import Shown
 

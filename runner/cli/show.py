@@ -6,7 +6,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,12 +25,14 @@ from runner.cli.options import (
 from runner.display import clean
 from runner.errors import LaunchError, ScenarioError
 from runner.files import schema_file
-from runner.model.scenario import Scenario
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.pipeline.results import Result
 from runner.report.diagram.lanes import Line, Piece, Printer, picture
-from runner.report.diagram.layout import NoStepsError, View
+from runner.report.diagram.layout import NoStepsError, PictureView
 from runner.timeline.model import Timeline
+
+if TYPE_CHECKING:
+    from runner.model.scenario import Scenario
 
 # -------------------------------------------------------------------------------------------------
 # `scenario show`: a case as a space-time diagram in the terminal.
@@ -165,7 +167,7 @@ def show(**options: Any) -> None:
         _print_lowered(options)
         return
     printer = Printer(sys.stdout)
-    view = View(
+    view = PictureView(
         width=printer.width,
         values=options["values"],
         ranks=options["ranks"],
@@ -202,7 +204,7 @@ def _print_lowered(options: dict[str, Any]) -> None:
     click.echo(text, nl=False)
 
 
-def _drawn(options: dict[str, Any], view: View) -> list[Line]:
+def _drawn(options: dict[str, Any], view: PictureView) -> list[Line]:
     """Return the picture of a case of a file. Raises ScenarioError or LaunchError."""
     from runner.timeline import timeline
 
@@ -289,7 +291,7 @@ def _of_record(options: dict[str, Any]) -> Result:
     return result
 
 
-def _latest(options: dict[str, Any], view: View) -> list[Line]:
+def _latest(options: dict[str, Any], view: PictureView) -> list[Line]:
     """Return the picture of a case of the latest run. Raises ScenarioError."""
     from runner.pipeline.selection import folder_of
     from runner.report.latest import latest
@@ -312,7 +314,7 @@ def _latest(options: dict[str, Any], view: View) -> list[Line]:
 # ---------------------------------------------------------------------------- lines
 
 
-def _pictured(timeline: Timeline, view: View) -> list[Line]:
+def _pictured(timeline: Timeline, view: PictureView) -> list[Line]:
     """Return the picture. Raises BadParameter for ranks and steps that are not there."""
     world = [lane.rank for lane in timeline.lanes]
     strange = [rank for rank in view.ranks or () if rank not in world]

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
-from runner.model.traffic import Enter, Finish, Meet, Pause, Post, Traffic
+from runner.model.traffic import Enter, Finish, Meet, Pause, TrafficRow, Traffic
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
 START = -1
@@ -124,19 +124,19 @@ class _Unrolled:
 
     def __init__(self, traffic: Traffic) -> None:
         self.program = _Program([[] for _ in range(traffic.world_size)], [], [])
-        self.posts: dict[int, Post] = {}
+        self.posts: dict[int, TrafficRow] = {}
         #: (post, row) -> message
         self.ends: dict[tuple[int, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.numbers: dict[tuple[str, int], int] = {}
         self.entered: dict[tuple[int, int], int] = {}
         for each in traffic.entries:
-            if isinstance(each, Post):
+            if isinstance(each, TrafficRow):
                 self.posts[each.number] = each
             elif isinstance(each, Meet):
                 self.meet(each)
         for each in traffic.entries:
-            if isinstance(each, Post):
+            if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Finish):
                 self.finish(each)
@@ -155,7 +155,7 @@ class _Unrolled:
             self.ends[entry.send, one] = self.ends[entry.receive, two] = len(messages)
             messages.append((int(out[one]), int(into[two]), float(send.size), send.step))
 
-    def post(self, entry: Post) -> None:
+    def post(self, entry: TrafficRow) -> None:
         kind = _POST_SEND if entry.sends else _POST_RECEIVE
         for row, rank in enumerate(np.atleast_1d(entry.ranks).tolist()):
             message = self.ends.get((entry.number, row))
@@ -528,7 +528,7 @@ class _Sweep:
 
     def run(self) -> Replay:
         for each in self.traffic.entries:
-            if isinstance(each, Post):
+            if isinstance(each, TrafficRow):
                 self.post(each)
             elif isinstance(each, Meet):
                 self.meet(each)
@@ -540,7 +540,7 @@ class _Sweep:
                 self.pause(each)
         return Replay(ended=self.clock, last=self.last, noted=self.batches.joined, exact=self.exact)
 
-    def post(self, entry: Post) -> None:
+    def post(self, entry: TrafficRow) -> None:
         ranks = np.atleast_1d(entry.ranks)
         self.posts[entry.number] = _Ends(
             ranks=ranks,
@@ -752,7 +752,7 @@ FEW = 100_000
 
 def replay(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
     """Return the times of a program: by strokes where that is exact, or where it is large."""
-    posts = [each for each in traffic.entries if isinstance(each, Post) and each.sends]
+    posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
         found = swept(traffic, network, timed, scale)

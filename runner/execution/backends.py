@@ -435,7 +435,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class BackendChoice:
     """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
 
     `notes` is what the report must say of it, `environment` what the results keep.
@@ -478,7 +478,7 @@ def resolve(
     *,
     share_gpu: bool,
     here: int,
-) -> Choice:
+) -> BackendChoice:
     """Return what a scenario runs on: `auto` is NCCL where each rank has a GPU, else Gloo.
 
     `here` is how many processes of the launch are on this machine. Raises UnsupportedError where
@@ -495,14 +495,14 @@ def resolve(
     _require_meant(backend, scenario)
     environment = {"torch": str(torch.__version__), "backend": backend}
     if device_type(backend) == "cpu":
-        return Choice(backend=backend, notes=offered, environment=environment)
+        return BackendChoice(backend=backend, notes=offered, environment=environment)
     _require_gpus(torch, backend, ranks, share_gpu=share_gpu)
     environment |= described(torch, backend)
     shared = _shared(torch, ranks, here) if share_gpu else None
     if shared is None or ranks <= shared.gpus:
-        return Choice(backend=backend, sharing=shared, environment=environment)
+        return BackendChoice(backend=backend, sharing=shared, environment=environment)
     environment["gpus"] = f"{shared.gpus}, shared by {ranks} ranks"
-    return Choice(
+    return BackendChoice(
         backend=backend, sharing=shared, notes=(shared.note(ranks),), environment=environment
     )
 

@@ -29,7 +29,7 @@ class FlightError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
+class FlightEntry:
     """One call as the recorder saw it.
 
     `sequence` counts the collectives of the group (or its messages) from 1; `state` is `scheduled`,
@@ -62,21 +62,21 @@ class Flight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class RecorderDump:
     """What one rank's recorder held: its version, its calls in order, its groups' last ones."""
 
     version: str
     library: str
-    flights: tuple[Flight, ...]
+    flights: tuple[FlightEntry, ...]
     completed: Mapping[str, int]
 
     @property
-    def pending(self) -> tuple[Flight, ...]:
+    def pending(self) -> tuple[FlightEntry, ...]:
         """What was enqueued and not done, oldest first."""
         return tuple(flight for flight in self.flights if flight.pending)
 
 
-def parsed(dump: bytes | str) -> Record:
+def parsed(dump: bytes | str) -> RecorderDump:
     """Return what a dump says. Raises FlightError where it is none of the recorder's."""
     document = _document(dump)
     if not isinstance(document, dict):
@@ -97,7 +97,7 @@ def parsed(dump: bytes | str) -> Record:
         message = f"an entry cannot be read: {error!r}"
         raise FlightError(message) from error
     library = str(document.get("comm_lib_version") or document.get("nccl_version") or "")
-    return Record(version=version, library=library, flights=flights, completed=completed)
+    return RecorderDump(version=version, library=library, flights=flights, completed=completed)
 
 
 def _document(dump: bytes | str) -> Any:
@@ -110,12 +110,12 @@ def _document(dump: bytes | str) -> Any:
         raise FlightError(message) from error
 
 
-def _flight(entry: Mapping[str, Any]) -> Flight:
+def _flight(entry: Mapping[str, Any]) -> FlightEntry:
     name, described = (*entry.get("process_group", ("", "")), "", "")[:2]
     messages = bool(entry.get("is_p2p", False))
     sequence = entry.get("p2p_seq_id" if messages else "collective_seq_id", 0)
     timeout_ms = entry.get("timeout_ms")
-    return Flight(
+    return FlightEntry(
         group=described if described not in {"", "undefined"} else f"group {name}",
         operation=str(entry["profiling_name"]).partition(":")[2] or str(entry["profiling_name"]),
         sequence=int(sequence),

@@ -88,7 +88,7 @@ class Quiet:
     seconds: float = 0.0
 
 
-class Listener:
+class BeatListener:
     """Hears the processes of one machine; never waits."""
 
     def __init__(

@@ -23,8 +23,8 @@ from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution import backends, heartbeat
 from runner.execution.backends import LaunchOptions, carrier, lack_of, require_no_foreign_object
 from runner.execution.channel import Channel
-from runner.execution.heartbeat import Beats, Listener
-from runner.execution.protocol import Job, Order
+from runner.execution.heartbeat import BeatListener, Beats
+from runner.execution.protocol import Assignment, Job
 from runner.execution.supervisor import observed, replaced_timeout, watch_for
 from runner.model.plan import Plan
 from runner.model.trace import Trace
@@ -54,7 +54,7 @@ class Launcher:
         self._options = options or LaunchOptions()
         self._host: subprocess.Popen[bytes] | None = None
         self._control: Channel | None = None
-        self._listener: Listener | None = None
+        self._listener: BeatListener | None = None
         self._lifeline: int | None = None
         self._stderr = -1
         self._number = 0
@@ -118,7 +118,7 @@ class Launcher:
         far.close()
         os.close(read_end)
         beats.close()
-        self._listener = Listener(beats, {0: self._host.pid})
+        self._listener = BeatListener(beats, {0: self._host.pid})
         self._control = Channel(near, self._hear)
         self._lifeline = write_end
 
@@ -209,7 +209,7 @@ class Launcher:
         self._number += 1
         if options.timeout_s is not None:
             plan = replaced_timeout(plan, options.timeout_s)
-        order = Order(
+        order = Assignment(
             number=self._number,
             plan=plan,
             backend=options.backend,

@@ -120,7 +120,7 @@ LAUNCHERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class ProcessPlace:
     """Where a process is in its launch; `address` and `port` are those of rank 0's store."""
 
     rank: int
@@ -140,7 +140,7 @@ class Placement:
         }
 
 
-def placement(environment: Mapping[str, str]) -> Placement:
+def placement(environment: Mapping[str, str]) -> ProcessPlace:
     """Return the place of this process, by the variables of torchrun, Open MPI or Slurm.
 
     `MASTER_ADDR` and `MASTER_PORT` count whatever the launcher; where they are not set, the first
@@ -178,7 +178,7 @@ def placement(environment: Mapping[str, str]) -> Placement:
         )
         raise LaunchError(message)
     rank = _number(launcher.rank, environment)
-    return Placement(
+    return ProcessPlace(
         rank=rank,
         world_size=_number(launcher.world_size, environment),
         local_rank=(

@@ -35,7 +35,7 @@ BEGUN = "begun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Assignment:
     """One scenario for the workers. `number` tells it from all others of one launch.
 
     `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
@@ -65,7 +65,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Supervision:
     """What to watch a running scenario for.
 
     `stops` says, for each rank, where it is predicted to end; empty where no deadlock is predicted,
@@ -97,9 +97,9 @@ class Job:
     make something else of it. `fresh` asks for processes that no other scenario ran in.
     """
 
-    order: Order
-    watch: Watch
-    own: Mapping[str, Watch] = field(default_factory=dict)
+    order: Assignment
+    watch: Supervision
+    own: Mapping[str, Supervision] = field(default_factory=dict)
     size: int
     fresh: bool = False
 
@@ -511,7 +511,7 @@ def _row(block: Any, row: int) -> Any:
     return block[row, ...]
 
 
-class Account(Sequence[Event]):
+class RankAccount(Sequence[Event]):
     """The events of one rank: a sequence here, columns on the way, a tuple where they arrive."""
 
     def __init__(self, columns: Columns) -> None:

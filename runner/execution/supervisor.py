@@ -22,6 +22,7 @@ from runner.execution.protocol import (
     BEGUN,
     STOP,
     Alive,
+    Assignment,
     Begun,
     Free,
     Hello,
@@ -29,14 +30,13 @@ from runner.execution.protocol import (
     Leaving,
     Message,
     Moved,
-    Order,
     Position,
     Stop,
     Store,
     Stuck,
+    Supervision,
     Told,
     Unable,
-    Watch,
     fetch,
     opened,
     put,
@@ -87,7 +87,7 @@ class Course:
         return found - self.told.keys()
 
 
-def at_its_stop(course: Course, rank: int, watch: Watch) -> bool:
+def at_its_stop(course: Course, rank: int, watch: Supervision) -> bool:
     """Return whether a rank is where it was predicted to be in the end."""
     stop = watch.stops[rank]
     told = course.told.get(rank)
@@ -153,7 +153,7 @@ def watch_for(
     confirm: str,
     backend: str | None = None,
     max_seconds: float | None = None,
-) -> Watch:
+) -> Supervision:
     """Return the watch for a plan, on a backend if one is named.
 
     It may take `max_seconds`, and where it states longer timeouts and sleeps three times these.
@@ -172,7 +172,7 @@ def watch_for(
     halts = forecast.outcome == "deadlock"
     breaks = any("deadlock" in (each.outcome, *each.open) for each in readings)
     breaks = breaks and confirm != "timeout" and not _of_a_timeout(plan.scenario.expect.at_end)
-    return Watch(
+    return Supervision(
         world_size=plan.world_size,
         patience_s=longest_timeout(plan),
         settle_s=SETTLE_S if predicted.outcome == "deadlock" else DOUBT_S,
@@ -499,7 +499,7 @@ class Supervisor:
         self,
         store: Store,
         deaths: Callable[[], Mapping[int, str]],
-        lost: Callable[[Watch], Mapping[int, str]] = lambda _: {},
+        lost: Callable[[Supervision], Mapping[int, str]] = lambda _: {},
         suspects: Callable[[], bool] = bool,
     ) -> None:
         """Use `store`; `deaths` gives the ranks whose processes ended so far, and how.
@@ -513,7 +513,7 @@ class Supervisor:
         self._suspects = suspects
         self._turns: dict[int, int] = {}
         self._pids: dict[int, int] = {}
-        self._unsettled: tuple[Course, Inbox, Order] | None = None
+        self._unsettled: tuple[Course, Inbox, Assignment] | None = None
         #: the mail of the last scenario, and its number: both are still in the store
         self._read: tuple[Inbox, int] | None = None
 
@@ -568,7 +568,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------ one scenario
 
-    def run(self, order: Order, watch: Watch) -> Findings:
+    def run(self, order: Assignment, watch: Supervision) -> Findings:
         """Run one scenario to its end, whatever that is."""
         name = f"scenario/{order.number}"
         began_s = time.monotonic()
@@ -612,14 +612,14 @@ class Supervisor:
             duration_s=time.monotonic() - began_s,
         )
 
-    def _give(self, order: Order) -> Inbox:
+    def _give(self, order: Assignment) -> Inbox:
         """Hand an order to the ranks of its world; returns where their mail will come."""
         put(self._store, f"order/{order.number}", order)
         for rank in range(order.plan.world_size):
             self._turn(rank, order.number)
         return Inbox(self._store, f"scenario/{order.number}/mail")
 
-    def _look_for_losses(self, course: Course, inbox: Inbox, watch: Watch, name: str) -> None:
+    def _look_for_losses(self, course: Course, inbox: Inbox, watch: Supervision, name: str) -> None:
         """Note whose process ended, or does not run: before its account, and before the start.
 
         A rank that ends as its scenario says gives its account first: the mail is read once more.
@@ -648,7 +648,7 @@ class Supervisor:
             return {}
         return dict.fromkeys(course.leaving, nodes.TOLD_TO_END)
 
-    def _over(self, course: Course, watch: Watch, inbox: Inbox) -> bool:
+    def _over(self, course: Course, watch: Supervision, inbox: Inbox) -> bool:
         """Return whether nothing more is to be learnt."""
         missing = set(range(watch.world_size)) - course.told.keys() - course.unable.keys()
         if not missing or course.lost:
@@ -662,7 +662,7 @@ class Supervisor:
             return still_s > LOSS_SETTLE_S  # they cannot tell
         return course.broken and still_s > TELL_S
 
-    def _for_good(self, course: Course, watch: Watch) -> bool:
+    def _for_good(self, course: Course, watch: Supervision) -> bool:
         """Return whether nobody moves any more: as predicted, because of a death, or for too long.
 
         Every rank stands in a communication call or has ended; a rank that computes or sleeps is
@@ -714,7 +714,7 @@ class Supervisor:
                 return False
         return not course.unable
 
-    def proven(self, order: Order) -> bool:
+    def proven(self, order: Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
         proof = replace(order, number=STOP - order.number, proof=True)
         inbox = self._give(proof)
@@ -731,7 +731,7 @@ def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> None:
         parts = inbox.take(0.0)
 
 
-def _give_up(course: Course, watch: Watch) -> None:
+def _give_up(course: Course, watch: Supervision) -> None:
     """Give up the ranks of a scenario that takes too long: their launch ends with it."""
     how = f"the scenario takes longer than {watch.most_s:.3g} s ({watch.bound} raises it)"
     for rank in set(range(watch.world_size)) - course.told.keys():
@@ -823,7 +823,7 @@ class Conductor:
         )
         require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
         self._number += 1
-        order = Order(
+        order = Assignment(
             number=self._number,
             plan=plan,
             backend=choice.backend,

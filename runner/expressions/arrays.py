@@ -183,7 +183,7 @@ _HOST_ONLY = frozenset({"uint16", "uint32", "uint64"}.union(n for n in DTYPES if
 _AS_IT_IS = contextlib.nullcontext()
 
 
-class Library(ABC):
+class ArrayLibrary(ABC):
     """An array library. `xp` is its array API namespace, `array` the class of its arrays."""
 
     xp: Any
@@ -234,7 +234,7 @@ class Library(ABC):
         """Return whether a part of an array is in the array's own memory, and no copy."""
 
 
-class NumpyLibrary(Library):
+class NumpyLibrary(ArrayLibrary):
     """NumPy, with ml_dtypes for bfloat16 and the float8 dtypes."""
 
     array = np.ndarray
@@ -301,7 +301,7 @@ class NumpyLibrary(Library):
         return array[(*index, ...)]
 
 
-class TorchLibrary(Library):
+class TorchLibrary(ArrayLibrary):
     """Torch on one device."""
 
     def __init__(self, torch: ModuleType, device: object = "cpu") -> None:

@@ -171,7 +171,7 @@ HERE: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_
 LOAD = ast.Load()
 
 
-class Refusal(NamedTuple):
+class ExpressionProblem(NamedTuple):
     """What is wrong with an expression; `span` is its part of the text, in characters."""
 
     code: str
@@ -671,7 +671,7 @@ class Guarding:
         """Begin; `spans` gives a node's part of the text."""
         self.groups = groups
         self.limits = limits
-        self.refusals: list[Refusal] = []
+        self.refusals: list[ExpressionProblem] = []
         self.names: set[str] = set()
         self.reads: set[str] = set()
         self.roots: frozenset[str] = NOTHING
@@ -695,7 +695,7 @@ class Guarding:
             most = f"{self.limits.max_expression_nodes} are allowed"
             flag = FLAGS["max_expression_nodes"]
             message = f"the expression has {counted}; at most {most} ({flag} raises it)"
-            self.refusals = [Refusal("expression_too_large", message)]
+            self.refusals = [ExpressionProblem("expression_too_large", message)]
         if self._begins:
             elements, items = self.limits.max_elements, self.limits.max_items
             opened = call_node(BEGIN, constant_node(elements), constant_node(items))
@@ -731,7 +731,7 @@ class Guarding:
         self, node: ast.expr | ast.keyword, code: str, message: str, hint: str | None = None
     ) -> Guarded:
         """Note what is wrong; return a node that stands for the refused one."""
-        self.refusals.append(Refusal(code, message, hint, self._spans(node)))
+        self.refusals.append(ExpressionProblem(code, message, hint, self._spans(node)))
         return Guarded(constant_node(None))
 
 
@@ -778,7 +778,7 @@ def compile_expression(
 class _RefusedError(Exception):
     """The text is no expression of the language."""
 
-    def __init__(self, *refusals: Refusal) -> None:
+    def __init__(self, *refusals: ExpressionProblem) -> None:
         super().__init__()
         self.refusals = refusals
 
@@ -813,9 +813,11 @@ def _police_text(text: str, limits: Limits) -> None:
     """Refuse what Python's own parser would choke on, before it sees it."""
     if len(text) > limits.max_expression_chars:
         words = f"{len(text)} characters; {_at_most('max_expression_chars', limits)}"
-        raise _RefusedError(Refusal("expression_too_large", f"the expression has {words}"))
+        raise _RefusedError(
+            ExpressionProblem("expression_too_large", f"the expression has {words}")
+        )
     if not text.strip():
-        raise _RefusedError(Refusal("expression_syntax", "the expression is empty"))
+        raise _RefusedError(ExpressionProblem("expression_syntax", "the expression is empty"))
     if "#" not in text and sum(map(text.count, _OPENING)) <= limits.max_nesting:
         return
     depth = 0
@@ -828,12 +830,12 @@ def _police_text(text: str, limits: Limits) -> None:
             depth -= 1
         elif character == "#":
             message = "an expression has no comments"
-            raise _RefusedError(Refusal("expression_syntax", message, span=(at, at + 1)))
+            raise _RefusedError(ExpressionProblem("expression_syntax", message, span=(at, at + 1)))
 
 
-def _too_deep(limits: Limits, span: tuple[int, int] | None = None) -> Refusal:
+def _too_deep(limits: Limits, span: tuple[int, int] | None = None) -> ExpressionProblem:
     message = f"the expression is nested too deeply; {_at_most('max_nesting', limits)}"
-    return Refusal("expression_too_large", message, span=span)
+    return ExpressionProblem("expression_too_large", message, span=span)
 
 
 def _at_most(name: str, limits: Limits) -> str:
@@ -859,18 +861,20 @@ def _parsed(source: str, limits: Limits) -> ast.expr:
             end = max(indent + error.end_offset - 1, end)
         raise _RefusedError(_syntax(error, source, (start, end))) from None
     except ValueError as error:  # a NUL byte
-        raise _RefusedError(Refusal("expression_syntax", f"not an expression: {error}")) from None
+        raise _RefusedError(
+            ExpressionProblem("expression_syntax", f"not an expression: {error}")
+        ) from None
     except (RecursionError, MemoryError):
         raise _RefusedError(_too_deep(limits)) from None
 
 
-def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Refusal:
+def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> ExpressionProblem:
     """Return what is wrong with the syntax, in the language's words rather than Python's."""
     start = min(span[0], max(len(source.rstrip()) - 1, 0))
     inside = (start, max(min(span[1], len(source)), start + 1))
     said = (error.msg or "invalid syntax").removesuffix(". Perhaps you forgot a comma?")
     if source[inside[0] : inside[1]] == "=":
-        return Refusal(
+        return ExpressionProblem(
             "expression_syntax", "an expression assigns nothing", "compare with `==`", inside
         )
     hint = "there is no template syntax: write the name alone" if "$" in source else None
@@ -878,7 +882,7 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Refusal:
         if symbol in source.replace("!=", ""):
             hint = f"write `{word}` for `{symbol}`"
             break
-    return Refusal("expression_syntax", f"not an expression: {said}", hint, inside)
+    return ExpressionProblem("expression_syntax", f"not an expression: {said}", hint, inside)
 
 
 def _span(node: ast.expr | ast.keyword, source: str) -> tuple[int, int]:
@@ -894,7 +898,7 @@ def _span(node: ast.expr | ast.keyword, source: str) -> tuple[int, int]:
     )
 
 
-def _problem(refusal: Refusal, text: str, mark: Mark | None) -> Problem:
+def _problem(refusal: ExpressionProblem, text: str, mark: Mark | None) -> Problem:
     return Problem(
         code=refusal.code,
         message=refusal.message,

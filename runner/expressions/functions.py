@@ -14,7 +14,7 @@ import numpy as np
 from runner.errors import nearest
 from runner.expressions.arrays import (
     DEFAULT_FLOAT,
-    Library,
+    ArrayLibrary,
     NumpyLibrary,
     TorchLibrary,
     Value,
@@ -1030,7 +1030,7 @@ class NumpyArrays:
 
     def __init__(self, limits: Limits = DEFAULT) -> None:
         """Take NumPy."""
-        self._library: Library = NumpyLibrary()
+        self._library: ArrayLibrary = NumpyLibrary()
         self._limits = limits
         self._budget = Budget(limits)
 

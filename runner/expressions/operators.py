@@ -13,7 +13,7 @@ import numpy as np
 from runner.expressions.arrays import (
     DEFAULT_FLOAT,
     NARROW,
-    Library,
+    ArrayLibrary,
     Value,
     bits,
     from_data,
@@ -390,7 +390,9 @@ _TORCH_INT64 = integer_range("int64")
 class Operators:
     """The operators over one library. `host` are those over NumPy, for dtypes that torch lacks."""
 
-    def __init__(self, library: Library, budget: Budget, host: Operators | None = None) -> None:
+    def __init__(
+        self, library: ArrayLibrary, budget: Budget, host: Operators | None = None
+    ) -> None:
         """Keep what the operators work with."""
         self.library = library
         self.budget = budget

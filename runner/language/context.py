@@ -341,7 +341,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
+class DefinedNames:
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -410,7 +410,7 @@ class Context:
 
     faults: Faults
     limits: Limits
-    names: Names
+    names: DefinedNames
     index: count[int]
     uses: count[int]
     step_names: set[str]

@@ -21,12 +21,12 @@ from runner.files import read_file
 from runner.language import values
 from runner.language.context import (
     Context,
+    DefinedNames,
     Definition,
     Faults,
     Inlined,
     Later,
     Library,
-    Names,
     hinted,
     unmade,
 )
@@ -385,7 +385,7 @@ def cases(
         for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
             there = replace(
                 context,
-                names=Names(constants=constants),
+                names=DefinedNames(constants=constants),
                 world=world,
                 unmade=later,
                 making=name,
@@ -535,7 +535,7 @@ def scenarios(
     Raises ScenarioError with every problem, sorted by place.
     """
     faults = Faults()
-    context = _context(faults, limits, Names(), path)
+    context = _context(faults, limits, DefinedNames(), path)
     _police_version(tree, faults)
     written, tree = tree, validated(tree, faults)
     if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
@@ -580,7 +580,7 @@ def _police_version(tree: Node, faults: Faults) -> None:
         faults.raise_any()
 
 
-def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Context:
+def _context(faults: Faults, limits: Limits, names: DefinedNames, path: Path) -> Context:
     resolved = Path(os.path.realpath(path))
     return Context(
         faults=faults,
@@ -596,7 +596,7 @@ def _context(faults: Faults, limits: Limits, names: Names, path: Path) -> Contex
     )
 
 
-def _anew(context: Context, names: Names) -> Context:
+def _anew(context: Context, names: DefinedNames) -> Context:
     """Return the context of one more case of the same file: its steps are numbered from 0."""
     return replace(
         context,
@@ -616,7 +616,7 @@ def _scenario(
     constants: dict[str, Any],
     suffix: str,
 ) -> Scenario:
-    names = Names(
+    names = DefinedNames(
         constants=constants,
         tensors=named(found, "tensor"),
         objects=named(found, "object"),
@@ -670,7 +670,7 @@ def _check_library(tree: Mapping, context: Context, found: list[Definition]) -> 
     police_library(tree, context)
     inputs = frozenset(declared_inputs(tree, context))
     own = named(found, "computed name", *HANDLES, "new group")
-    names = Names(
+    names = DefinedNames(
         computed=named(found, "computed name") | inputs,
         groups=named(found, "new group") | inputs,
         handles=named(found, *HANDLES) | inputs,

@@ -51,7 +51,7 @@ class _Block:
 
 
 @dataclass(slots=True)
-class Row:
+class TokenLine:
     """A line that begins with a token: `new` spaces, `dashes`, then the text from column `rest`."""
 
     old: int
@@ -88,7 +88,7 @@ class Lines:
     """A text by its lines (from 0): what the scanner found on each."""
 
     lines: list[str]
-    rows: dict[int, Row] = field(default_factory=dict)
+    rows: dict[int, TokenLine] = field(default_factory=dict)
     inside: dict[int, Inside | Literal] = field(default_factory=dict)
     #: lines whose last blanks belong to a string that goes on
     open_ended: set[int] = field(default_factory=set)
@@ -158,7 +158,7 @@ class Lines:
         if line in self.inside:
             raise ExoticLayoutError
         if row is None:
-            self.rows[line] = Row(column, new, rest=column)
+            self.rows[line] = TokenLine(column, new, rest=column)
         elif row.waiting:
             row.rest = column
             row.waiting = False
@@ -272,7 +272,7 @@ def _ended(shown: list[str], found: Lines) -> str:
     return "\n".join(shown) + "\n"
 
 
-def _row(line: str, row: Row) -> str:
+def _row(line: str, row: TokenLine) -> str:
     rest = line[row.rest :]
     if row.dashes and row.waiting:
         return " " * row.new + "- " * (row.dashes - 1) + "-" + rest.rstrip()
@@ -310,7 +310,7 @@ def _comment_columns(found: Lines) -> dict[int, int]:
     return columns
 
 
-def _is_at(found: Lines, comment: int, row: Row) -> bool:
+def _is_at(found: Lines, comment: int, row: TokenLine) -> bool:
     return blanks_before(found.lines[comment]) == row.old
 
 

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from runner.errors import ScenarioError, nearest
 from runner.files import SUFFIXES, read_file
-from runner.language.context import Binding, Context, Definition, Inlined, Names
+from runner.language.context import Binding, Context, DefinedNames, Definition, Inlined
 from runner.language.names import (
     HANDLES,
     NUMBER,
@@ -343,10 +343,14 @@ def police_number(count: int, node: Node, context: Context) -> None:
 
 
 def replace_names(
-    names: Names, *, computed: frozenset[str], handles: frozenset[str], groups: frozenset[str]
-) -> Names:
+    names: DefinedNames,
+    *,
+    computed: frozenset[str],
+    handles: frozenset[str],
+    groups: frozenset[str],
+) -> DefinedNames:
     """Return the names with further ones; `readable` is made anew."""
-    return Names(
+    return DefinedNames(
         constants=names.constants,
         tensors=names.tensors,
         objects=names.objects,

@@ -305,7 +305,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Misfit:
     """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
 
     way: tuple[Level, ...]
@@ -333,7 +333,7 @@ class Finding:
 _NODE_WORK = 2_500
 
 
-def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Finding]:
+def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[Misfit]:
     """Yield what jsonschema finds wrong with a file, or with a node for one of `$defs`."""
     told: set[tuple[int, int, str]] = set()
     nodes: dict[int, Node] = {}
@@ -349,7 +349,7 @@ def findings(root: Node, part: str | None = None, whole: str = "") -> Iterator[F
         if about not in told:  # jsonschema says `required` once for each key
             told.add(about)
             found = error.schema if isinstance(error.schema, dict) else {}
-            yield Finding(way=way, keyword=str(error.validator), part=found, whole=whole)
+            yield Misfit(way=way, keyword=str(error.validator), part=found, whole=whole)
 
 
 def _plain(node: Node, nodes: dict[int, Node]) -> Any:
@@ -579,7 +579,7 @@ _EMPTY = {
 _READ_ALL_THE_SAME = {"loop"}
 
 
-def told(found: Finding, faults: Faults) -> list[Node]:
+def told(found: Misfit, faults: Faults) -> list[Node]:
     """Note what is wrong; return the nodes that nothing can be read from."""
     for sort in (found.here.sort, ""):
         own = _OWN.get((sort, found.keyword))
@@ -607,7 +607,7 @@ def told(found: Finding, faults: Faults) -> list[Node]:
     return [] if found.here.sort in _READ_ALL_THE_SAME else [node]
 
 
-def noun(found: Finding, up: int = 0) -> str:
+def noun(found: Misfit, up: int = 0) -> str:
     """Return what messages call the place of a finding, or the place some levels above it."""
     if up >= len(found.way):
         return found.whole or "this"
@@ -623,7 +623,7 @@ def noun(found: Finding, up: int = 0) -> str:
     return f"`{level.name}`"
 
 
-def _place(found: Finding, up: int = 0) -> Mark:
+def _place(found: Misfit, up: int = 0) -> Mark:
     """Return where a key is that has less than it needs; the value where there is no key."""
     level = found.above(up)
     return level.node.mark if level.key is None else level.key.mark
@@ -634,18 +634,18 @@ def _shown(node: Node) -> str:
     return f"`{source_text(node)}`" if plain else kind_of(node)
 
 
-def _unknown_keys(found: Finding) -> list[tuple[Node, Node]]:
+def _unknown_keys(found: Misfit) -> list[tuple[Node, Node]]:
     assert isinstance(found.node, Mapping)
     known = found.part.get("enum") or found.part["properties"]
     return [entry for entry in found.node.entries if key_text(entry[0]) not in known]
 
 
-def _missing(found: Finding) -> list[str]:
+def _missing(found: Misfit) -> list[str]:
     assert isinstance(found.node, Mapping)
     return [name for name in found.part["required"] if found.node.get(name) is None]
 
 
-def _unknown_key(found: Finding, faults: Faults) -> list[Node]:
+def _unknown_key(found: Misfit, faults: Faults) -> list[Node]:
     sort = found.here.sort
     owner = _OWNERS.get(sort, f"of `{found.here.name}`").format(key=found.here.name)
     known = tuple(found.part.get("enum") or found.part["properties"])
@@ -667,13 +667,13 @@ def _unknown_key(found: Finding, faults: Faults) -> list[Node]:
     return [value for _, value in entries]
 
 
-def _inputs_of_a_scenario(found: Finding, faults: Faults) -> list[Node]:
+def _inputs_of_a_scenario(found: Misfit, faults: Faults) -> list[Node]:
     message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
     faults.add("inputs_with_world_size", message, _place(found))
     return []
 
 
-def _unknown_argument(found: Finding, faults: Faults) -> list[Node]:
+def _unknown_argument(found: Misfit, faults: Faults) -> list[Node]:
     entries = _unknown_keys(found)
     for key, _ in entries:
         faults.unknown(
@@ -688,11 +688,11 @@ def _unknown_argument(found: Finding, faults: Faults) -> list[Node]:
     return [value for _, value in entries]
 
 
-def _taker(found: Finding) -> str:
+def _taker(found: Misfit) -> str:
     return "a message" if found.here.sort == "message" else found.here.name
 
 
-def _missing_key(found: Finding, faults: Faults) -> list[Node]:
+def _missing_key(found: Misfit, faults: Faults) -> list[Node]:
     """A key that an unknown one near it means is not missing."""
     assert isinstance(found.node, Mapping)
     known = _known(found)
@@ -716,11 +716,11 @@ def _missing_key(found: Finding, faults: Faults) -> list[Node]:
     return []
 
 
-def _known(found: Finding) -> tuple[str, ...]:
+def _known(found: Misfit) -> tuple[str, ...]:
     return SCENARIO_KEYS if found.here.sort == "scenario" else tuple(found.part["properties"])
 
 
-def _missing_argument(found: Finding, faults: Faults) -> list[Node]:
+def _missing_argument(found: Misfit, faults: Faults) -> list[Node]:
     assert isinstance(found.node, Mapping)
     known = found.part.get("properties") or found.part
     if "anyOf" in found.part:  # an argument of several spellings
@@ -742,13 +742,13 @@ def _missing_argument(found: Finding, faults: Faults) -> list[Node]:
     return []
 
 
-def _twins(name: str, found: Finding) -> list[str]:
+def _twins(name: str, found: Misfit) -> list[str]:
     """Return the other spellings of an argument."""
     alternatives = found.part.get("anyOf", ())
     return [each["required"][0] for each in alternatives if each["required"][0] != name]
 
 
-def _arguments(found: Finding) -> dict[str, Schema]:
+def _arguments(found: Misfit) -> dict[str, Schema]:
     """Return the arguments that an action takes, with their parts."""
     if "properties" in found.part:
         properties: dict[str, Schema] = found.part["properties"]
@@ -758,7 +758,7 @@ def _arguments(found: Finding) -> dict[str, Schema]:
     return inner
 
 
-def _no_arguments(found: Finding, faults: Faults) -> list[Node]:
+def _no_arguments(found: Misfit, faults: Faults) -> list[Node]:
     """The arguments of an action are no mapping."""
     name, node = found.here.name, found.node
     if isinstance(node, Scalar) and node.value is None:
@@ -773,7 +773,7 @@ def _no_arguments(found: Finding, faults: Faults) -> list[Node]:
     return []  # the step has its action all the same
 
 
-def _required(found: Finding) -> list[str]:
+def _required(found: Misfit) -> list[str]:
     spelt = [each["anyOf"][0]["required"][0] for each in found.part.get("allOf", ())]
     return [*found.part.get("required", ()), *spelt]
 
@@ -791,7 +791,7 @@ def usage(name: str, given: Node | None = None) -> str:
     return f"{name}: {{{needed[0].name}: {text or '...'}{rest}}}"
 
 
-def _no_step(found: Finding, faults: Faults) -> list[Node]:
+def _no_step(found: Misfit, faults: Faults) -> list[Node]:
     node = found.node
     hint = "write `- barrier: {}`, an operation and its arguments"
     if isinstance(node, Scalar) and node.text in BY_NAME:
@@ -800,7 +800,7 @@ def _no_step(found: Finding, faults: Faults) -> list[Node]:
     return [node]
 
 
-def _actions(found: Finding) -> list[tuple[Node, Node]]:
+def _actions(found: Misfit) -> list[tuple[Node, Node]]:
     assert isinstance(found.node, Mapping)
     return [
         (key, value)
@@ -809,7 +809,7 @@ def _actions(found: Finding) -> list[tuple[Node, Node]]:
     ]
 
 
-def _strange_keys(found: Finding, faults: Faults) -> list[Node]:
+def _strange_keys(found: Misfit, faults: Faults) -> list[Node]:
     """A key of a step that is neither an action nor stands beside one."""
     entries, actions = _unknown_keys(found), [key_text(key) for key, _ in _actions(found)]
     for key, _ in entries:
@@ -844,7 +844,7 @@ def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
     return inner
 
 
-def _action_count(found: Finding, faults: Faults) -> list[Node]:
+def _action_count(found: Misfit, faults: Faults) -> list[Node]:
     """A step has several actions, or none and no expectation."""
     if not isinstance(found.node, Mapping):
         return []  # what it is instead is reported already
@@ -868,7 +868,7 @@ def _action_count(found: Finding, faults: Faults) -> list[Node]:
     return [value for _, value in actions[1:]]
 
 
-def _loop_alone(found: Finding, faults: Faults) -> list[Node]:
+def _loop_alone(found: Misfit, faults: Faults) -> list[Node]:
     """`for` without `steps`, or `steps` without `for`."""
     assert isinstance(found.node, Mapping)
     keys = {key_text(key): key for key, _ in found.node.entries}
@@ -881,7 +881,7 @@ def _loop_alone(found: Finding, faults: Faults) -> list[Node]:
     return []
 
 
-def _group_forms(found: Finding, faults: Faults) -> list[Node]:
+def _group_forms(found: Misfit, faults: Faults) -> list[Node]:
     assert isinstance(found.node, Mapping)
     given = [word for word in found.node.words() if word in GROUP_FORMS]
     states = " and ".join(given) if given else "no ranks"
@@ -890,7 +890,7 @@ def _group_forms(found: Finding, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _group_keys(found: Finding, faults: Faults) -> list[Node]:
+def _group_keys(found: Misfit, faults: Faults) -> list[Node]:
     """A key of a group that does not go with the form that is given."""
     assert isinstance(found.node, Mapping)
     keys = {key_text(key): (key, value) for key, value in found.node.entries}
@@ -911,7 +911,7 @@ def _group_keys(found: Finding, faults: Faults) -> list[Node]:
     return unfit
 
 
-def _no_kind(found: Finding, faults: Faults) -> list[Node]:
+def _no_kind(found: Misfit, faults: Faults) -> list[Node]:
     """Words for something that is no kind of error."""
     for key, _ in _unknown_keys(found):
         faults.unknown(
@@ -925,7 +925,7 @@ def _no_kind(found: Finding, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _several_kinds(found: Finding, faults: Faults) -> list[Node]:
+def _several_kinds(found: Misfit, faults: Faults) -> list[Node]:
     assert isinstance(found.node, Mapping)
     faults.add(
         "bad_value",
@@ -936,7 +936,7 @@ def _several_kinds(found: Finding, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _no_group_name(found: Finding, faults: Faults) -> list[Node]:
+def _no_group_name(found: Misfit, faults: Faults) -> list[Node]:
     message = f"{noun(found)} cannot be {kind_of(found.node)}: a step names its group"
     if isinstance(found.node, Sequence):
         message = "a step names its group, and does not list its ranks"
@@ -945,7 +945,7 @@ def _no_group_name(found: Finding, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _no_reduce_op(found: Finding, faults: Faults) -> list[Node]:
+def _no_reduce_op(found: Misfit, faults: Faults) -> list[Node]:
     """A number by itself is a factor."""
     key = found.here.key
     if key is not None and likely(key_text(key), (PREMUL_SUM,)):
@@ -958,7 +958,7 @@ def _no_reduce_op(found: Finding, faults: Faults) -> list[Node]:
 
 
 #: sort of a place, keyword -> what notes it, where it takes more than words
-_OWN: dict[tuple[str, str], Callable[[Finding, Faults], list[Node]]] = {
+_OWN: dict[tuple[str, str], Callable[[Misfit, Faults], list[Node]]] = {
     ("", "additionalProperties"): _unknown_key,
     ("library", "enum"): _unknown_key,
     ("", "None"): _inputs_of_a_scenario,

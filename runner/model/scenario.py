@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.errors import Mark, Problem, Source
+from runner.expressions.values import Expression, Form, PerRank, Selector
 from runner.model.versions import VersionRange, release_of
-
-if TYPE_CHECKING:
-    from runner.expressions.values import Expression, Form, PerRank, Selector
-    from runner.operations.base import Issued, Operation
-    from runner.strategies.base import Model
+from runner.operations.base import Issued, Operation
+from runner.strategies.base import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import Any, TypeAlias, overload
 
 from runner.errors import Problem
 from runner.model.traffic import Traffic
 from runner.model.traits import variant_of
-
-if TYPE_CHECKING:
-    from runner.operations.base import Issued
+from runner.operations.base import Issued
 
 #: an array, a list of arrays, plain objects, or :class:`runner.operations.base.Undefined`
 Value: TypeAlias = Any
@@ -271,7 +269,7 @@ class RankTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class WaitEdge:
     """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
 
     `because` says in a phrase what it waits for: `to receive`, `to enter all_reduce`.
@@ -306,7 +304,7 @@ class Diagnosis:
     iteration: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     odd: tuple[int, ...] = ()
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[WaitEdge, ...] = ()
     finding: int = 0
     also: tuple[str, ...] = ()
     optional: bool = False
@@ -354,7 +352,7 @@ class Trace:
     ranks: tuple[RankTrace, ...]
     open: tuple[str, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
-    waits: tuple[Wait, ...] = ()
+    waits: tuple[WaitEdge, ...] = ()
     limits: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
     duration_s: float = 0.0

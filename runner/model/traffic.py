@@ -20,7 +20,7 @@ Rows = Any
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class TrafficRow:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
     The peers of receives from anyone are -1. `step` is the index of the step that posts them.
@@ -109,7 +109,7 @@ class Traffic:
     def __init__(self, world_size: int) -> None:
         """Begin with none."""
         self.world_size = world_size
-        self.entries: list[Post | Meet | Finish | Enter | Pause] = []
+        self.entries: list[TrafficRow | Meet | Finish | Enter | Pause] = []
         self._posts = 0
         #: whether objects were sent, whose size nothing tells
         self.objects = False
@@ -134,7 +134,7 @@ class Traffic:
         if size is None:
             self.objects = True
         number = self.stroke()
-        self.entries.append(Post(number, ranks, peers, size or 0, sends, step))
+        self.entries.append(TrafficRow(number, ranks, peers, size or 0, sends, step))
         return number
 
     def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:
@@ -171,7 +171,7 @@ class Traffic:
         for each in self.entries:
             if isinstance(each, Enter):
                 np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
-            elif isinstance(each, Post) and each.sends:
+            elif isinstance(each, TrafficRow) and each.sends:
                 ranks = np.atleast_1d(each.ranks)
                 np.add.at(sent, ranks, each.size)
                 messages += len(ranks)
@@ -186,7 +186,7 @@ class Traffic:
         """Return the messages and bytes on each link that is used: (source, destination)."""
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for each in self.entries:
-            if isinstance(each, Post) and each.sends:
+            if isinstance(each, TrafficRow) and each.sends:
                 ends = zip(
                     np.atleast_1d(each.ranks).tolist(),
                     np.atleast_1d(each.peers).tolist(),
@@ -202,7 +202,7 @@ class Traffic:
         depth = np.zeros(self.world_size, np.int64)
         levels: dict[int, NDArray[np.int64]] = {}
         for each in self.entries:
-            if isinstance(each, Post):
+            if isinstance(each, TrafficRow):
                 ranks = np.atleast_1d(each.ranks)
                 levels[each.number] = depth[ranks] + 1 if each.sends else np.zeros_like(ranks)
             elif isinstance(each, Meet):

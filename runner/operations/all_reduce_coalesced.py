@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensors
 from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
 from runner.operations.checks import absent, invalid, mixed_elements, reduced, senseless_op
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class AllReduceCoalesced(Collective):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from runner.expressions.params import ASYNC_OP, GROUP, REDUCE_OP, tensor, tensors
 from runner.operations.base import Collective, Entry, Refusal, Volume, bytes_of
@@ -15,9 +17,6 @@ from runner.operations.checks import (
     senseless_op,
     wrong_length,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class ReduceScatter(Collective):

@@ -78,7 +78,7 @@ class NeverError(Exception):
     """What is waited for never comes."""
 
 
-class Mailbox:
+class FileMailbox:
     """Small values between the ranks, a file each."""
 
     def __init__(self, folder: Path, rank: int, ranks: list[int], board: States) -> None:
@@ -124,7 +124,7 @@ class Mailbox:
 class Exchange:
     """Answers the calls of one rank in place of a backend."""
 
-    def __init__(self, recorder: Any, mailbox: Mailbox, told: dict[str, Any]) -> None:
+    def __init__(self, recorder: Any, mailbox: FileMailbox, told: dict[str, Any]) -> None:
         """Answer nothing yet."""
         import torch
         import torch.distributed
@@ -464,7 +464,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     module = dist.distributed_c10d
     world = told["world_size"]
     ranks = list(told["ranks"])
-    mailbox = Mailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
+    mailbox = FileMailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
     recorder.answer = Exchange(recorder, mailbox, told).answer
     begin, make = module.init_process_group, module._new_group_with_tag
 

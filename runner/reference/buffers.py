@@ -24,7 +24,7 @@ from runner.model.scenario import ValueExpectation
 from runner.operations.base import Local, PointToPoint
 from runner.reference.matching import Work
 from runner.reference.state import (
-    Flight,
+    InFlightAccess,
     RankState,
     arrays_of,
     byte_span,
@@ -35,7 +35,7 @@ from runner.reference.state import (
     span_of,
     undefined_in,
 )
-from runner.reference.symptoms import Finding
+from runner.reference.symptoms import Symptom
 
 # -------------------------------------------------------------------------------------------------
 # Who may touch a tensor when: undefined values, and tensors that running work still uses.
@@ -67,7 +67,7 @@ def undefined_read(state: RankState, call: Call | None, name: str, value: Undefi
     place = f" ({call.mark.short})" if call and call.mark else ""
     label = call.label if call else "the end"
     state.findings.append(
-        Finding(
+        Symptom(
             name="buffer_race" if race else "undefined_read",
             prose=f"rank {state.rank} in `{label}`{place} looks at {name}: {value.cause}",
             index=index,
@@ -219,7 +219,7 @@ def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: b
     return raced
 
 
-def _race(state: RankState, call: Call, flight: Flight) -> None:
+def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
     race(state, call, flight, "touches")
     state.raced |= flight.names
     for post in flight.work.posts:
@@ -227,7 +227,7 @@ def _race(state: RankState, call: Call, flight: Flight) -> None:
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
 
 
-def race(state: RankState, call: Call, flight: Flight, does: str) -> None:
+def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> None:
     """Note that a call comes near a tensor that is in flight; `does` is the verb."""
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
@@ -239,7 +239,7 @@ def race(state: RankState, call: Call, flight: Flight, does: str) -> None:
 
 def _found(state: RankState, call: Call, told: str, names: str) -> None:
     state.findings.append(
-        Finding(
+        Symptom(
             name="buffer_race",
             prose=f"rank {state.rank} {told}",
             index=call.step.index,
@@ -283,7 +283,7 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     }
     names = frozenset(name for name, arrays in held.items() if overlap(arrays, memory))
     whole = all(_size(held[name]) <= _size(memory) for name in names)
-    flight = Flight(
+    flight = InFlightAccess(
         work=work, memory=memory, names=names, writes=writes, whole=whole, span=span_of(memory)
     )
     state.flying.append(flight)
@@ -296,7 +296,7 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
         state.process.busy = {**busy, **{name: (*busy.get(name, ()), found) for name in names}}
 
 
-def running(flight: Flight) -> Undefined:
+def running(flight: InFlightAccess) -> Undefined:
     """Return what a look at a tensor in flight finds."""
     cause = f"`{flight.work.call.label}` is still running"
     parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
@@ -388,7 +388,7 @@ def _measures(form: Any) -> bool:
 
 
 def _touched(
-    state: RankState, flight: Flight, seen: frozenset[str], key: Expression
+    state: RankState, flight: InFlightAccess, seen: frozenset[str], key: Expression
 ) -> frozenset[str]:
     """Return the names of a flight that a key looks at; of `seen` it reads elements."""
     names = seen & flight.names
@@ -408,12 +408,12 @@ def _left(state: RankState, seen: frozenset[str], key: Expression) -> Undefined 
     return None
 
 
-def _running(flight: Flight) -> Undefined:
+def _running(flight: InFlightAccess) -> Undefined:
     cause = f"the start of `{flight.work.call.label}`, which still runs"
     return replace(running(flight), cause=cause, memory=())
 
 
-def _read(state: RankState, flight: Flight, form: Any) -> frozenset[str]:
+def _read(state: RankState, flight: InFlightAccess, form: Any) -> frozenset[str]:
     """Return the names whose elements, among those in flight, a wanted value is made of."""
     match form:
         case Expression():

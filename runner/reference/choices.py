@@ -103,7 +103,7 @@ class _Sort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedReceive:
     """A receive that names its sender: where, whom, and how far its rank was on each group."""
 
     address: Address
@@ -119,7 +119,7 @@ class Merged:
     ranks: frozenset[int] = frozenset()
     stops: frozenset[Stop] = frozenset()
 
-    def doubted(self, address: Address, named: Iterable[Named], left: Iterable[int]) -> bool:
+    def doubted(self, address: Address, named: Iterable[NamedReceive], left: Iterable[int]) -> bool:
         """Whether some order tells these senders apart.
 
         One does in which a receive names one of them before all have come to their stop, and one
@@ -133,7 +133,7 @@ class Merged:
         )
 
 
-def _passed(stop: Stop, named: Named) -> bool:
+def _passed(stop: Stop, named: NamedReceive) -> bool:
     return stop is not None and any(
         group == stop[0] and count > stop[1] for group, count in named.passed
     )
@@ -160,7 +160,7 @@ def merged(run: ChosenRun, number: int, options: Sequence[int]) -> tuple[list[in
     )
 
 
-def named_receives(run: Run) -> list[tuple[int, Named]]:
+def named_receives(run: Run) -> list[tuple[int, NamedReceive]]:
     """Return the receives of a run that name their sender, with their order of posting."""
     found = []
     for state in run.ranks:
@@ -174,7 +174,7 @@ def named_receives(run: Run) -> list[tuple[int, Named]]:
                     if sender is not None:
                         place = frozenset(passed.items())
                         found.append(
-                            (post.order, Named(address=address, sender=sender, passed=place))
+                            (post.order, NamedReceive(address=address, sender=sender, passed=place))
                         )
     return found
 

@@ -67,7 +67,7 @@ from runner.reference.state import (
     store,
     tainted,
 )
-from runner.reference.symptoms import Finding, clipped, odd_first, place
+from runner.reference.symptoms import Symptom, clipped, odd_first, place
 from runner.reference.waits import moves_nothing, needs, needs_of
 from runner.vocabulary import WORLD
 
@@ -218,7 +218,7 @@ def _disagreement(
     operation: Collective,
     involved: Mapping[int, Joining],
     disagreement: Disagreement,
-) -> Finding:
+) -> Symptom:
     values = disagreement.values
     counted = Counter(values.values())
     usual = counted.most_common(1)[0][0]
@@ -229,7 +229,7 @@ def _disagreement(
     places = _places(involved, values)
     told = odd_first(parts, lambda value: f": {clipped(value)}{places[value]}")
     first = involved[min(involved)].call
-    return Finding(
+    return Symptom(
         name=disagreement.diagnosis,
         prose=(
             f"the members of {meeting.group.name} enter `{operation.name}` with different "
@@ -266,7 +266,7 @@ def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
         simulation.opened |= ALL_OUTCOMES
         value = Undefined(cause=f"a message with a {name}", diagnosis=name)
         simulation.findings.append(
-            Finding(
+            Symptom(
                 name=name,
                 prose=(
                     f"rank {send.rank} in `{send.call.label}`{_mark(send)} and rank {receive.rank} "
@@ -378,7 +378,7 @@ def refused(
     """
     place = f" ({call.mark.short})" if call.mark else ""
     simulation.findings.append(
-        Finding(
+        Symptom(
             name="invalid_argument",
             prose=f"rank {state.rank} in `{call.label}`{place}: {refusal.message}",
             index=call.step.index,
@@ -410,7 +410,7 @@ def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
     place = f" ({call.mark.short})" if call.mark else ""
     message = f"the group {group.name} was destroyed" + (f" at {where.short}" if where else "")
     simulation.findings.append(
-        Finding(
+        Symptom(
             name="invalid_argument",
             prose=f"rank {state.rank} in `{call.label}`{place}: {message}",
             index=call.step.index,
@@ -692,7 +692,7 @@ def create_groups(simulation: Simulation) -> None:
         label = f"{creation.kind} {creation.spec.name}"
         place = f" ({creation.spec.mark.short})" if creation.spec.mark else ""
         simulation.findings.append(
-            Finding(
+            Symptom(
                 name="invalid_argument",
                 prose=f"{label}{place}: {creation.refused}",
                 ranks=tuple(range(simulation.plan.world_size)),
@@ -756,7 +756,7 @@ def _whole(
         at = f" ({call.mark.short})" if call.mark else ""
         nth = len([event for event in state.events if event.label == call.label])
         simulation.findings.append(
-            Finding(
+            Symptom(
                 name="not_equivalent",
                 prose=f"rank {state.rank} in `{call.label}`{at}, step {nth}: {unequal.prose}",
                 kind=f"not_equivalent:{unequal.model}",
@@ -938,7 +938,7 @@ def _police_again(
         place = f" ({call.mark.short})" if call.mark else ""
         started = f" ({work.call.mark.short})" if work.call.mark else ""
         simulation.findings.append(
-            Finding(
+            Symptom(
                 name="double_wait",
                 prose=(
                     f"rank {state.rank} in `{call.label}`{place} waits for "
@@ -1092,7 +1092,7 @@ class Simulation:
         self.outside: dict[int, dict[int, Call]] = {}
         #: the indexes of two steps that met in a collective -> a call of each
         self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
-        self.findings: list[Finding] = []
+        self.findings: list[Symptom] = []
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False

@@ -24,7 +24,7 @@ from runner.model.plan import Plan
 from runner.model.scenario import steps_of
 from runner.model.trace import Event, Events, Orders, RankTrace, Trace
 from runner.operations.base import Local, PointToPoint
-from runner.reference.choices import Merged, Named, merged, named_receives
+from runner.reference.choices import Merged, NamedReceive, merged, named_receives
 from runner.reference.diagnoses import faults
 from runner.reference.engine import Simulation, StartState
 from runner.reference.matching import Address, Forgotten, Posted
@@ -32,7 +32,7 @@ from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
 from runner.reference.state import Place, RankState, frozen, measured, stands_at
-from runner.reference.symptoms import Finding, place
+from runner.reference.symptoms import Symptom, place
 from runner.reference.waits import Futures, Need, waiting_beyond
 
 # -------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ class Rest:
     """
 
     simulation: Simulation
-    findings: tuple[Finding, ...]
+    findings: tuple[Symptom, ...]
     needs: tuple[Need, ...]
     futures: Futures
     ends: Mapping[SnapshotsPlace, Any] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class _After:
 
     live: set[SnapshotsPlace] = field(default_factory=set)
     coming: set[tuple[Address, int]] = field(default_factory=set)
-    named: set[Named] = field(default_factory=set)
+    named: set[NamedReceive] = field(default_factory=set)
     left: set[int] = field(default_factory=set)
 
     def add(self, other: _After) -> None:
@@ -378,7 +378,7 @@ class _Search:
         return None
 
 
-def _first(each: tuple[int, Named]) -> int:
+def _first(each: tuple[int, NamedReceive]) -> int:
     return each[0]
 
 
@@ -491,7 +491,7 @@ def _fills(payload: Any, seen: Any) -> bool:
 # ---------------------------------------------------------------------------- races
 
 
-def race(runs: list[Rest]) -> Finding | None:
+def race(runs: list[Rest]) -> Symptom | None:
     """Return the finding that what ranks hold in the end, or how they end, depends on the order.
 
     It is placed at the earliest receive at which orders with different ends part. What a receive
@@ -508,7 +508,7 @@ def race(runs: list[Rest]) -> Finding | None:
     (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
     told = [f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates]
     senders = " or ".join(dict.fromkeys(told))
-    return Finding(
+    return Symptom(
         name="message_race",
         prose=(
             f"rank {receive.rank} in `{receive.call.label}`{place(receive)} takes whichever "
@@ -701,7 +701,7 @@ HAZARDS_LISTED = 1_000
 
 def unbuffered(
     plan: Plan, arrays: Arrays, main: Rest, limits: Limits, start: StartState | None = None
-) -> list[Finding]:
+) -> list[Symptom]:
     """Find rings that only a backend which buffers sends would not be caught in."""
     rings = [finding for finding in main.findings if finding.name == "circular_wait"]
     if not rings or not main.simulation.mailbox.sends:
@@ -719,7 +719,7 @@ def unbuffered(
     ]
 
 
-def early_leavers(strict: Rest) -> list[Finding]:
+def early_leavers(strict: Rest) -> list[Symptom]:
     """Find rings that only a backend is caught in whose collectives wait for every member.
 
     A program must not rely on a broadcast's source leaving before its leaves have come, nor on
@@ -733,7 +733,7 @@ def early_leavers(strict: Rest) -> list[Finding]:
     return [*crossed, *map(_early, rings)]
 
 
-def _early(ring: Finding) -> Finding:
+def _early(ring: Symptom) -> Symptom:
     return replace(
         ring,
         name="buffering_hazard",

@@ -38,7 +38,7 @@ from runner.reference.schedules import (
 )
 from runner.reference.semantics import Reading
 from runner.reference.state import RankState
-from runner.reference.symptoms import Finding, place, several
+from runner.reference.symptoms import Symptom, place, several
 
 #: ranks from which on it pays to take a step for all of them at once
 MANY = 16
@@ -125,7 +125,7 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
     )
 
 
-def _by_order(orders: list[Rest], raced: Finding | None) -> list[Finding]:
+def _by_order(orders: list[Rest], raced: Symptom | None) -> list[Symptom]:
     """Return all findings; those that only some orders show are sides of the race."""
     kinds = [{finding.kind for finding in run.findings} for run in orders if not run.simulation.cut]
     always = set.intersection(*kinds)

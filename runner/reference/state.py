@@ -19,7 +19,7 @@ from runner.model.trace import Event, Events
 from runner.operations.base import Entry
 from runner.reference.matching import Creating, Creations, Mailbox, Meetings, Streams, Work
 from runner.reference.semantics import Reading
-from runner.reference.symptoms import Finding
+from runner.reference.symptoms import Symptom
 
 # -------------------------------------------------------------------------------------------------
 # How much the analysis may hold: every rank's tensors, and what its trace keeps of each step.
@@ -358,7 +358,7 @@ Place = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Flight:
+class InFlightAccess:
     """A tensor argument in the hands of asynchronous work.
 
     `memory` are the arrays themselves, `names` the held names they belong to; `whole` tells that
@@ -397,7 +397,7 @@ class RankState:
     walker: Iterator[Call]
     ledger: Ledger
     #: what is seen of mistakes, on all ranks
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Symptom] = field(default_factory=list)
     clock_s: float = 0.0
     events: Events = field(default_factory=Events)
     #: names, of a rank's works, those that it met at each of its events
@@ -415,7 +415,7 @@ class RankState:
     raced: set[str] = field(default_factory=set)
     racing: bool = False
     misread: Undefined | None = None
-    flying: list[Flight] = field(default_factory=list)
+    flying: list[InFlightAccess] = field(default_factory=list)
     #: whether its program goes on beyond what is written
     truncated: bool = False
 
@@ -489,6 +489,6 @@ class Run(Protocol):
     creations: Creations
     #: rank -> the creation that it waits in
     creating: dict[int, Creating]
-    findings: list[Finding]
+    findings: list[Symptom]
     #: the outcomes that a run may show in place of the predicted one
     opened: set[str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runner.model.trace import Wait
+from runner.model.trace import WaitEdge
 from runner.reference.matching import Post, Work
 
 # -------------------------------------------------------------------------------------------------
@@ -13,7 +13,7 @@ from runner.reference.matching import Post, Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class PostEdge:
     """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
 
     post: Post
@@ -21,10 +21,10 @@ class Edge:
     because: str
     sure: bool = True
 
-    def wait(self) -> Wait:
+    def wait(self) -> WaitEdge:
         """Return the edge as it stands in a trace."""
         step = self.post.call.step
-        return Wait(
+        return WaitEdge(
             waiter=self.post.rank,
             peer=self.peer,
             label=self.post.call.label,
@@ -40,7 +40,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Symptom:
     """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
 
     `name` is one of :data:`runner.vocabulary.DIAGNOSES`; `index` and `iteration` the step where it
@@ -58,7 +58,7 @@ class Finding:
     odd: tuple[int, ...] = ()
     also: tuple[str, ...] = ()
     optional: bool = False
-    path: tuple[Edge, ...] = ()
+    path: tuple[PostEdge, ...] = ()
 
 
 # -------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from runner.operations.base import (
 )
 from runner.reference.matching import Creating, Joining, Post, Posted, Series
 from runner.reference.state import RankState, Run, arrays_of
-from runner.reference.symptoms import Edge, Finding
+from runner.reference.symptoms import PostEdge, Symptom
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -95,11 +95,11 @@ class Need:
     because: str
     anyone: bool = False
 
-    def edges(self) -> list[Edge]:
+    def edges(self) -> list[PostEdge]:
         """Return the first edges of every waiter; fewer where the waiters are many."""
         shown = max(1, min(SHOWN, SHOWN_IN_ALL // len(self.waiters)))
         return [
-            Edge(post=post, peer=peer, because=self.because, sure=not self.anyone)
+            PostEdge(post=post, peer=peer, because=self.because, sure=not self.anyone)
             for post in self.waiters
             for peer in self.peers[:shown]
         ]
@@ -311,7 +311,7 @@ class AtRest:
     run: Run
     futures: Futures
     needs: list[Need]
-    found: list[Finding]
+    found: list[Symptom]
 
 
 def messages_of(call: Call) -> tuple[Message, ...]:

@@ -11,7 +11,7 @@ from runner.display import clean_json
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.output import timeline
-from runner.timeline.model import At, Lane, Meeting, Span, Timeline
+from runner.timeline.model import At, Lane, Match, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # Timeline -> events of the Chrome trace format, which Perfetto and `chrome://tracing` open.
@@ -144,11 +144,11 @@ def _slices(timeline: Timeline) -> dict[At, _Slice]:
     return slices
 
 
-def _end(span: Span) -> float:
+def _end(span: StepSpan) -> float:
     return span.start_s if span.end_s is None else span.end_s
 
 
-def _complete(span: Span, when: _Slice, where: dict[str, int]) -> Event:
+def _complete(span: StepSpan, when: _Slice, where: dict[str, int]) -> Event:
     args: dict[str, Any] = {"state": span.state}
     given = {"line": span.place, "iteration": list(span.iteration), "raised": span.raised}
     args |= {name: value for name, value in given.items() if value}
@@ -189,7 +189,7 @@ def _waits(timeline: Timeline, slices: dict[At, _Slice]) -> dict[At, tuple[str, 
 
 
 def _flow(
-    meeting: Meeting, slices: dict[At, _Slice], numbers: Numbers, pid: int, tids: list[int]
+    meeting: Match, slices: dict[At, _Slice], numbers: Numbers, pid: int, tids: list[int]
 ) -> Iterator[Event]:
     """Yield the start, the steps and the end of a flow; none where only one came."""
     points = _points(meeting, slices)
@@ -206,7 +206,7 @@ def _flow(
         yield event
 
 
-def _points(meeting: Meeting, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
+def _points(meeting: Match, slices: dict[At, _Slice]) -> list[tuple[At, float]]:
     """Return where a flow passes, and when: never backwards in time."""
     if meeting.kind != "message":
         return sorted(((at, slices[at].start) for at in meeting.spans), key=lambda point: point[1])

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from runner.errors import Problem, ScenarioError
 from runner.files import PendingFile
-from runner.model.scenario import Scenario
 from runner.report.formats import Format
 
 if TYPE_CHECKING:
+    from runner.model.scenario import Scenario
     from runner.model.trace import Trace
     from runner.pipeline.results import Outcome, Report, Result
     from runner.timeline.model import Timeline

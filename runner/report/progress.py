@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Bar:
+class ProgressBar:
     """Moves until it is stopped; then nothing of it remains."""
 
     def __init__(self, console: Console, total: int) -> None:

@@ -31,7 +31,7 @@ from runner.verdict.finding import Status
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from runner.report.progress import Bar
+    from runner.report.progress import ProgressBar
 
 
 STYLES: dict[Style, str] = {
@@ -94,7 +94,7 @@ class TerminalReport:
         self.verbose = verbose
         self.durations = durations
         self.quiet = quiet
-        self._bar: Bar | None = None
+        self._bar: ProgressBar | None = None
         self._answered = False
         self._warned: set[Problem] = set()
         self._plain = not file.isatty() and not any(os.environ.get(name) for name in _FORCING)
@@ -115,9 +115,9 @@ class TerminalReport:
         """Show the bar, on a terminal."""
         if total == 0 or not self.is_terminal:
             return
-        from runner.report.progress import Bar
+        from runner.report.progress import ProgressBar
 
-        self._bar = Bar(self.console, total)
+        self._bar = ProgressBar(self.console, total)
         if self.starts:
             self._bar.name("torch is imported")
 

@@ -17,7 +17,7 @@ from runner.model.trace import Trace
 from runner.pipeline.results import AtEnd, Outcome, Result
 from runner.pipeline.selection import step_at
 from runner.report.output import timeline
-from runner.timeline.model import Lane, Span
+from runner.timeline.model import Lane, StepSpan
 from runner.verdict.finding import Difference, Finding, Verdict, ranks_text
 
 # -------------------------------------------------------------------------------------------------
@@ -494,7 +494,7 @@ def _held(
     }
 
 
-def _after_each(lane: Lane) -> Iterable[tuple[Span, dict[str, str]]]:
+def _after_each(lane: Lane) -> Iterable[tuple[StepSpan, dict[str, str]]]:
     """Yield each step of a rank with what it stored into, or with all that the rank then holds."""
     held = dict(lane.initial)
     for span in lane.spans:

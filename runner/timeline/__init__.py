@@ -9,18 +9,28 @@ from __future__ import annotations
 
 from runner.timeline.build import ends_of, timeline
 from runner.timeline.codec import VERSION, TimelineError, from_json, packed, to_json, unpacked
-from runner.timeline.model import STUCK, At, Edge, Fault, Kind, Lane, Meeting, Span, Timeline
+from runner.timeline.model import (
+    STUCK,
+    At,
+    DrawnDiagnosis,
+    Edge,
+    Kind,
+    Lane,
+    Match,
+    StepSpan,
+    Timeline,
+)
 
 __all__ = [
     "STUCK",
     "VERSION",
     "At",
+    "DrawnDiagnosis",
     "Edge",
-    "Fault",
     "Kind",
     "Lane",
-    "Meeting",
-    "Span",
+    "Match",
+    "StepSpan",
     "Timeline",
     "TimelineError",
     "ends_of",

@@ -28,7 +28,17 @@ from runner.operations.base import (
     Waiting,
     dtype_name,
 )
-from runner.timeline.model import STUCK, At, Edge, Fault, Kind, Lane, Meeting, Span, Timeline
+from runner.timeline.model import (
+    STUCK,
+    At,
+    DrawnDiagnosis,
+    Edge,
+    Kind,
+    Lane,
+    Match,
+    StepSpan,
+    Timeline,
+)
 
 # -------------------------------------------------------------------------------------------------
 # Values as short text: `[3, 3]`, `[3, 3] int64`, `float32[4, 1024] 0, 1, 2, …, 4095`.
@@ -126,7 +136,7 @@ _KINDS: tuple[tuple[type[Operation], Kind], ...] = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StepPlace:
     """What the spans of one step have in common; `line` is of the scenario's own file."""
 
     kind: Kind
@@ -137,7 +147,7 @@ class Place:
 
 
 #: of the groups that a scenario declares: their creation is refused before step 1
-_UNKNOWN = Place(kind="creation", operation=None, line=None, place=None, step=None)
+_UNKNOWN = StepPlace(kind="creation", operation=None, line=None, place=None, step=None)
 
 
 class Places:
@@ -148,7 +158,7 @@ class Places:
         self._path = scenario.source.path
         self._known = {step.index: self._of(step) for step in steps_of(scenario.steps)}
 
-    def __getitem__(self, index: int) -> Place:
+    def __getitem__(self, index: int) -> StepPlace:
         """Return what the spans of a step have in common."""
         return self._known.get(index, _UNKNOWN)
 
@@ -156,11 +166,11 @@ class Places:
         """Return each step's line in the scenario's own file."""
         return {index: place.line for index, place in self._known.items()}
 
-    def _of(self, step: Step) -> Place:
+    def _of(self, step: Step) -> StepPlace:
         mark, operation = step.mark, step.operation
         shape = (kind for shape, kind in _KINDS if isinstance(operation, shape))
         own = mark is not None and mark.source.path == self._path
-        return Place(
+        return StepPlace(
             kind=next(shape, "expect" if operation is None else "local"),
             operation=operation.name if operation else None,
             line=mark.line if mark and own else None,
@@ -208,7 +218,7 @@ Instance = tuple[int, tuple[int, ...], int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class LaneRow:
     """A lane while it is made: each event with the links and the label that the reference gave.
 
     The events are made once: a trace may build them whenever it is asked.
@@ -222,14 +232,14 @@ class Row:
     waits: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-def rows_of(trace: Trace, predicted: Trace | None) -> list[Row]:
+def rows_of(trace: Trace, predicted: Trace | None) -> list[LaneRow]:
     """Return a row for each rank of a trace, with what the reference says of each event."""
     foreseen = {rank.rank: rank for rank in predicted.ranks} if predicted else {}
     rows = []
     for rank in trace.ranks:
         events = tuple(rank.events)
         source = foreseen.get(rank.rank)
-        row = Row(trace=rank, events=events, initial=rank.initial)
+        row = LaneRow(trace=rank, events=events, initial=rank.initial)
         rows.append(row)
         if source is rank:
             row.links = [rank.links.get(position, ()) for position in range(len(events))]
@@ -262,7 +272,7 @@ def _instances(events: Iterable[Event]) -> Iterator[Instance]:
         seen[key] += 1
 
 
-def completions(resolved: Plan, places: Places, rows: list[Row]) -> dict[At, At]:
+def completions(resolved: Plan, places: Places, rows: list[LaneRow]) -> dict[At, At]:
     """Return which `wait` waited for an asynchronous call; fill in what each `wait` completes."""
     completed: dict[At, At] = {}
     for lane, row in enumerate(rows):
@@ -320,10 +330,10 @@ def _stands(rank: RankTrace) -> tuple[int, tuple[int, ...]] | None:
     return (last.index, last.iteration) if last is not None and last.state in STUCK else None
 
 
-def faults_of(predicted: Trace | None, lines: Mapping[int, int | None]) -> Iterator[Fault]:
+def faults_of(predicted: Trace | None, lines: Mapping[int, int | None]) -> Iterator[DrawnDiagnosis]:
     """Yield what the reference found wrong; `lines` are those of the steps, by index."""
     for diagnosis in predicted.diagnoses if predicted else ():
-        yield Fault(
+        yield DrawnDiagnosis(
             name=diagnosis.name,
             prose=diagnosis.prose,
             ranks=diagnosis.ranks,
@@ -341,7 +351,7 @@ _MESSAGE = re.compile(r"(?P<group>.*):(?P<from>\d+|any)>(?P<to>\d+)#(?P<tag>\d+)
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class GrowingMatch:
     """A meeting while its spans are collected, in order of lanes.
 
     `labels` are those of the calls, `operations` theirs; `stuck` tells that one never returned.
@@ -370,11 +380,11 @@ def ends_of(name: str) -> tuple[int | None, int] | None:
 
 
 def settled(
-    draft: Draft,
+    draft: GrowingMatch,
     ranks: Sequence[int],
     completed: Mapping[At, At],
     members: Mapping[str, tuple[int, ...]],
-) -> Meeting:
+) -> Match:
     """Return the meeting of a draft.
 
     `ranks` are those of the lanes; `completed` tells which `wait` completed the call at a span, if
@@ -394,7 +404,7 @@ def settled(
         missing = tuple(rank for rank in wanted if rank not in set(came))
         # who creates groups with different members all come, and wait for ever
         both = len(draft.operations) == 1 and not (draft.kind == "creation" and draft.stuck)
-    return Meeting(
+    return Match(
         name=draft.name,
         kind=draft.kind,
         label=_told(found) if found else " ≠ ".join(draft.labels),
@@ -572,9 +582,9 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
 
 
 def _meetings(
-    resolved: Plan, places: Places, rows: list[Row], completed: Mapping[At, At]
-) -> list[Meeting]:
-    drafts: dict[str, Draft] = {}
+    resolved: Plan, places: Places, rows: list[LaneRow], completed: Mapping[At, At]
+) -> list[Match]:
+    drafts: dict[str, GrowingMatch] = {}
     for lane, row in enumerate(rows):
         for position, links in enumerate(row.links):
             if not links:
@@ -584,7 +594,7 @@ def _meetings(
             for name in links:
                 draft = drafts.get(name)
                 if draft is None:
-                    draft = drafts[name] = Draft(name=name, kind=place.kind)
+                    draft = drafts[name] = GrowingMatch(name=name, kind=place.kind)
                 draft.spans.append((lane, position))
                 draft.labels[row.labels[position] or event.label] = None
                 draft.operations.add(place.operation)
@@ -603,7 +613,7 @@ def _members(resolved: Plan) -> dict[str, tuple[int, ...]]:
     return {**found, resolved.world.key: resolved.world.ranks}
 
 
-def _constraints(meetings: list[Meeting]) -> tuple[list[tuple[At, ...]], list[tuple[At, At]]]:
+def _constraints(meetings: list[Match]) -> tuple[list[tuple[At, ...]], list[tuple[At, At]]]:
     """Return which spans share a column, and which may not stand before which."""
     together, ordered = [], []
     for meeting in meetings:
@@ -617,7 +627,7 @@ def _constraints(meetings: list[Meeting]) -> tuple[list[tuple[At, ...]], list[tu
 # ---------------------------------------------------------------------------- lanes
 
 
-def _lane(row: Row, places: Places, texts: Texts, columns: list[int]) -> Lane:
+def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int]) -> Lane:
     rank = row.trace
     spans = [
         _span(row, position, places[event.index], texts, columns[position])
@@ -632,9 +642,9 @@ def _lane(row: Row, places: Places, texts: Texts, columns: list[int]) -> Lane:
     )
 
 
-def _span(row: Row, position: int, place: Place, texts: Texts, column: int) -> Span:
+def _span(row: LaneRow, position: int, place: StepPlace, texts: Texts, column: int) -> StepSpan:
     event, links = row.events[position], row.links[position]
-    return Span(
+    return StepSpan(
         index=event.index,
         iteration=event.iteration,
         label=row.labels[position] or _label(event, place),
@@ -659,7 +669,7 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 6)
 
 
-def _label(event: Event, place: Place) -> str:
+def _label(event: Event, place: StepPlace) -> str:
     """Return the label of an event that nobody foresaw; a rank that told nothing gave a number."""
     if event.label == f"step {event.index}" and place.step is not None:
         return place.step.name or place.operation or "expect"

@@ -19,7 +19,7 @@ import json
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from runner.timeline.model import At, Edge, Fault, Lane, Meeting, Span, Timeline
+from runner.timeline.model import At, DrawnDiagnosis, Edge, Lane, Match, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # Timeline -> plain lists and mappings, as :mod:`runner.timeline.codec` describes them.
@@ -90,7 +90,7 @@ def packed(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _span(tables: _Tables, span: Span, at: At) -> list[Any]:
+def _span(tables: _Tables, span: StepSpan, at: At) -> list[Any]:
     step = (span.index, span.label, span.kind, span.operation, span.group, span.line, span.place)
     calls = tables.calls.get(at, ())
     completes = [tables.meetings[name] for name in span.meetings if name not in calls]
@@ -111,7 +111,7 @@ def _span(tables: _Tables, span: Span, at: At) -> list[Any]:
     return row
 
 
-def _meeting(meeting: Meeting) -> list[Any]:
+def _meeting(meeting: Match) -> list[Any]:
     apart = meeting.completed != meeting.spans
     return [
         meeting.name,
@@ -190,7 +190,7 @@ def _unpacked(found: Mapping[str, Any]) -> Timeline:
             for waiter, peer, because, cycle, sure in found["edges"]
         ),
         faults=tuple(
-            Fault(name=name, prose=prose, ranks=tuple(ranks), line=line, odd=tuple(odd))
+            DrawnDiagnosis(name=name, prose=prose, ranks=tuple(ranks), line=line, odd=tuple(odd))
             for name, prose, ranks, line, odd in found["faults"]
         ),
     )
@@ -202,12 +202,12 @@ def _read_span(
     names: Sequence[str],
     calls: Sequence[str],
     row: list[Any],
-) -> Span:
+) -> StepSpan:
     texts = found["texts"]
     full = [*row, *[None] * (_SPAN_FIELDS - len(row))]
     step, iteration, state, column, start, end, complete, raised, completes, values = full
     index, label, kind, operation, group, line, place = found["steps"][step]
-    return Span(
+    return StepSpan(
         index=index,
         iteration=iterations[iteration],
         label=label,
@@ -231,9 +231,9 @@ def _read_values(texts: Sequence[str], flat: Sequence[int]) -> dict[str, str]:
     return {texts[name]: texts[value] for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def _read_meeting(row: list[Any]) -> Meeting:
+def _read_meeting(row: list[Any]) -> Match:
     name, kind, label, missing, complete, spans, completed = row
-    return Meeting(
+    return Match(
         name=name,
         kind=kind,
         label=label,

@@ -17,7 +17,7 @@ STUCK = frozenset({"blocked", "possibly_blocked", "running"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class StepSpan:
     """One step on one rank.
 
     `state` is that of :class:`runner.model.trace.Event`. `column` is a logical time: it grows
@@ -64,14 +64,14 @@ class Lane:
     """One rank: its spans in program order, what it held before the first, and how it ended."""
 
     rank: int
-    spans: tuple[Span, ...]
+    spans: tuple[StepSpan, ...]
     initial: Mapping[str, str]
     ending: str
     died: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Meeting:
+class Match:
     """A collective, a message or a creation of a group: the spans that took part in it.
 
     `spans` are the calls: the sender's first, otherwise in order of lanes; where one end of a
@@ -106,7 +106,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class DrawnDiagnosis:
     """A diagnosis: its name, its explanation, whom it concerns, and the first divergent line.
 
     `odd` are the ranks that most others disagree with.
@@ -129,8 +129,8 @@ class Timeline:
     backend: str
     outcome: str
     lanes: tuple[Lane, ...]
-    meetings: tuple[Meeting, ...]
+    meetings: tuple[Match, ...]
     edges: tuple[Edge, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[DrawnDiagnosis, ...]
     columns: int
     duration_s: float

@@ -26,9 +26,9 @@ from runner.model.traffic import Structure
 from runner.verdict.finding import Finding, Witness, ranks_text
 from runner.verdict.witnesses import (
     Case,
-    Instance,
     Memories,
     Side,
+    StepInstance,
     version_meant,
     view_at_end,
     view_of,
@@ -154,7 +154,7 @@ def _together(entries: list[tuple[int, Finding]]) -> Finding:
 # ---------------------------------------------------------------------------- raises
 
 
-def _raises(case: Case, instance: Instance, expect: Expectation) -> list[Finding]:
+def _raises(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
     side = instance.predicted or instance.observed
     if expect.raises is None or side is None:
         return []
@@ -291,7 +291,7 @@ def _end_problem(
 # ---------------------------------------------------------------------------- elapsed
 
 
-def _elapsed(case: Case, instance: Instance, expect: Expectation) -> list[Finding]:
+def _elapsed(case: Case, instance: StepInstance, expect: Expectation) -> list[Finding]:
     side = instance.predicted or instance.observed
     if expect.elapsed is None or side is None:
         return []

@@ -8,14 +8,12 @@ Nothing here judges; nothing here prints.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from numpy.typing import NDArray
 
 from runner.errors import Mark, Problem
 from runner.model.trace import Trace, Value
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 
 # -------------------------------------------------------------------------------------------------
 # How findings name ranks and values.

@@ -16,9 +16,9 @@ from runner.verdict.witnesses import (
     Case,
     Memories,
     Occurrences,
+    RankView,
     Side,
     UndefinedRead,
-    View,
     view_at_end,
     view_of,
 )
@@ -299,8 +299,8 @@ class Values:
         self,
         rank: int,
         expectation: ValueExpectation,
-        predicted: View | None,
-        observed: View | None,
+        predicted: RankView | None,
+        observed: RankView | None,
     ) -> None:
         event = next((v.event for v in (predicted, observed) if v), None)
         place = _Place(rank=rank, event=event, expectation=expectation)
@@ -319,7 +319,7 @@ class Values:
 
     def _compare(
         self,
-        view: View | None,
+        view: RankView | None,
         expectation: ValueExpectation,
         shared: Wanted | None,
         slack: Value = None,
@@ -347,7 +347,7 @@ class Values:
         return differences_beyond(self.case.prediction, place, wanted, got, slack)
 
     def _undefined(
-        self, view: View, value: Undefined, name: str, key: str
+        self, view: RankView, value: Undefined, name: str, key: str
     ) -> list[Difference] | None:
         if value.diagnosis == "message_race" and self.case.orders:
             return None  # judge_orders asks every order
@@ -459,14 +459,14 @@ def _of_orders(
     )
 
 
-def _view(side: Side | None, *, raises: bool) -> View | None:
+def _view(side: Side | None, *, raises: bool) -> RankView | None:
     """Return the view after a step that returned, or raised as something beside it states."""
     if side is None or not (side.event.state == "done" or (raises and side.returned)):
         return None
     return view_of(side)
 
 
-def _opinion(view: View | None, expectation: ValueExpectation) -> Wanted | None:
+def _opinion(view: RankView | None, expectation: ValueExpectation) -> Wanted | None:
     """Return what the author wants, evaluated in the reference's memory; None where it cannot be.
 
     `unchanged` is asked of each trace by itself.

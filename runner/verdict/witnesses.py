@@ -333,7 +333,7 @@ class Memories:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class RankView:
     """One rank of one trace at one moment: where keys and wanted values are evaluated."""
 
     memories: Memories
@@ -382,9 +382,9 @@ class View:
         return defined(process, lambda: process.choose(form))
 
 
-def view_of(side: Side) -> View:
+def view_of(side: Side) -> RankView:
     """Return the view right after one step."""
-    return View(
+    return RankView(
         memories=side.memories,
         rank=side.rank,
         event=side.event,
@@ -394,9 +394,9 @@ def view_of(side: Side) -> View:
     )
 
 
-def view_at_end(memories: Memories, rank: int) -> View:
+def view_at_end(memories: Memories, rank: int) -> RankView:
     """Return the view after a rank's last step; before it is the beginning."""
-    return View(
+    return RankView(
         memories=memories,
         rank=rank,
         event=None,
@@ -559,7 +559,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Instance:
+class StepInstance:
     """One step taken by one rank, as the reference and the run have it; one may be missing."""
 
     rank: int
@@ -702,7 +702,7 @@ class Case:
         """What comes of each order of arrival; empty where there is one, or the author alone."""
         return self.prediction.orders if self.reference else ()
 
-    def instances(self) -> Iterator[Instance]:
+    def instances(self) -> Iterator[StepInstance]:
         """Yield every step beside which something is expected, on each rank that took it."""
         indexes = frozenset(
             step.index for step in self.order.steps.values() if step.expect is not None
@@ -713,7 +713,7 @@ class Case:
             predicted = _by_instance(self.predicted, rank, indexes)
             observed = _by_instance(self.observed, rank, indexes) if self.observed else {}
             for key in dict.fromkeys((*predicted, *observed)):
-                yield Instance(
+                yield StepInstance(
                     rank=rank,
                     step=self.order.steps[key[0]],
                     predicted=predicted.get(key),

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from runner.execution.protocol import Account, Columns, Position
+from runner.execution.protocol import Columns, Position, RankAccount
 from runner.model.trace import Failure, RankTrace
 
 # -------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ class Site:
     communicates: bool
 
 
-class Record:
+class TakenStep:
     """One step as it was taken; `start_s` and `end_s` in seconds of the monotonic clock."""
 
     __slots__ = (
@@ -257,12 +257,12 @@ class Board:
         device's clock; None where a call that has returned is done.
         """
         self.rank = rank
-        self.records: list[Record] = []
+        self.records: list[TakenStep] = []
         self.initial: Mapping[str, Any] = {}
         #: the numbers that are named in the end
         self.numbers: Mapping[str, Any] = {}
         #: the record of the communication call that the main thread is in
-        self.inside: Record | None = None
+        self.inside: TakenStep | None = None
         self.begin_s = time.monotonic()
         self.convert = convert
         self._happened_s = happened_s
@@ -279,20 +279,20 @@ class Board:
         self.initial = initial
         self.begin_s = time.monotonic()
 
-    def enter(self, site: Site, index: int, iteration: tuple[int, ...] = ()) -> Record:
+    def enter(self, site: Site, index: int, iteration: tuple[int, ...] = ()) -> TakenStep:
         """Note that a step begins; returns its record."""
-        record = Record(site, index, iteration, time.monotonic())
+        record = TakenStep(site, index, iteration, time.monotonic())
         self.records.append(record)
         if site.communicates:
             self.inside = record
         return record
 
-    def leave(self, record: Record) -> None:
+    def leave(self, record: TakenStep) -> None:
         """Note that a step ended, well or not."""
         record.end_s = time.monotonic()
         self.inside = None
 
-    def forget(self, record: Record) -> None:
+    def forget(self, record: TakenStep) -> None:
         """Take the last step out of the account: it was none of the program's."""
         self._others += 2
         self.records.remove(record)
@@ -306,7 +306,7 @@ class Board:
 
     # ------------------------------------------------------------------ a device
 
-    def advance(self) -> Record | None:
+    def advance(self) -> TakenStep | None:
         """Note what the device has done since; return the record that it is at, None at the end.
 
         Only asks, and never waits; called by the main thread and by the watching one. What the
@@ -324,7 +324,7 @@ class Board:
             finally:
                 self._others += self._done - before
 
-    def _look(self) -> Record | None:
+    def _look(self) -> TakenStep | None:
         """Find the first record that the device has not done: strides that grow, then halves.
 
         A device does in order what is enqueued on one stream. So a few questions tell what it has
@@ -345,21 +345,21 @@ class Board:
                 undone = middle
         return records[undone] if undone < end else None
 
-    def behind(self, record: Record, event: Any) -> None:
+    def behind(self, record: TakenStep, event: Any) -> None:
         """Let the last step be done with a later event: more was enqueued for it."""
         with self._device:
             record.event = event
             self._done = min(self._done, len(self.records) - 1)
 
     @property
-    def standing(self) -> Record | None:
+    def standing(self) -> TakenStep | None:
         """The communication call that holds the rank: on the device if there is one, else here."""
         at = self.advance()
         if at is None:
             return self.inside
         return at if at.site.communicates else None
 
-    def fail(self, record: Record, failure: Failure) -> None:
+    def fail(self, record: TakenStep, failure: Failure) -> None:
         """Note that a call failed on the device after it had returned to the host."""
         record.failure = failure
         self._others += 1
@@ -386,14 +386,14 @@ class Board:
         return RankTrace(
             rank=self.rank,
             initial={name: self.convert(value) for name, value in self.initial.items()},
-            events=Account(columns),
+            events=RankAccount(columns),
             numbers=dict(self.numbers),
             ending=ending,
             died=died,
         )
 
     def _times_s(
-        self, record: Record, *, finished: bool
+        self, record: TakenStep, *, finished: bool
     ) -> tuple[float, float | None, float | None]:
         """Return when a step started and ended here, and when the device was done with it."""
         end_s = None if record.end_s is None else record.end_s - self.begin_s
@@ -403,7 +403,7 @@ class Board:
                 complete_s = self._happened_s(record.event)
         return record.start_s - self.begin_s, end_s, complete_s
 
-    def _other(self, record: Record, *, finished: bool) -> dict[str, Any] | None:
+    def _other(self, record: TakenStep, *, finished: bool) -> dict[str, Any] | None:
         """Return what is told of a step beside its times, where there is anything to tell."""
         if record.failure is not None:
             other: dict[str, Any] = {"state": "raised", "failure": record.failure}

@@ -24,8 +24,8 @@ from typing import Any
 from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution.backends import Sharing, carrier, device_type, lack_of, resolve
 from runner.execution.channel import Channel
-from runner.execution.heartbeat import Beats, Listener, is_stopped
-from runner.execution.protocol import TERMINATED, Job, Watch
+from runner.execution.heartbeat import BeatListener, Beats, is_stopped
+from runner.execution.protocol import TERMINATED, Job, Supervision
 from runner.execution.supervisor import Supervisor
 
 # -------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Launch:
         self._server: Any = server
         self.gate = os.pipe()
         self.beats = Beats.create(size)
-        self._listener: Listener | None = None
+        self._listener: BeatListener | None = None
         self._processes: dict[int, BaseProcess] = {}
         self._sharing: Sharing | None = None
         self._used_gpus = False
@@ -182,7 +182,7 @@ class Launch:
         self._processes = {
             rank: by_pid[hello.pid] for rank, hello in came.items() if hello.pid in by_pid
         }
-        self._listener = Listener(self.beats, {rank: hello.pid for rank, hello in came.items()})
+        self._listener = BeatListener(self.beats, {rank: hello.pid for rank, hello in came.items()})
 
     def deaths(self) -> dict[int, str]:
         """Return how the workers ended that ended otherwise than they were told to."""
@@ -202,7 +202,7 @@ class Launch:
         """Whether a worker is stopped, which nothing asks of it: the next scenario need not pay."""
         return any(is_stopped(process.pid or 0) for process in self._processes.values())
 
-    def lost(self, watch: Watch) -> dict[int, str]:
+    def lost(self, watch: Supervision) -> dict[int, str]:
         """Return the workers of a scenario's world that do not run any more, in words."""
         if self._listener is None:
             return {}

@@ -15,7 +15,7 @@ from types import ModuleType
 from runner.execution.backends import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import SILENCE_S, TOLD_TO_END, Leader, end_agent
-from runner.execution.protocol import Store, Watch
+from runner.execution.protocol import Store, Supervision
 from runner.execution.supervisor import LEAVE_S, Conductor, Supervisor
 
 INCONCLUSIVE = 3
@@ -76,7 +76,7 @@ class Frontend:
         """Learn that the store is gone: every call on it fails from now on."""
         self._failure = reason
 
-    def lost(self, watch: Watch | None = None) -> dict[int, str]:
+    def lost(self, watch: Supervision | None = None) -> dict[int, str]:
         """Return the ranks that are lost, each with what is wrong; of a scenario's world, or all.
 
         Without the store no rank is in reach.

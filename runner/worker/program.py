@@ -38,7 +38,7 @@ from runner.strategies.base import Model
 from runner.strategies.real import Real, recorder
 from runner.vocabulary import WORLD
 from runner.worker import device
-from runner.worker.board import Board, Copies, Record, Site, is_large
+from runner.worker.board import Board, Copies, Site, TakenStep, is_large
 from runner.worker.device import Completion
 from runner.worker.world import UNCONNECTED, World
 
@@ -67,7 +67,7 @@ class Failures:
         #: a call failed in a way that closed connections: the peers cannot go on either
         self.lost = False
 
-    def note(self, record: Record, error: BaseException) -> Failure:
+    def note(self, record: TakenStep, error: BaseException) -> Failure:
         """Note what a step raised; raises Broken where the supervisor is why it did."""
         if record.site.communicates:
             self._mend(error)
@@ -534,7 +534,7 @@ class Stepping:
 
         def taking(index: int, iteration: tuple[int, ...]) -> bool:
             nonlocal act
-            record = Record(site, index, iteration, now_s())
+            record = TakenStep(site, index, iteration, now_s())
             records.append(record)
             if communicates:
                 board.inside = record
@@ -564,7 +564,9 @@ class Stepping:
 
         return taking
 
-    def _failed(self, record: Record, call: Call, error: Exception) -> tuple[bool, tuple[str, ...]]:
+    def _failed(
+        self, record: TakenStep, call: Call, error: Exception
+    ) -> tuple[bool, tuple[str, ...]]:
         """Note what a step raised; returns whether it expects that, and what it stored into."""
         failure = self._failures.note(record, error)
         self.kept.clear()
@@ -578,7 +580,7 @@ class Stepping:
             raises = self._process.choose(raises)
         return raises.kinds if isinstance(raises, RaiseSpec) else ()
 
-    def _observe(self, record: Record, step: Step) -> None:
+    def _observe(self, record: TakenStep, step: Step) -> None:
         """Note what the step's expectation looks at that is more than a name."""
         try:
             seen = self._process.observe(step)
@@ -627,7 +629,7 @@ def drain(board: Board, world: World, failures: Failures) -> str | None:
     return None
 
 
-def _done(record: Record, board: Board, world: World, failures: Failures) -> device.End:
+def _done(record: TakenStep, board: Board, world: World, failures: Failures) -> device.End:
     """Wait until the device is past a step, for as long as the backend itself would."""
     if board.fault is not None:
         return "left"
@@ -643,7 +645,7 @@ def _fault(board: Board, world: World) -> Exception | None:
     return board.fault or world.error()
 
 
-def why_lost(record: Record, board: Board, world: World) -> Failure:
+def why_lost(record: TakenStep, board: Board, world: World) -> Failure:
     """Return why the device is not done with a step."""
     fault = _fault(board, world)
     if fault is not None:
@@ -655,7 +657,7 @@ def why_lost(record: Record, board: Board, world: World) -> Failure:
     )
 
 
-def _allowed_s(record: Record, world: World) -> float:
+def _allowed_s(record: TakenStep, world: World) -> float:
     return record.timeout_s or world.plan.world.timeout_s
 
 

@@ -38,11 +38,11 @@ from runner.execution.heartbeat import Beats
 from runner.execution.nodes import FRONT, Follower, Leader, end_agent, name_of_node
 from runner.execution.protocol import (
     STOP,
+    Assignment,
     Begun,
     Free,
     Hello,
     Moved,
-    Order,
     Outbox,
     Store,
     Unable,
@@ -59,8 +59,8 @@ from runner.worker.frontend import BYE, BYE_S, INCONCLUSIVE, CommandLine, Fronte
 from runner.worker.program import Broken, Pending, Program, plain_only
 from runner.worker.watcher import (
     LAST_S,
+    Connection,
     LastWords,
-    Line,
     Running,
     StandardError,
     Watcher,
@@ -82,7 +82,7 @@ class Worker:
     def __init__(
         self,
         rank: int,
-        connect: Callable[[], Line],
+        connect: Callable[[], Connection],
         *,
         lifeline: int | None = None,
         alone: Callable[[str], None] = lambda _: os.kill(os.getpid(), signal.SIGKILL),
@@ -145,7 +145,7 @@ class Worker:
 
     # ------------------------------------------------------------------ one scenario
 
-    def _obey(self, order: Order) -> None:
+    def _obey(self, order: Assignment) -> None:
         self._stderr.clear()
         name = f"scenario/{order.number}"
         mail = Outbox(self.store, f"{name}/mail")
@@ -175,7 +175,7 @@ class Worker:
                 mail.post(Unable(rank=self.rank, reason=self._reason(error)))
                 raise
 
-    def _prepared(self, order: Order, world: World, name: str) -> tuple[Program, Running]:
+    def _prepared(self, order: Assignment, world: World, name: str) -> tuple[Program, Running]:
         """Return a rank's program, and the watch over it, which has begun."""
         completion = completion_on(torch, world.device)
         world.on_device = on_device = completion.enqueues
@@ -247,7 +247,7 @@ class Worker:
         running.tell(ending, via=mail, then=let_go if lost else None)
         return True
 
-    def _start(self, order: Order, prefix: str) -> World:
+    def _start(self, order: Assignment, prefix: str) -> World:
         """Make the world of a scenario; its ranks find each other under `prefix` in the store."""
         for module in order.plugins:
             if module not in self._plugins:
@@ -261,7 +261,7 @@ class Worker:
         world.start(dist.PrefixStore(prefix, self.store), order.backend)
         return world
 
-    def _device(self, order: Order) -> torch.device:
+    def _device(self, order: Assignment) -> torch.device:
         """Return where this rank's tensors live: its own GPU for NCCL, else the CPU."""
         if device_type(order.backend) == "cpu":
             return torch.device("cpu")
@@ -363,7 +363,7 @@ def serve_launch(
     shared = os.dup(2)
     try:
         beats.keep(rank)
-        Worker(rank, lambda: Line(dist, prefix), lifeline=lifeline).serve()
+        Worker(rank, lambda: Connection(dist, prefix), lifeline=lifeline).serve()
     except Exception as error:  # noqa: BLE001 -- whatever it is, the host says it
         # for the host, which wants to know why a worker does not come up
         os.write(shared, f"{type(error).__name__}: {error}\n".encode())
@@ -410,7 +410,7 @@ class Command:
         self._member = member
         self._server = _own_store()
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
-        self._lines = (Line(dist, prefix), Line(dist, prefix))
+        self._lines = (Connection(dist, prefix), Connection(dist, prefix))
         beats, orders = self._lines
         self._leader = Leader(beats.store, FRONT, name_of_node(), lost=self._lose)
         self._frontend = Frontend(torch, orders.store, size, self._leader, command_line, self._join)
@@ -457,7 +457,7 @@ class Member:
         self._stderr = os.dup(2)
         self._losing = threading.Lock()
         self._parted = False
-        connect = partial(Line, dist, prefix)
+        connect = partial(Connection, dist, prefix)
         leads = rank != 0 and int(os.environ.get("LOCAL_RANK", rank)) == 0
         kind = Leader if leads else Follower
         self._node = kind(connect().store, rank, name_of_node(), lost=self._lose)

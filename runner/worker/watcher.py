@@ -27,7 +27,7 @@ from runner.execution.protocol import (
     Stuck,
     Told,
 )
-from runner.worker.board import Board, Record
+from runner.worker.board import Board, TakenStep
 from runner.worker.program import why_lost
 from runner.worker.world import World
 
@@ -100,7 +100,7 @@ OPENS_S = 300.0
 DESCRIPTORS = "/proc/self/fd"
 
 
-class Line:
+class Connection:
     """One connection to the store, under the prefix of this launch."""
 
     def __init__(self, dist: ModuleType, prefix: str) -> None:
@@ -191,7 +191,7 @@ class Running:
         self._moves = -1
         self._since_s = 0.0
         self._alive_s = time.monotonic()
-        self._published: Record | None = None
+        self._published: TakenStep | None = None
         self.broken = False
         self._back = threading.Event()
         self._accounted = threading.Event()
@@ -229,7 +229,7 @@ class Running:
             self._published = inside
             self.outbox.post(Stuck(rank=board.rank, position=inside.position))
 
-    def _overdue(self, record: Record, now_s: float) -> bool:
+    def _overdue(self, record: TakenStep, now_s: float) -> bool:
         """Whether a device stands at a call for longer than the main thread would let it.
 
         It asks for itself after its last step. A step that waits for the device keeps it from that.
@@ -239,7 +239,7 @@ class Running:
         allowed_s = record.timeout_s
         return allowed_s is not None and now_s - self._since_s > allowed_s + LATE_S
 
-    def _give_up(self, record: Record) -> None:
+    def _give_up(self, record: TakenStep) -> None:
         self._board.fail(record, why_lost(record, self._board, self._world))
         self.tell("raised", then=self._world.poison)
 

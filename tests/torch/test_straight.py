@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runner.expressions.arrays import Library, NumpyLibrary, TorchLibrary
+from runner.expressions.arrays import ArrayLibrary, NumpyLibrary, TorchLibrary
 from runner.expressions.operators import RULES, Operators, Rule
 from runner.limits import Budget
 from runner.vocabulary import DTYPES
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 NUMBERS = (0, 1, -1, 3, 200, 2**40, 2**70, True, 1.5, float("nan"), float("inf"), 1e300, 2j)
 
 
-def over(library: Library) -> Operators:
+def over(library: ArrayLibrary) -> Operators:
     budget = Budget()
     host = None if isinstance(library, NumpyLibrary) else Operators(NumpyLibrary(), budget)
     return Operators(library, budget, host)

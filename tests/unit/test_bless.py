@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from judging import raising, writing
 
-from runner.bless import CODES, RefusedError, confirm, propose, write
+from runner.bless import CODES, NotBlessedError, confirm, propose, write
 from runner.cli import cli
 from runner.errors import UnsupportedError
 from runner.explain import EXPLANATIONS
@@ -50,7 +50,7 @@ def blessed(steps: str, *, every: bool = False) -> str:
 
 
 def refused(text: str, *, path: Path = Path("blessed.yaml")) -> tuple[str, str]:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(NotBlessedError) as caught:
         proposal(text, path=path)
     (refusal,) = caught.value.refusals
     assert refusal.code in CODES
@@ -182,7 +182,7 @@ def test_a_file_that_changed_meanwhile_is_not_written(tmp_path: Path) -> None:
     found = propose(path, path.read_bytes())
     assert found is not None
     path.write_text(SUM + "  - barrier: {}\n", encoding="utf-8")
-    with pytest.raises(RefusedError, match="changed while"):
+    with pytest.raises(NotBlessedError, match="changed while"):
         write(found)
     assert path.read_text(encoding="utf-8") == SUM + "  - barrier: {}\n"
 
@@ -342,7 +342,7 @@ def test_what_the_run_does_not_confirm_is_refused(
     changes: tuple[Callable[[Trace], Trace], ...], code: str
 ) -> None:
     found = proposal(SUM + "  - all_reduce: {tensor: x}\n")
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(NotBlessedError) as caught:
         confirm(found, StandIn(*changes))
     assert [refusal.code for refusal in caught.value.refusals] == [code]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.execution.protocol import SMALL_BYTES as SMALL
-from runner.execution.protocol import Account, Columns
+from runner.execution.protocol import Columns, RankAccount
 from runner.model.trace import Event, Failure
 
 VALUES = (
@@ -44,7 +44,7 @@ events = st.builds(
 )
 
 
-def account(told: list[Event]) -> Account:
+def account(told: list[Event]) -> RankAccount:
     """Write events into columns, as a board does with its records."""
     columns = Columns()
     written: list[Any] = []
@@ -59,7 +59,7 @@ def account(told: list[Event]) -> Account:
         columns.add(kind, event.iteration, seconds, other or None)
         written += event.writes.values()
     columns.write(written)
-    return Account(columns)
+    return RankAccount(columns)
 
 
 def same(one: Any, other: Any) -> bool:

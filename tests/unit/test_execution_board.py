@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from runner.model.trace import Failure
-from runner.worker.board import Board, Record, Site
+from runner.worker.board import Board, Site, TakenStep
 from runner.worker.device import WithAnEvent, WithTheCall, completion_on
 
 
-def taken(board: Board, index: int, *, communicates: bool = True) -> Record:
+def taken(board: Board, index: int, *, communicates: bool = True) -> TakenStep:
     return board.enter(Site(f"step {index}", communicates), index)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from runner.execution.protocol import Alive, Begun, Moved, Stop, Stuck, Watch
+from runner.execution.protocol import Alive, Begun, Moved, Stop, Stuck, Supervision
 from runner.execution.supervisor import SILENT_S, Course, at_its_stop, note
 
 if TYPE_CHECKING:
     import pytest
 
 STOPS = {0: Stop(ending="blocked", positions=frozenset({(3, ())}), may_end=False)}
-WATCH = Watch(world_size=1, patience_s=1.0, stops=STOPS)
+WATCH = Supervision(world_size=1, patience_s=1.0, stops=STOPS)
 
 
 def test_a_rank_is_at_its_stop_where_it_was_predicted_to_stand() -> None:

@@ -14,7 +14,7 @@ import pytest
 from processes import until
 
 from runner.execution.channel import Channel
-from runner.execution.heartbeat import Beats, Listener, is_stopped
+from runner.execution.heartbeat import BeatListener, Beats, is_stopped
 
 
 class Clock:
@@ -28,12 +28,12 @@ class Clock:
         return self.now_s
 
 
-def listening(*places: int) -> tuple[Beats, Listener, Clock]:
+def listening(*places: int) -> tuple[Beats, BeatListener, Clock]:
     beats, clock = Beats.create(len(places)), Clock()
-    return beats, Listener(beats, dict.fromkeys(places, os.getpid()), clock), clock
+    return beats, BeatListener(beats, dict.fromkeys(places, os.getpid()), clock), clock
 
 
-def lost_after(listener: Listener, clock: Clock, seconds: int) -> dict[int, str]:
+def lost_after(listener: BeatListener, clock: Clock, seconds: int) -> dict[int, str]:
     found: dict[int, str] = {}
     for _ in range(seconds):
         clock.now_s += 1
@@ -81,7 +81,7 @@ def test_a_stopped_process_is_lost_sooner_and_called_stopped() -> None:
         child.send_signal(signal.SIGSTOP)
         assert until(lambda: is_stopped(child.pid), 20)
         clock = Clock()
-        listener = Listener(Beats.create(1), {0: child.pid}, clock)
+        listener = BeatListener(Beats.create(1), {0: child.pid}, clock)
         assert not lost_after(listener, clock, 2)
         found = lost_after(listener, clock, 1)
         assert found == {0: f"process {child.pid} is stopped (SIGSTOP or the like)"}

@@ -20,9 +20,9 @@ from runner.cli import cli
 from runner.language.document import load_content
 from runner.limits import DEFAULT
 from runner.minimize import (
+    FaultSignature,
     Minimized,
     NothingToMinimizeError,
-    Signature,
     analysis_oracle,
     bare,
     ddmin,
@@ -54,7 +54,7 @@ def minimized(text: str, *, path: Path = PATH, most: int = 10_000, number: int =
     return minimize(scenario, number, analysis_oracle(path, DEFAULT), most=most)
 
 
-def shown(text: str, *, path: Path = PATH) -> Signature:
+def shown(text: str, *, path: Path = PATH) -> FaultSignature:
     found = analysis_oracle(path, DEFAULT)(text)
     assert found is not None
     return found
@@ -222,7 +222,7 @@ def test_an_interruption_gives_the_smallest_so_far() -> None:
     calls = 0
     oracle = analysis_oracle(PATH, DEFAULT)
 
-    def impatient(text: str) -> Signature | None:
+    def impatient(text: str) -> FaultSignature | None:
         nonlocal calls
         calls += 1
         if calls == 12:

@@ -23,7 +23,7 @@ from runner.pipeline.results import Outcome
 from runner.pipeline.results import Result as CaseResult
 from runner.pipeline.selection import FOLDER
 from runner.report.diagram.lanes import picture
-from runner.report.diagram.layout import View
+from runner.report.diagram.layout import PictureView
 from runner.report.latest import LatestRun
 from runner.timeline import Timeline, timeline
 from runner.verdict import Verdict
@@ -35,26 +35,29 @@ CORPUS = Path(__file__).parents[2] / "scenarios"
 GOLDEN = Path(__file__).parent / "show"
 
 #: name of the golden picture -> the file in the corpus, and how it is looked at
-PICTURES: dict[str, tuple[str, View]] = {
-    "collectives_in_groups": ("groups/mesh_2x4.yaml", View()),
-    "messages": ("p2p/even_odd_ring.yaml", View()),
-    "receives_first": ("p2p/halo_exchange.yaml", View(values=True)),
-    "ring_of_batches": ("p2p/batch_ring.yaml", View()),
-    "from_a_used_file": ("language/use_ring_all_reduce.yaml", View(width=80)),
-    "gossip": ("training/gossip.yaml", View()),
-    "pipeline": ("training/pipeline_microbatches.yaml", View(steps=(2, 9))),
-    "group_on_the_way": ("groups/created_on_the_way.yaml", View(values=True, width=80)),
-    "sends_first": ("p2p/both_send_first.yaml", View(width=80)),
-    "ring_of_sends": ("wrong/circular_wait/ring_of_sends.yaml", View()),
-    "three_across_a_group": ("wrong/circular_wait/three_across_a_group.yaml", View(width=80)),
-    "wait_too_early": ("wrong/circular_wait/wait_too_early.yaml", View()),
-    "groups_crossed": ("reported/two_groups_crossed.yaml", View(width=120)),
-    "different_calls": ("reported/extra_all_gather.yaml", View()),
-    "different_groups": ("wrong/group_creation/swapped.yaml", View()),
-    "absent": ("reported/ranks_that_never_join.yaml", View()),
-    "from_anyone": ("wrong/unmatched_recv/from_anyone_and_nobody.yaml", View()),
-    "raises": ("faults/raises.yaml", View()),
-    "killed": ("faults/killed_peer.yaml", View()),
+PICTURES: dict[str, tuple[str, PictureView]] = {
+    "collectives_in_groups": ("groups/mesh_2x4.yaml", PictureView()),
+    "messages": ("p2p/even_odd_ring.yaml", PictureView()),
+    "receives_first": ("p2p/halo_exchange.yaml", PictureView(values=True)),
+    "ring_of_batches": ("p2p/batch_ring.yaml", PictureView()),
+    "from_a_used_file": ("language/use_ring_all_reduce.yaml", PictureView(width=80)),
+    "gossip": ("training/gossip.yaml", PictureView()),
+    "pipeline": ("training/pipeline_microbatches.yaml", PictureView(steps=(2, 9))),
+    "group_on_the_way": ("groups/created_on_the_way.yaml", PictureView(values=True, width=80)),
+    "sends_first": ("p2p/both_send_first.yaml", PictureView(width=80)),
+    "ring_of_sends": ("wrong/circular_wait/ring_of_sends.yaml", PictureView()),
+    "three_across_a_group": (
+        "wrong/circular_wait/three_across_a_group.yaml",
+        PictureView(width=80),
+    ),
+    "wait_too_early": ("wrong/circular_wait/wait_too_early.yaml", PictureView()),
+    "groups_crossed": ("reported/two_groups_crossed.yaml", PictureView(width=120)),
+    "different_calls": ("reported/extra_all_gather.yaml", PictureView()),
+    "different_groups": ("wrong/group_creation/swapped.yaml", PictureView()),
+    "absent": ("reported/ranks_that_never_join.yaml", PictureView()),
+    "from_anyone": ("wrong/unmatched_recv/from_anyone_and_nobody.yaml", PictureView()),
+    "raises": ("faults/raises.yaml", PictureView()),
+    "killed": ("faults/killed_peer.yaml", PictureView()),
 }
 
 CALM = settings(
@@ -84,7 +87,7 @@ def predicted(text: str, folder: Path) -> Timeline:
     return of_file(path)
 
 
-def drawn(found: Timeline, view: View) -> str:
+def drawn(found: Timeline, view: PictureView) -> str:
     lines = ("".join(piece.text for piece in line).rstrip() for line in picture(found, view))
     return "\n".join([*lines, ""])
 
@@ -117,7 +120,7 @@ def test_no_line_is_wider_than_what_is_asked_for(name: str) -> None:
     assert max(len(line) for line in lines[1:]) <= view.width
 
 
-def cells(found: Timeline, view: View) -> str:
+def cells(found: Timeline, view: PictureView) -> str:
     """Return every character that was drawn for a step, a collective or a message."""
     inked = {"step", "stuck", "open", "raised", "arrow", "bar"}
     return "".join(
@@ -132,7 +135,7 @@ def cells(found: Timeline, view: View) -> str:
 @CALM
 def test_every_step_has_a_node_and_every_message_an_arrow(text: str, tmp_path: Path) -> None:
     found = predicted(text, tmp_path)
-    ink = cells(found, View(steps=(1, None), width=200))
+    ink = cells(found, PictureView(steps=(1, None), width=200))
     nodes = sum(ink.count(each) for each in "●•○◌!✗")
     assert nodes == sum(len(lane.spans) for lane in found.lanes)
     arrived = [m for m in found.meetings if m.kind == "message" and m.complete]
@@ -145,7 +148,7 @@ def test_some_ranks_are_drawn_with_all_their_steps(
     text: str, ranks: set[int], tmp_path: Path
 ) -> None:
     found = predicted(text, tmp_path)
-    ink = cells(found, View(steps=(1, None), width=200, ranks=tuple(ranks)))
+    ink = cells(found, PictureView(steps=(1, None), width=200, ranks=tuple(ranks)))
     steps = sum(len(lane.spans) for lane in found.lanes if lane.rank in ranks)
     assert sum(ink.count(each) for each in "●•○◌!✗") == steps
 
@@ -156,7 +159,7 @@ def test_an_arrow_passes_no_rank_that_takes_a_step_in_its_row(tmp_path: Path) ->
         "- ranks: rank < 2\n  send: {tensor: x, dst: rank + 2}\n"
         "- ranks: rank >= 2\n  recv: {tensor: y, src: rank - 2}\n"
     )
-    assert drawn(predicted(text, tmp_path), View()).splitlines()[2:] == [
+    assert drawn(predicted(text, tmp_path), PictureView()).splitlines()[2:] == [
         "line  rank 0    rank 1    rank 2    rank 3",
         " 4,6  ●─────────│────────▶●         │  send / recv",
         " 4,6  │         ●─────────│────────▶●  send / recv",
@@ -171,7 +174,7 @@ def test_asynchronous_calls_that_cross_are_drawn_one_above_the_other(tmp_path: P
         "- {ranks: 1, all_reduce: {tensor: x, group: a, async_op: true}, as: p}\n"
         "- wait: [p, q]\n"
     )
-    assert drawn(predicted(text, tmp_path), View()).splitlines()[3:7] == [
+    assert drawn(predicted(text, tmp_path), PictureView()).splitlines()[3:7] == [
         "   5  ○         │  all_reduce on a",
         "   6  ○━━━━━━━━━○  all_reduce on b",
         "   7  ┿━━━━━━━━━○  all_reduce on a",
@@ -183,7 +186,7 @@ def test_asynchronous_calls_that_cross_are_drawn_one_above_the_other(tmp_path: P
 
 
 def test_the_middle_of_a_long_program_is_left_out_and_said_so(tmp_path: Path) -> None:
-    lines = drawn(predicted(LOOP, tmp_path), View()).splitlines()
+    lines = drawn(predicted(LOOP, tmp_path), PictureView()).splitlines()
     assert lines[15] == "   ⋮  ⋮         ⋮  … 30 more steps: --steps 13:42"
     assert lines[16] == "   6  ●━━━━━━━━━●  all_reduce  iteration 21"
     assert len(lines) == 3 + 12 + 1 + 18
@@ -191,12 +194,12 @@ def test_the_middle_of_a_long_program_is_left_out_and_said_so(tmp_path: Path) ->
 
 def test_steps_are_chosen_by_number(tmp_path: Path) -> None:
     found = predicted(LOOP, tmp_path)
-    assert drawn(found, View(steps=(59, None))).splitlines()[3:] == [
+    assert drawn(found, PictureView(steps=(59, None))).splitlines()[3:] == [
         "   ⋮  ⋮         ⋮  … 58 more steps: --steps 1:58",
         "   6  ●━━━━━━━━━●  all_reduce  iteration 29",
         "   7  •         •  compute  iteration 29",
     ]
-    assert drawn(found, View(steps=(None, 1))).splitlines()[3:] == [
+    assert drawn(found, PictureView(steps=(None, 1))).splitlines()[3:] == [
         "   6  ●━━━━━━━━━●  all_reduce  iteration 0",
         "   ⋮  ⋮         ⋮  … 59 more steps: --steps 2:60",
     ]
@@ -209,12 +212,12 @@ def test_a_large_world_is_cut_to_the_width_and_the_ranks_at_fault_stay(tmp_path:
     )
     path = tmp_path / "program.yaml"
     found = predicted(text, tmp_path)
-    lines = drawn(found, View(width=100, ranks=(49, 50, 51))).splitlines()
+    lines = drawn(found, PictureView(width=100, ranks=(49, 50, 51))).splitlines()
     assert lines[2:4] == [
         "line  rank 49   rank 50   rank 51",
         "   4  ✗╍╍╍╍╍╍╍╍╍?╍╍╍╍╍╍╍╍╍✗  all_reduce  waits for rank 50 to enter `all_reduce`",
     ]
-    cut = drawn(found, View(width=100))
+    cut = drawn(found, PictureView(width=100))
     assert " 48 49 50 " not in cut
     assert cut.splitlines()[2].endswith(" 18 50  rank")
     assert "… 40 more ranks: --ranks chooses which are drawn" in cut

@@ -30,7 +30,7 @@ from runner.timeline.build import Texts, columns_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from runner.timeline import Meeting, Span
+    from runner.timeline import Match, StepSpan
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 
@@ -55,7 +55,7 @@ def of_file(path: Path) -> Timeline:
     return timeline(scenario, trace, trace)
 
 
-def spans(found: Timeline, rank: int) -> tuple[Span, ...]:
+def spans(found: Timeline, rank: int) -> tuple[StepSpan, ...]:
     return found.lanes[rank].spans
 
 
@@ -63,7 +63,7 @@ def column(found: Timeline, at: tuple[int, int]) -> int:
     return found.lanes[at[0]].spans[at[1]].column
 
 
-def meeting(found: Timeline, label: str) -> Meeting:
+def meeting(found: Timeline, label: str) -> Match:
     (one,) = [each for each in found.meetings if each.label == label]
     return one
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runner.errors import Explanation
-from runner.model.trace import Diagnosis, Wait
+from runner.model.trace import Diagnosis, WaitEdge
 from runner.reference.diagnoses import (
     buffer_race,
     call_mismatch,
@@ -28,11 +28,11 @@ from runner.reference.diagnoses import (
     unmatched_message,
 )
 from runner.reference.engine import Simulation, examine_present
-from runner.reference.symptoms import Edge, Finding
+from runner.reference.symptoms import PostEdge, Symptom
 from runner.reference.waits import AtRest, Futures, Need, needs_of
 
 #: what finds a diagnosis in a run at rest, in this order: the last looks at what the others found
-FINDERS: tuple[Callable[[AtRest], list[Finding]], ...] = (
+FINDERS: tuple[Callable[[AtRest], list[Symptom]], ...] = (
     call_mismatch.find,
     missing_participant.find,
     group_creation.find,
@@ -59,7 +59,7 @@ EXPLANATIONS: tuple[Explanation, ...] = (
 )
 
 
-def faults(simulation: Simulation, futures: Futures) -> tuple[list[Finding], list[Need]]:
+def faults(simulation: Simulation, futures: Futures) -> tuple[list[Symptom], list[Need]]:
     """Return every finding about a run that has come to rest, and what its ranks wait for."""
     stuck = [state for state in simulation.ranks if state.state == "blocked"]
     needs = needs_of(simulation, stuck)
@@ -92,7 +92,7 @@ RANKING = {"message_race": -1, "buffering_hazard": 1, "missing_wait": 2}
 EXPLAINING = 64
 
 
-def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagnosis, ...]:
+def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagnosis, ...]:
     """Return the diagnoses of a program; `needs` are what its stuck ranks wait for."""
     ordered = _ordered(_merged(findings))
     numbers: dict[str, int] = {}
@@ -116,13 +116,13 @@ def diagnosed(findings: Sequence[Finding], needs: Sequence[Need]) -> tuple[Diagn
     )
 
 
-def _merged(findings: Sequence[Finding]) -> list[Finding]:
+def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
     """Put the sightings of one fault together: the first step's words, everyone's ranks.
 
     Of several ranks that see it in one step the first one has the word, whoever was looked at
     first.
     """
-    together: dict[tuple[str, str], list[Finding]] = {}
+    together: dict[tuple[str, str], list[Symptom]] = {}
     for finding in findings:
         together.setdefault((finding.name, finding.kind), []).append(finding)
     return [
@@ -134,7 +134,7 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _ordered(findings: list[Finding]) -> list[Finding]:
+def _ordered(findings: list[Symptom]) -> list[Symptom]:
     first: dict[str, tuple[int, str, int]] = {}
     for finding in findings:
         series = finding.kind.partition(":")[0]
@@ -157,17 +157,17 @@ class _Waits:
     def __init__(self, needs: Sequence[Need]) -> None:
         self._needs = needs
         self._of: dict[int, list[int]] = {}
-        self._edges: dict[int, list[Edge]] = {}
+        self._edges: dict[int, list[PostEdge]] = {}
         for at, need in enumerate(needs):
             for rank in dict.fromkeys(post.rank for post in need.waiters):
                 self._of.setdefault(rank, []).append(at)
 
-    def of(self, finding: Finding) -> tuple[Wait, ...]:
+    def of(self, finding: Symptom) -> tuple[WaitEdge, ...]:
         """Return the waits that explain a finding: its own path, else those of its ranks."""
         if finding.path:
             return tuple(edge.wait() for edge in finding.path[:EXPLAINING])
         concerned = set(finding.ranks)
-        found: list[Wait] = []
+        found: list[WaitEdge] = []
         for at in sorted({at for rank in concerned for at in self._of.get(rank, ())}):
             if len(found) >= EXPLAINING:
                 break

@@ -7,7 +7,7 @@ from collections import Counter
 from runner.errors import diagnosis
 from runner.reference.matching import Joining, Meeting
 from runner.reference.state import ALL_OUTCOMES
-from runner.reference.symptoms import Finding, odd_first, place, several
+from runner.reference.symptoms import Symptom, odd_first, place, several
 from runner.reference.waits import (
     AtRest,
 )
@@ -44,7 +44,7 @@ steps:
 )
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Find members whose n-th operations on a group are not the same."""
     run, futures = rest.run, rest.futures
     found = []
@@ -66,7 +66,7 @@ def find(rest: AtRest) -> list[Finding]:
     return found
 
 
-def _call_mismatch(meeting: Meeting) -> Finding:
+def _call_mismatch(meeting: Meeting) -> Symptom:
     names = {
         at: joining.call.operation.name  # type: ignore[union-attr]
         for at, joining in meeting.joined.items()
@@ -77,7 +77,7 @@ def _call_mismatch(meeting: Meeting) -> Finding:
         parts.setdefault(names[at], []).append(meeting.group.ranks[at])
     told = odd_first(parts, lambda name: f" in `{name}`{_first_place(meeting, names, name)}")
     first = min(meeting.joined.values(), key=lambda joining: joining.call.step.index)
-    return Finding(
+    return Symptom(
         name="call_mismatch",
         prose=(
             f"operation {meeting.position + 1} on {meeting.group.name} is not the same for all: "
@@ -97,9 +97,9 @@ def _first_place(meeting: Meeting, names: dict[int, str], name: str) -> str:
     return place(meeting.joined[at])
 
 
-def _later_mismatch(post: Joining, others: tuple[int, ...]) -> Finding:
+def _later_mismatch(post: Joining, others: tuple[int, ...]) -> Symptom:
     call = post.call
-    return Finding(
+    return Symptom(
         name="call_mismatch",
         prose=(
             f"operation {post.meeting.position + 1} on {post.meeting.group.name} is `{call.label}` "

@@ -10,7 +10,7 @@ from collections import deque
 
 from runner.errors import diagnosis
 from runner.reference.matching import Creating, Joining, Post
-from runner.reference.symptoms import Edge, Finding, place, several
+from runner.reference.symptoms import PostEdge, Symptom, place, several
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -127,7 +127,7 @@ TOLD = 6
 Graph = dict[int, list[int]]
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Return a finding for each set of ranks that wait for one another.
 
     Edges are those to ranks that would come if they were freed: who never comes is no ring.
@@ -199,7 +199,7 @@ def _finishing_order(graph: Graph) -> list[int]:
     return order
 
 
-def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[Edge]:
+def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[PostEdge]:
     """Return a shortest ring through the component's smallest rank, edge by edge."""
     start = min(node for node in members if node >= 0)
     before: dict[int, int] = {}
@@ -220,12 +220,12 @@ def _path(graph: Graph, needs: list[Need], members: set[int]) -> list[Edge]:
     ]
 
 
-def _edge(need: Need, waiter: int, peer: int) -> Edge:
+def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
     post = next(post for post in need.waiters if post.rank == waiter)
-    return Edge(post=post, peer=peer, because=need.because, sure=not need.anyone)
+    return PostEdge(post=post, peer=peer, because=need.because, sure=not need.anyone)
 
 
-def _finding(needs: list[Need], path: list[Edge], members: set[int]) -> Finding:
+def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
     posts = [post for need in needs for post in need.waiters if post.rank in members]
     ranks = tuple(sorted(node for node in members if node >= 0))
     told = "; ".join(tell(edge) for edge in path[:TOLD])
@@ -236,7 +236,7 @@ def _finding(needs: list[Need], path: list[Edge], members: set[int]) -> Finding:
     end = "neither can move" if len(path) == 2 else "none can move"
     first = min(posts, key=lambda post: (post.call.step.index, post.rank)).call
     name, also = _named(posts)
-    return Finding(
+    return Symptom(
         name=name,
         prose=f"{told}; {end}{beside}",
         kind=f"ring:{ranks[0]}:{first.step.index}",
@@ -257,7 +257,7 @@ def _named(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
     return "circular_wait", ()
 
 
-def tell(edge: Edge) -> str:
+def tell(edge: PostEdge) -> str:
     """Put an edge into words."""
     return (
         f"rank {edge.post.rank} waits in `{edge.post.call.label}`{place(edge.post)} for rank "

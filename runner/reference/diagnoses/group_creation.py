@@ -8,7 +8,7 @@ from dataclasses import replace
 from runner.errors import diagnosis
 from runner.reference.matching import Creating
 from runner.reference.state import ALL_OUTCOMES
-from runner.reference.symptoms import Finding, listing, odd_first, place, several
+from runner.reference.symptoms import Symptom, listing, odd_first, place, several
 from runner.reference.waits import (
     AtRest,
     gone,
@@ -38,7 +38,7 @@ steps:
 )
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Find groups that the ranks do not create alike."""
     run, futures = rest.run, rest.futures
     found = []
@@ -67,7 +67,7 @@ def find(rest: AtRest) -> list[Finding]:
     return found
 
 
-def _created_differently(here: dict[int, Creating]) -> Finding:
+def _created_differently(here: dict[int, Creating]) -> Symptom:
     parts: dict[str, list[int]] = {}
     for rank in sorted(here):
         lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
@@ -76,7 +76,7 @@ def _created_differently(here: dict[int, Creating]) -> Finding:
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
     ordinal = here[min(here)].ordinal
     first = here[min(here)].call
-    return Finding(
+    return Symptom(
         name="group_creation",
         prose=f"the ranks disagree on group {ordinal + 1} that they create: {told}",
         kind=f"group_creation:{ordinal}",
@@ -88,12 +88,12 @@ def _created_differently(here: dict[int, Creating]) -> Finding:
     )
 
 
-def _never_created(first: Creating, never: tuple[int, ...]) -> Finding:
+def _never_created(first: Creating, never: tuple[int, ...]) -> Symptom:
     members = set(first.group.ranks)
     name = "missing_participant" if members & set(never) else "group_creation"
     also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)
     tail = "" if members & set(never) else "; torch asks every rank of the world to, member or not"
-    return Finding(
+    return Symptom(
         name=name,
         prose=(
             f"{several(never)} never {'calls' if len(never) == 1 else 'call'} "

@@ -8,7 +8,7 @@ from runner.errors import diagnosis
 from runner.model.process import Call
 from runner.reference.matching import Joining, Meeting
 from runner.reference.state import Run
-from runner.reference.symptoms import Finding, place, several
+from runner.reference.symptoms import Symptom, place, several
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -46,7 +46,7 @@ steps:
 )
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Find collectives that a member never reaches, whether or not someone is stuck for it."""
     run, futures = rest.run, rest.futures
     found = []
@@ -70,7 +70,7 @@ def _missing(
     meeting: Meeting,
     joining: Joining,
     never: tuple[int, ...],
-) -> Finding:
+) -> Symptom:
     present = sorted(other.rank for other in meeting.joined.values())
     alone = len(never) == 1
     skipped = _skipped(run, futures, joining, never[0])
@@ -90,7 +90,7 @@ def _missing(
             f"and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
             f"{meeting.group.name}, for which {waiting}"
         )
-    return Finding(
+    return Symptom(
         name="missing_participant",
         prose=prose,
         kind=f"missing:{meeting.group.key}:{joining.call.step.index}:{never}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from runner.errors import diagnosis
 from runner.reference.matching import Work
 from runner.reference.state import RankState
-from runner.reference.symptoms import Finding, place
+from runner.reference.symptoms import Symptom, place
 from runner.reference.waits import (
     AtRest,
 )
@@ -45,14 +45,14 @@ steps:
 )
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Find work that a rank starts and never waits for."""
     unmatched = {
         finding.index: finding
         for finding in rest.found
         if finding.name in {"unmatched_send", "unmatched_recv", "tag_mismatch"}
     }
-    missing: dict[int, Finding] = {}
+    missing: dict[int, Symptom] = {}
     for state in rest.run.ranks:
         for work in state.works:
             if state.gave_up(work):
@@ -60,10 +60,10 @@ def find(rest: AtRest) -> list[Finding]:
     return list(missing.values())
 
 
-def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Finding]) -> Finding:
+def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Symptom]) -> Symptom:
     step = work.call.step
     same = unmatched.get(step.index)
-    return Finding(
+    return Symptom(
         name="missing_wait",
         prose=(f"rank {state.rank} starts `{work.call.label}`{place(work)} and never waits for it"),
         kind=same.kind if same else f"missing_wait:{step.index}",

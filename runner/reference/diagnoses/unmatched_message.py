@@ -10,7 +10,7 @@ from runner.model.process import Call
 from runner.operations.base import Group, Message
 from runner.reference.matching import Posted
 from runner.reference.state import Run
-from runner.reference.symptoms import Finding, place
+from runner.reference.symptoms import Symptom, place
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -113,10 +113,10 @@ steps:
 MOST_PEERS = 64
 
 
-def find(rest: AtRest) -> list[Finding]:
+def find(rest: AtRest) -> list[Symptom]:
     """Find messages that no one takes, and receives that nothing answers."""
     run, futures = rest.run, rest.futures
-    found: list[Finding] = []
+    found: list[Symptom] = []
     box = run.mailbox
     for post in (*box.sends, *box.receives, *box.abandoned):
         peers = (
@@ -132,7 +132,7 @@ def find(rest: AtRest) -> list[Finding]:
     return found
 
 
-def _unmatched(run: Run, futures: Futures, post: Posted) -> Finding:
+def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     sends = post.message.sends
     step = post.call.step
     other = _other_tag(run, futures, post)
@@ -141,7 +141,7 @@ def _unmatched(run: Run, futures: Futures, post: Posted) -> Finding:
         first, second = (post.rank, peer) if sends else (peer, post.rank)
         mine, theirs = ("sends", "receives") if sends else ("receives", "sends")
         whom = " from anyone" if post.message.peer is None else ""
-        return Finding(
+        return Symptom(
             name="tag_mismatch",
             prose=(
                 f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
@@ -166,7 +166,7 @@ def _unmatched(run: Run, futures: Futures, post: Posted) -> Finding:
     else:
         prose += f"{whom} never {lacks}"
     name = "unmatched_send" if sends else "unmatched_recv"
-    return Finding(
+    return Symptom(
         name=name,
         prose=prose,
         kind=f"{name}:{step.index}:{post.rank}",

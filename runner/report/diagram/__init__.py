@@ -12,6 +12,6 @@ pieces of text with a style; a terminal gives them colours.
 from __future__ import annotations
 
 from runner.report.diagram.lanes import Line, Piece, Printer, picture
-from runner.report.diagram.layout import NoStepsError, View
+from runner.report.diagram.layout import NoStepsError, PictureView
 
-__all__ = ["Line", "NoStepsError", "Piece", "Printer", "View", "picture"]
+__all__ = ["Line", "NoStepsError", "PictureView", "Piece", "Printer", "picture"]

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from runner.display import clean_line
-from runner.report.diagram.layout import Arrow, Bar, Packing, Row, View, ordered
+from runner.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, ordered
 from runner.report.text import milliseconds
-from runner.timeline.model import At, Edge, Fault, Lane, Span, Timeline
+from runner.timeline.model import At, DrawnDiagnosis, Edge, Lane, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # The characters of the picture, and what stands for them where a stream has only ASCII.
@@ -75,7 +75,7 @@ OURS = "".join(_PLAIN)
 _ASCII = str.maketrans(_PLAIN)
 
 
-def glyph_of(span: Span, lane: Lane, *, begun: bool) -> Glyph:
+def glyph_of(span: StepSpan, lane: Lane, *, begun: bool) -> Glyph:
     """Return the character for a span; `begun` tells that a `wait` completes it."""
     if span.state == "running":
         return DIED if lane.died else BUSY
@@ -240,7 +240,7 @@ MOST_LABELS = 2
 MOST_LINES = 2
 
 
-def gutter(spans: Sequence[Span]) -> str:
+def gutter(spans: Sequence[StepSpan]) -> str:
     """Return the lines of the file that a row's steps stand on."""
     lines = sorted({span.line for span in spans if span.line is not None})
     if len(lines) > MOST_LINES:
@@ -266,7 +266,7 @@ def beside(timeline: Timeline, row: Row) -> list[Piece]:
     return pieces + _waiting(timeline, spans)
 
 
-def _late(timeline: Timeline, spans: Mapping[int, Span]) -> Iterator[str]:
+def _late(timeline: Timeline, spans: Mapping[int, StepSpan]) -> Iterator[str]:
     """Yield which rank kept the others of a row waiting, or how long a rank was busy alone."""
     begun = {timeline.lanes[lane].rank: span.start_s for lane, span in spans.items()}
     spread = max(begun.values()) - min(begun.values())
@@ -278,7 +278,7 @@ def _late(timeline: Timeline, spans: Mapping[int, Span]) -> Iterator[str]:
         yield f"took {milliseconds(max(took))}"
 
 
-def _elsewhere(spans: Sequence[Span]) -> list[str]:
+def _elsewhere(spans: Sequence[StepSpan]) -> list[str]:
     """Return the places of steps that `use` took from other files: `ring.yaml:16,18`."""
     places = sorted({s.place for s in spans if s.line is None and s.place is not None})
     files: dict[str, list[str]] = {}
@@ -293,7 +293,7 @@ def _senders_first(row: Row) -> list[int]:
     return [lane for lane in dict.fromkeys((*ends, *sorted(row.nodes))) if lane in row.nodes]
 
 
-def _label(spans: Sequence[Span], *, met: bool) -> str:
+def _label(spans: Sequence[StepSpan], *, met: bool) -> str:
     labels = list(dict.fromkeys(span.label for span in spans))
     if len(labels) == 1:
         return labels[0]
@@ -302,14 +302,14 @@ def _label(spans: Sequence[Span], *, met: bool) -> str:
     return (" / " if met else ", ").join(labels)
 
 
-def _short(span: Span) -> str:
+def _short(span: StepSpan) -> str:
     """Return the operation's name, unless the author gave the step one."""
     if span.operation is not None and span.label.startswith(span.operation):
         return span.operation
     return span.label
 
 
-def _waiting(timeline: Timeline, spans: Mapping[int, Span]) -> list[Piece]:
+def _waiting(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
     """Return for whom the stuck ranks of a row wait, where a phrase can say it."""
     stuck = sorted(timeline.lanes[lane].rank for lane, span in spans.items() if span.stuck)
     if not stuck or any(span.state == "running" for span in spans.values()):
@@ -384,7 +384,7 @@ class _Block:
 class Drawing:
     """Draws some lanes of a timeline."""
 
-    def __init__(self, timeline: Timeline, lanes: Sequence[int], view: View) -> None:
+    def __init__(self, timeline: Timeline, lanes: Sequence[int], view: PictureView) -> None:
         """Put steps into rows, and lanes as far apart as the width allows."""
         self._timeline, self._view, self._lanes = timeline, view, lanes
         self._blocks = self._packed()
@@ -451,7 +451,7 @@ class Drawing:
             blocks[-1].more = sum(len(row.arrows) for row in rows if row not in kept)
         return blocks
 
-    def _spans(self, row: Row) -> list[Span]:
+    def _spans(self, row: Row) -> list[StepSpan]:
         return [self._timeline.lanes[lane].spans[at] for lane, at in row.nodes.values()]
 
     # ------------------------------------------------------------------ lines
@@ -526,7 +526,7 @@ LEAST_TEXT = 40
 MOST_EDGES = 8
 
 
-def picture(timeline: Timeline, view: View) -> list[Line]:
+def picture(timeline: Timeline, view: PictureView) -> list[Line]:
     """Return the lines of the picture."""
     lines: list[Line] = [_title(timeline), []]
     lanes = _lanes(timeline, view)
@@ -554,7 +554,7 @@ def _title(timeline: Timeline) -> Line:
     ]
 
 
-def _lanes(timeline: Timeline, view: View) -> list[int]:
+def _lanes(timeline: Timeline, view: PictureView) -> list[int]:
     """Return the lanes to draw: those asked for, or as many as fit, first those at fault."""
     if view.ranks is not None:
         return [at for at, lane in enumerate(timeline.lanes) if lane.rank in view.ranks]
@@ -575,7 +575,7 @@ def _lanes(timeline: Timeline, view: View) -> list[int]:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def _explained(fault: Fault, ring: str, width: int) -> Iterator[Line]:
+def _explained(fault: DrawnDiagnosis, ring: str, width: int) -> Iterator[Line]:
     """Yield a diagnosis: its name, the ring of those who wait, its clauses."""
     yield [Piece(fault.name, "stuck"), Piece(f"  {ring}" if ring else "", "stuck")]
     for clause in _clauses(fault.prose):
@@ -588,7 +588,7 @@ def _clauses(prose: str) -> list[str]:
     return [f"{clause};" for clause in clauses[:-1]] + clauses[-1:]
 
 
-def _ring(timeline: Timeline, fault: Fault) -> str:
+def _ring(timeline: Timeline, fault: DrawnDiagnosis) -> str:
     """Return `  0 → 1 → 0`, the ranks of a ring in which each waits for the next; else nothing."""
     after = _successors(
         edge for edge in timeline.edges if edge.cycle and edge.waiter in fault.ranks

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from runner.timeline.build import columns_of, ends_of
-from runner.timeline.model import At, Meeting, Timeline
+from runner.timeline.model import At, Match, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # What is asked of a picture: how wide, which ranks and steps, with values or without.
@@ -20,7 +20,7 @@ class NoStepsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PictureView:
     """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
 
     width: int = 100
@@ -74,7 +74,7 @@ class _Ordering:
             [len(lane.spans) for lane in timeline.lanes], self.steps.values(), ()
         )
 
-    def _constrain(self, meeting: Meeting) -> None:
+    def _constrain(self, meeting: Match) -> None:
         spans = [at for at in meeting.spans if at[0] in self.heads]
         if meeting.kind != "message":
             self._join(spans)
@@ -84,7 +84,7 @@ class _Ordering:
             else:
                 self.needs.setdefault(meeting.completed[1], []).append(spans[0])
 
-    def _crosses(self, meeting: Meeting) -> bool:
+    def _crosses(self, meeting: Match) -> bool:
         """Whether both ends are steps of one rank, the send not waiting for its receiver.
 
         All ranks may then send before they receive: the ends of a message cannot stand together.
@@ -236,7 +236,7 @@ class Packing:
         self._lanes = set(lanes)
         self._lane_of = {timeline.lanes[lane].rank: lane for lane in lanes}
         self._placed: set[At] = set()
-        self._meetings: dict[At, dict[str, Meeting]] = {}
+        self._meetings: dict[At, dict[str, Match]] = {}
         for meeting in timeline.meetings:
             for at in (*meeting.spans, *meeting.completed):
                 self._meetings.setdefault(at, {})[meeting.name] = meeting
@@ -264,7 +264,7 @@ class Packing:
             _row(rows, [row for row in rows if row.takes_node(lane)]).nodes[lane] = at
         return rows
 
-    def _bars(self, met: Iterable[Meeting], group: Sequence[At]) -> Iterator[Bar]:
+    def _bars(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Bar]:
         """Yield the bars of the collectives whose last member is in the group."""
         for meeting in met:
             spans = [at for at in meeting.spans if at[0] in self._lanes]
@@ -279,7 +279,7 @@ class Packing:
             if len(bar.lanes) + len(bar.missing) > 1:
                 yield bar
 
-    def _arrows(self, met: Iterable[Meeting], group: Sequence[At]) -> Iterator[Arrow]:
+    def _arrows(self, met: Iterable[Match], group: Sequence[At]) -> Iterator[Arrow]:
         """Yield the messages whose last end is in the group, and those that never have one."""
         for meeting in met:
             ends = ends_of(meeting.name)
