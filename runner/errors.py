@@ -144,7 +144,7 @@ def warning(code: str, message: str, mark: Mark | None = None, hint: str | None 
     :data:`WARNING_CODES`, explain it with an example (`WARNINGS` in
     runner/explain/findings.py), and hand it over at the stage that notices it:
 
-    - reading a file: `context.faults.warn(code, message, mark, hint)`, kept in
+    - reading a file: `context.problems.warn(code, message, mark, hint)`, kept in
       :attr:`Scenario.warnings`;
     - a file of a folder that is passed over, so that there is no case: in
       :attr:`Loaded.warnings`, kept in :attr:`Outcome.warnings`;

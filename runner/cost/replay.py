@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
-from runner.model.traffic import Enter, Finish, Meet, Pause, TrafficRow, Traffic
+from runner.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
 START = -1

@@ -86,7 +86,7 @@ def may_be_here() -> bool:
 
 def asked() -> int:
     """Return how many GPUs a process of its own sees; none where it cannot say."""
-    done = subprocess.run(  # noqa: S603 -- this very interpreter
+    done = subprocess.run(
         [sys.executable, "-c", ASK], capture_output=True, text=True, timeout=ASK_S, check=False
     )
     words = done.stdout.split()

@@ -98,7 +98,7 @@ class Launcher:
         read_end, write_end = os.pipe()
         self._stderr = os.memfd_create("host")
         beats = Beats.create(1)
-        self._host = subprocess.Popen(  # noqa: S603 -- this very interpreter, with our own module
+        self._host = subprocess.Popen(
             [
                 sys.executable,
                 "-P",

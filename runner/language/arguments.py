@@ -48,7 +48,7 @@ def flag(node: Node, context: Context, param: Param) -> Form:
         case Mapping():
             return values.per_rank(node, context, lambda item, there: flag(item, there, param))
         case Scalar(text="no" | "off" | "yes" | "on" | "No" | "Off" | "Yes" | "On"):
-            context.faults.add(
+            context.problems.add(
                 "wrong_type",
                 f"`{node.text}` is a text in YAML 1.2, not a boolean",
                 node.mark,
@@ -73,7 +73,7 @@ def reduce_op(node: Node, context: Context, param: Param) -> Form:
     node, context = values.given(node, context, "reduce_op")
     if isinstance(node, Scalar) and node.value == PREMUL_SUM:
         message = f"`{PREMUL_SUM}` is stated without its factor"
-        context.faults.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
+        context.problems.add("unknown_op", message, node.mark, f"write `{{{PREMUL_SUM}: 0.5}}`")
         return FAILED
     if isinstance(node, Mapping):
         if node.words() == [PREMUL_SUM]:
@@ -112,7 +112,7 @@ def _handle(node: Node, context: Context) -> Form | None:
         if not isinstance(name, Constant):
             return None
         if context.inlined is None and name.value not in context.names.indexed:
-            context.faults.add(
+            context.problems.add(
                 "unknown_handle",
                 f"`{name.value}` is one work handle, and has no index",
                 node.mark,
@@ -121,7 +121,7 @@ def _handle(node: Node, context: Context) -> Form | None:
             return None
         return ListForm(items=(name, expression(index, context)), mark=node.mark)
     if isinstance(text, str) and text not in handles and context.final(text) in context.names.held:
-        context.faults.add(
+        context.problems.add(
             "unknown_handle",
             f"`{text}` is a tensor, not a work handle",
             node.mark,
@@ -225,7 +225,7 @@ def _police_output(form: Form, node: Node, context: Context, param: Param) -> No
     elif isinstance(form, Expression) and re.search(r"\w\[", form.text):
         hint = "a list or a mask in brackets makes a copy; a slice, `x[0:2]`, is a view"
     message = f"`{param.name}` is written to, so it must be {wanted}"
-    context.faults.add("output_not_a_name", message, node.mark, hint)
+    context.problems.add("output_not_a_name", message, node.mark, hint)
 
 
 def _keeps(form: Form) -> bool:
@@ -290,10 +290,12 @@ def _item_loops(
     for key, over in node.entries if isinstance(node, Mapping) else ():
         written = key_text(key)
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
+            context.problems.add(
+                "bad_name", f"{kind_of(key)} is not a name of a variable", key.mark
+            )
         if written in context.loops:
             message = f"an outer `for` already uses `{written}`"
-            context.faults.add("duplicate_name", message, key.mark)
+            context.problems.add("duplicate_name", message, key.mark)
         final = context.variable(written)
         found.append((final, values.integers(over, context)))
         context = context.within(written, final, set())
@@ -319,7 +321,7 @@ def named_arguments(
         name = key_text(key)
         param = spelt.get(name)
         if param is None:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of {of}",
                 name,
@@ -330,7 +332,7 @@ def named_arguments(
             )
         elif param.name in found:
             message = f"`{name}` and `{param.name}` are the same argument of {of}"
-            context.faults.add("duplicate_argument", message, key.mark)
+            context.problems.add("duplicate_argument", message, key.mark)
         else:
             found[param.name] = argument(value, context, param)
     return found
@@ -341,7 +343,7 @@ def _assignments(node: Node, context: Context, param: Param) -> Form:
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
+            context.problems.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
             continue
         if "[" in key.value:
             fields[_unique(key.value, fields)] = values.value(item, context)
@@ -392,7 +394,7 @@ def _is_a_part(target: Expression, key: Scalar, context: Context) -> bool:
     )
     if subscript and held and isinstance(node, ast.Name | ast.Attribute):
         return True
-    context.faults.add(
+    context.problems.add(
         "output_not_a_name",
         f"`{key.value}` is not a part of a tensor, so nothing keeps what is stored",
         key.mark,
@@ -407,7 +409,7 @@ def _numbers(node: Node, context: Context, param: Param) -> Form:
     fields: dict[str, Form] = {}
     for key, item in node.entries:
         if not isinstance(key, Scalar) or not isinstance(key.value, str):
-            context.faults.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
+            context.problems.add("bad_name", f"{kind_of(key)} is not a name", key.mark)
             continue
         form = values.numbers(item, context)
         if not _police_number(key, context):
@@ -437,7 +439,7 @@ def _police_number(key: Scalar, context: Context) -> bool:
         }
     sort = next((sort for sort, taken in known.items() if name in taken), None)
     if sort is not None:
-        context.faults.add(
+        context.problems.add(
             "name_taken",
             f"`{name}` is {sort}, so `let` cannot name a number so",
             key.mark,
@@ -453,7 +455,7 @@ def _police_target(name: str, key: Scalar, context: Context) -> None:
     taken = {"a parameter": names.constants, "a group": names.groups}
     sort = next((sort for sort, known in taken.items() if name in known), None)
     if sort:
-        context.faults.add(
+        context.problems.add(
             "duplicate_name", f"`{name}` is {sort}; nothing can be assigned to it", key.mark
         )
 
@@ -522,7 +524,7 @@ def _batch(node: Node, context: Context, param: Param) -> Form:
     for key, value in inner.entries:
         name = key_text(key)
         if name not in known:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of `batch`",
                 name,

@@ -224,7 +224,7 @@ def likely(word: str, known: Collection[str], sort: str | None = None) -> str | 
 
 
 # -------------------------------------------------------------------------------------------------
-# What is known while a tree becomes a scenario: the names, the limits, the faults found so far.
+# What is known while a tree becomes a scenario: the names, the limits, the problems found so far.
 
 #: words that a message lists
 _MOST_WORDS = 30
@@ -233,7 +233,7 @@ _MOST_WORDS = 30
 ALWAYS = frozenset({"rank", "world_size", "world"})
 
 
-class Faults:
+class Problems:
     """Collects problems; the same problem of two cases of a matrix is one."""
 
     def __init__(self) -> None:
@@ -408,7 +408,7 @@ class Inlined:
 class Context:
     """Where in which file something is read, and what may be named there."""
 
-    faults: Faults
+    problems: Problems
     limits: Limits
     names: DefinedNames
     index: count[int]
@@ -587,4 +587,4 @@ def note_unmade(name: str, mark: Mark, context: Context) -> None:
     why = context.unmade[name]
     if name == context.making:
         why = Later("is made here, so it has no value yet", "`compute:` changes a value in a step")
-    context.faults.add("not_made_yet", f"`{name}` {why.reason}", mark, why.hint)
+    context.problems.add("not_made_yet", f"`{name}` {why.reason}", mark, why.hint)

@@ -23,10 +23,10 @@ from runner.language.context import (
     Context,
     DefinedNames,
     Definition,
-    Faults,
     Inlined,
     Later,
     Library,
+    Problems,
     hinted,
     unmade,
 )
@@ -85,7 +85,7 @@ def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tu
 def _group(key: Node, node: Node, context: Context) -> GroupSpec:
     name = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.faults.add("bad_name", f"{kind_of(key)} is not a name for a group", key.mark)
+        context.problems.add("bad_name", f"{kind_of(key)} is not a name for a group", key.mark)
     if isinstance(node, Mapping):
         return _long(name, key, node, context)
     ranks = values.integers(node, context)
@@ -128,9 +128,9 @@ def _dims(node: Node, context: Context) -> tuple[str, ...]:
     for item in node.items if isinstance(node, Sequence) else [node]:
         name = str(plain(item))
         if (refused := refusal_of(name)) and refused[0] == "bad_name":
-            context.faults.add("bad_name", refused[1], item.mark)
+            context.problems.add("bad_name", refused[1], item.mark)
         elif name in names:
-            context.faults.add("duplicate_name", f"`{name}` is given twice", item.mark)
+            context.problems.add("duplicate_name", f"`{name}` is given twice", item.mark)
         else:
             names.append(name)
     return tuple(names)
@@ -156,14 +156,14 @@ def _police_backend(name: str, node: Node, context: Context) -> None:
             continue
         close = next((known for known in sorted(KNOWN_BACKENDS) if _near_miss(word, known)), None)
         if close is not None:
-            context.faults.add(
+            context.problems.add(
                 "unknown_word",
                 f"there is no backend `{word}`",
                 node.mark,
                 f"did you mean `{close}`?",
             )
         else:
-            context.faults.warn(
+            context.problems.warn(
                 "unknown_backend",
                 f"no backend `{word}` is known: unless a plugin registers it, nothing runs",
                 node.mark,
@@ -197,12 +197,12 @@ def world_size_of(tree: Mapping, context: Context) -> int:
     if size is None:
         return 1
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        context.faults.add(
+        context.problems.add(
             "bad_world_size", "`world_size` must be an integer, at least 1", node.mark
         )
         return 1
     if size > context.limits.max_ranks:
-        context.faults.add(
+        context.problems.add(
             "too_many_ranks",
             f"a world of {size} ranks; {beyond('max_ranks', context.limits)}",
             node.mark,
@@ -226,7 +226,7 @@ def text_of(tree: Mapping, key: str, context: Context) -> str:
         return ""
     assert isinstance(node, Scalar)
     if key == "name":
-        police_length(node.text, node.mark, context.faults, what="the `name`")
+        police_length(node.text, node.mark, context.problems, what="the `name`")
     return node.text.strip()
 
 
@@ -237,7 +237,7 @@ def tags_of(node: Node | None, context: Context) -> tuple[str, ...]:
     items = node.items if isinstance(node, Sequence) else [node]
     for item in items:
         assert isinstance(item, Scalar)
-        police_length(item.text, item.mark, context.faults, what="a tag")
+        police_length(item.text, item.mark, context.problems, what="a tag")
     return tuple(item.text for item in items if isinstance(item, Scalar))
 
 
@@ -257,7 +257,7 @@ def torch_of(node: Node | None, context: Context) -> VersionRange | None:
     try:
         return VersionRange.read(node.text)
     except ValueError:
-        context.faults.add(
+        context.problems.add(
             "bad_version",
             f"`{node.text}` names no versions of torch",
             node.mark,
@@ -297,7 +297,7 @@ def truncated_of(node: Node | None, world_size: int, context: Context) -> frozen
     else:
         found = _selected(node, world_size, context)
     if found:
-        context.faults.warn(
+        context.problems.warn(
             "truncated",
             f"the program of {_several(sorted(found), world_size)} goes on beyond what is written: "
             "nothing is known of the rest",
@@ -316,14 +316,14 @@ def _several(ranks: list[int], world_size: int) -> str:
 
 def _selected(node: Node, world_size: int, context: Context) -> frozenset[int]:
     values.selector(node, context)  # notes what is no selector, and ranks outside of the world
-    known = len(context.faults.in_order())
+    known = len(context.problems.in_order())
     items = node.items if isinstance(node, Sequence) else [node]
     found: set[int] = set()
     for item in items:
         for rank in range(world_size) if _is_expression(item) else ():
             there = {**context.world, "rank": rank}
             value = constant_value(item, context, what="`truncated`", extra=there)
-            if len(context.faults.in_order()) > known:
+            if len(context.problems.in_order()) > known:
                 return frozenset()
             chosen = value if isinstance(value, list | tuple | range) else [value]
             if value is True or (value is not False and rank in chosen):
@@ -367,7 +367,7 @@ def cases(
     _police_sets(replaced, {**parameters, **matrix}, context)
     count = prod(len(values) for values in matrix.values())
     if count > context.limits.max_matrix_cases:
-        context.faults.add(
+        context.problems.add(
             "too_many_cases",
             f"the matrix has {count} cases; {beyond('max_matrix_cases', context.limits)}",
             _mark_of(tree, "matrix"),
@@ -394,7 +394,7 @@ def cases(
             later.pop(name, None)
         shown = ",".join(f"{name}={_shown(constants[name])}" for name in matrix)
         if shown in suffixes and not told:
-            context.faults.add(
+            context.problems.add(
                 "duplicate_case",
                 f"two cases of the matrix are called `[{shown}]`",
                 _mark_of(tree, "matrix"),
@@ -424,7 +424,7 @@ def constant(name: str, node: Node, context: Context) -> Any:
     if isinstance(value, range | tuple):
         value = list(value)
     if value is not None and not _is_data(value):
-        context.faults.add(
+        context.problems.add(
             "not_constant", f"the parameter `{name}` is not a number, list or word", node.mark
         )
         return None
@@ -477,7 +477,7 @@ def _police_repeats(name: str, node: Sequence, context: Context) -> None:
     for item in node.items:
         identity = _identity(item)
         if identity in seen:
-            context.faults.add(
+            context.problems.add(
                 "duplicate_case", f"the matrix key `{name}` lists this value twice", item.mark
             )
         seen.add(identity)
@@ -492,13 +492,15 @@ def _set_value(name: str, text: str, context: Context) -> Node:
     source = Source(path=f"--set {name}", text=text)
     if not text.strip():
         message = f"--set {name}= states no value"
-        context.faults.add("missing_value", message, None, f"write `--set {name}=null` for nothing")
+        context.problems.add(
+            "missing_value", message, None, f"write `--set {name}=null` for nothing"
+        )
         text = "null"
         source = Source(path=f"--set {name}", text=text)
     try:
         return parse(source, limits=context.limits)
     except ScenarioError as error:
-        context.faults.keep(error.problems)
+        context.problems.keep(error.problems)
         from runner.errors import Mark
 
         return Scalar(Mark(source=source, line=1, column=1), None, "")
@@ -511,7 +513,7 @@ def _police_sets(
         if name not in known:
             close = nearest(name, known)
             listed = f"it has: {', '.join(sorted(known))}" if known else "it has none"
-            context.faults.add(
+            context.problems.add(
                 "unknown_parameter",
                 f"--set {name}: {context.path.name} has no parameter or matrix key `{name}`",
                 None,
@@ -534,25 +536,25 @@ def scenarios(
 
     Raises ScenarioError with every problem, sorted by place.
     """
-    faults = Faults()
-    context = _context(faults, limits, DefinedNames(), path)
-    _police_version(tree, faults)
-    written, tree = tree, validated(tree, faults)
+    problems = Problems()
+    context = _context(problems, limits, DefinedNames(), path)
+    _police_version(tree, problems)
+    written, tree = tree, validated(tree, problems)
     if not isinstance(written, Mapping) or not isinstance(tree, Mapping):
-        faults.raise_any()
+        problems.raise_any()
         return ()
     found = all_definitions(written, context)
     if is_library(tree):
         _check_library(tree, context, found)
-        faults.raise_any()
+        problems.raise_any()
         return ()
-    police_definitions(found, faults)
+    police_definitions(found, problems)
     made = [
         _scenario(tree, context, found, constants, suffix)
         for constants, suffix in cases(tree, context, sets, found)
     ]
-    faults.raise_any()
-    return tuple(replace(each, warnings=faults.warnings) for each in made)
+    problems.raise_any()
+    return tuple(replace(each, warnings=problems.warnings) for each in made)
 
 
 def police_top(tree: Node) -> None:
@@ -560,30 +562,30 @@ def police_top(tree: Node) -> None:
 
     What is wrong further inside is not looked at.
     """
-    faults = Faults()
-    _police_version(tree, faults)
-    top_findings(tree, faults)
-    faults.raise_any()
+    problems = Problems()
+    _police_version(tree, problems)
+    top_findings(tree, problems)
+    problems.raise_any()
 
 
-def _police_version(tree: Node, faults: Faults) -> None:
+def _police_version(tree: Node, problems: Problems) -> None:
     """Raise ScenarioError where a file is in a version of which this schema is not the law."""
     node = tree.get("version") if isinstance(tree, Mapping) else None
     given = plain(node) if node is not None else None
     if node is not None and isinstance(given, int) and given > VERSION:
-        faults.add(
+        problems.add(
             "newer_version",
             f"the file is in version {given} of the language; this program knows {VERSION}",
             node.mark,
             "install a newer scenario-runner",
         )
-        faults.raise_any()
+        problems.raise_any()
 
 
-def _context(faults: Faults, limits: Limits, names: DefinedNames, path: Path) -> Context:
+def _context(problems: Problems, limits: Limits, names: DefinedNames, path: Path) -> Context:
     resolved = Path(os.path.realpath(path))
     return Context(
-        faults=faults,
+        problems=problems,
         limits=limits,
         names=names,
         index=itertools.count(),
@@ -707,7 +709,7 @@ def _values(
             made[name.value] = build(value, there)
             later.pop(name.value, None)
         else:
-            context.faults.add("bad_name", f"{kind_of(name)} is not a name", name.mark)
+            context.problems.add("bad_name", f"{kind_of(name)} is not a name", name.mark)
     return made
 
 

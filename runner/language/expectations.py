@@ -142,7 +142,7 @@ def from_entries(
 
 def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[ValueExpectation]:
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.faults.add(
+        context.problems.add(
             "bad_expectation",
             f"{kind_of(key)} is not a name of a value",
             key.mark,
@@ -154,7 +154,7 @@ def _value(key: Node, node: Node, context: Context, *, at_end: bool) -> list[Val
         return []
     if version_key(key.text) is not None and "torch" not in context.readable:
         if not at_end:
-            context.faults.add(
+            context.problems.add(
                 "bad_expectation",
                 f"`{key.text}` cannot be written next to a step",
                 key.mark,
@@ -180,7 +180,7 @@ def _refuse_top_key(key: Scalar, context: Context, *, at_end: bool) -> None:
         of_backend = key.text in KNOWN_BACKENDS
         what = "what differs on one backend" if of_backend else "how it all ends"
         hint = f"{what} is written in the `expect` at the top level"
-    context.faults.add("bad_expectation", message, key.mark, hint)
+    context.problems.add("bad_expectation", message, key.mark, hint)
 
 
 def _is_stranger(key: Scalar, context: Context) -> bool:
@@ -199,7 +199,7 @@ def _note_stranger(key: Scalar, context: Context, keys: tuple[str, ...]) -> None
     word = stated.get(key.text)
     if word in keys:
         message = f"`{key.text}` is not a name but what `{word}` may say"
-        context.faults.add("unknown_name", message, key.mark, f"write `{word}: {key.text}`")
+        context.problems.add("unknown_name", message, key.mark, f"write `{word}: {key.text}`")
     else:
         unknown_name(key.text, key, context, beside=keys)
 
@@ -250,7 +250,7 @@ def _bounds(node: Node, context: Context) -> ElapsedBounds:
     low, high = found.get("min_s"), found.get("max_s")
     bounds = [form.value for form in (low, high) if isinstance(form, Constant)]
     if len(bounds) == 2 and None not in bounds and bounds[0] > bounds[1]:
-        context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
+        context.problems.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
     return ElapsedBounds(min_s=low, max_s=high, mark=node.mark)
 
 
@@ -291,7 +291,7 @@ def final_expectation(
         if section is not None and isinstance(value, Mapping):
             found[key_text(key)] = section, value
     if len(found) > MOST_SECTIONS:
-        context.faults.add(
+        context.problems.add(
             "too_many_sections",
             f"`expect` has {len(found)} sections for backends and versions; at most "
             f"{MOST_SECTIONS} can be distinguished",
@@ -341,16 +341,16 @@ def _of_version(
 ) -> Section | None:
     """Return what `gloo torch>=2.14` says, with every fault noted."""
     if word != "torch":
-        context.faults.add(
+        context.problems.add(
             "unknown_key", f"`{word}` has no versions here", key.mark, "did you mean `torch`?"
         )
     known = {*backends, *KNOWN_BACKENDS}
     if backend and backend not in known:
         close = nearest(backend, known)
         hint = f"did you mean `{close}`?" if close else f"there are {', '.join(sorted(known))}"
-        context.faults.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
+        context.problems.add("unknown_key", f"there is no backend `{backend}`", key.mark, hint)
     if not isinstance(value, Mapping):
-        context.faults.add(
+        context.problems.add(
             "bad_expectation",
             f"what differs on `{key_text(key)}` is not a mapping",
             key.mark,
@@ -359,7 +359,7 @@ def _of_version(
     try:
         found = VersionRange.read(range_text)
     except ValueError:
-        context.faults.add(
+        context.problems.add(
             "bad_version",
             f"`{key_text(key)}` names no versions of torch",
             key.mark,
@@ -379,7 +379,7 @@ def _is_backend(key: Node, value: Node, context: Context, backends: Collection[s
         return False
     close = nearest(name, (*backends, *KNOWN_BACKENDS))
     if close is not None:
-        context.faults.add(
+        context.problems.add(
             "unknown_key", f"there is no backend `{name}`", key.mark, f"did you mean `{close}`?"
         )
     return True
@@ -421,7 +421,7 @@ def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
             continue
         for word, stated in value.entries:
             if key_text(word) not in MEMORY:
-                context.faults.unknown(
+                context.problems.unknown(
                     "unknown_key",
                     f"unknown key `{key_text(word)}` of `memory`",
                     key_text(word),
@@ -463,7 +463,7 @@ def _of_models(node: Node, context: Context, what: str) -> list[tuple[Node, Node
     for key, _ in node.entries:
         if key_text(key) not in known:
             name = key_text(key)
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_name",
                 f"there is no model `{name}`",
                 name,
@@ -588,7 +588,7 @@ def _amount(node: Node, context: Context, name: str) -> Bounds | None:
 
 def _police_bounds(low: float | None, high: float | None, node: Node, context: Context) -> None:
     if low is not None and high is not None and low > high:
-        context.faults.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
+        context.problems.add("bad_value", "`min` is greater than `max`", node.mark, "swap them")
 
 
 def _number(node: Node | None, context: Context, what: str) -> float | None:
@@ -598,7 +598,7 @@ def _number(node: Node | None, context: Context, what: str) -> float | None:
     if found is None:
         return None
     if isinstance(found, bool) or not isinstance(found, int | float) or not found >= 0:
-        context.faults.add(
+        context.problems.add(
             "bad_value",
             f"{what} is not a number of zero or more",
             node.mark,
@@ -640,7 +640,7 @@ def _label(node: Node, context: Context) -> str:
 def _death(node: Node, context: Context) -> str:
     text = node.text if isinstance(node, Scalar) else ""
     if text not in signal.Signals.__members__ and not _EXIT.fullmatch(text):
-        context.faults.add(
+        context.problems.add(
             "bad_value",
             f"`{text}` is not a way to die",
             node.mark,

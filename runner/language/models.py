@@ -90,7 +90,7 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
         field = known.get(name)
         _left_out(kind, name, value, context, what=what)
         if field is None:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of {what}",
                 name,
@@ -107,7 +107,7 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
             try:
                 given[name] = read(found)
             except (ValueError, TypeError) as error:
-                context.faults.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
+                context.problems.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
                 good = False
             continue
         wrong = _misfit(str(field.type), found)
@@ -142,12 +142,12 @@ def _made(
         if field.name not in given and field.default is MISSING and field.default_factory is MISSING
     ]
     if lacking:
-        context.faults.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
+        context.problems.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
         return None
     try:
         return kind(**given)
     except ValueError as error:
-        context.faults.add("bad_value", f"{what}: {error}", node.mark)
+        context.problems.add("bad_value", f"{what}: {error}", node.mark)
         return None
 
 
@@ -189,7 +189,7 @@ def _of_table(
     key, arguments = found
     name = key_text(key)
     if name not in table:
-        context.faults.unknown(
+        context.problems.unknown(
             "unknown_word",
             f"there is no {what} `{name}` here",
             name,
@@ -222,9 +222,9 @@ def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[st
         if not label.isidentifier() or label in TAKEN:
             message = f"`{label}` cannot be the label of a layer"
             hint = "a label is a name, and none of loss, grad, init"
-            context.faults.add("bad_name", message, key.mark, hint)
+            context.problems.add("bad_name", message, key.mark, hint)
         elif label in found:
-            context.faults.add("duplicate_name", f"two layers are called `{label}`", key.mark)
+            context.problems.add("duplicate_name", f"two layers are called `{label}`", key.mark)
         else:
             layer = _layer(value, context)
             if layer is not None:
@@ -243,11 +243,13 @@ def _layer(node: Node, context: Context) -> Layer | None:
         return Residual(layers=inside) if inside else None
     message = f"there is no layer `{name}` here"
     if name in STRANGERS:
-        context.faults.add("unknown_layer", message, key.mark, STRANGERS[name])
+        context.problems.add("unknown_layer", message, key.mark, STRANGERS[name])
         return None
     if name not in LAYERS:
         known = (*LAYERS, Residual.name)
-        context.faults.unknown("unknown_layer", message, name, known, key.mark, listed="layers are")
+        context.problems.unknown(
+            "unknown_layer", message, name, known, key.mark, listed="layers are"
+        )
         return None
     return built(LAYERS[name], arguments, context, what=name)
 
@@ -275,7 +277,7 @@ def _parallel(
     if isinstance(node, Scalar) and isinstance(node.value, str):
         held = context.names.constants.get(node.value, node.value)
         if held not in named:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_name",
                 f"there is no strategy list `{held}`",
                 str(held),
@@ -298,7 +300,7 @@ def _parallel(
         message = f"models are not trained by {', then '.join(kinds)} here"
         raise LeftOutError(message)
     if len(made) == len(found) and kinds not in TRAINEES:
-        context.faults.add(
+        context.problems.add(
             "unsupported_strategy",
             f"no model is trained by {', then '.join(kinds)} here",
             node.mark,
@@ -351,7 +353,7 @@ def _model(
     optimizer = _optimizer(node.get("optimizer"), context)
     if node.get("layers") is None or node.get("loss") is None or node.get("optimizer") is None:
         missing = next(each for each in ("layers", "loss", "optimizer") if node.get(each) is None)
-        context.faults.add("missing_key", f"the model `{name}` has no `{missing}`", key.mark)
+        context.problems.add("missing_key", f"the model `{name}` has no `{missing}`", key.mark)
     if not layers or loss is None or optimizer is None:
         return None
     network = Sequential(layers=layers)
@@ -385,7 +387,7 @@ def _model(
 def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:
     for key, _ in node.entries:
         if key_text(key) not in known:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_key",
                 f"unknown key `{key_text(key)}` of {what}",
                 key_text(key),
@@ -399,12 +401,12 @@ def _police_strategy(strategy: Strategy, network: Sequential, node: Node, contex
     """Note a strategy that names a layer or a group that is not there, or that does not fit."""
     misfit = strategy.misfit(network)
     if misfit is not None:
-        context.faults.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
+        context.problems.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
     where = strategy.where
     dims = {name for name in context.names.groups if "." in name}
     known = {*context.names.groups, "world", *(name.partition(".")[0] for name in dims)}
     if where is not None and where not in known:
-        context.faults.unknown(
+        context.problems.unknown(
             "unknown_group",
             f"{strategy.name} works on `{where}`, and there is no such group",
             where,
@@ -420,7 +422,7 @@ def _within_bounds(name: str, network: Sequential, key: Node, context: Context) 
         return True
     message = f"the model `{name}` has {len(network.layers)} layers with {elements} elements"
     hint = f"at most {MOST_LAYERS} layers, and `--max-elements` elements"
-    context.faults.add("model_too_large", message, key.mark, hint)
+    context.problems.add("model_too_large", message, key.mark, hint)
     return False
 
 
@@ -430,7 +432,7 @@ def _loss(node: Node | None, context: Context) -> Loss | None:
     found = _of_table(node, context, LOSSES, what="loss")
     if found is not None and found.reduction not in REDUCTIONS:
         message = f"a loss is reduced by {' or '.join(REDUCTIONS)}, not `{found.reduction}`"
-        context.faults.add("unknown_word", message, node.mark)
+        context.problems.add("unknown_word", message, node.mark)
         return None
     return found
 
@@ -449,7 +451,7 @@ def _init(node: Node | None, context: Context, network: Sequential) -> dict[str,
     found = {}
     for key, value in node.entries:
         if key_text(key) not in known:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_name",
                 f"the model has no parameter `{key_text(key)}`",
                 key_text(key),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from runner.errors import Mark
 from runner.expressions.signatures import FUNCTION_NAMES
-from runner.language.context import Context, Definition, Faults
+from runner.language.context import Context, Definition, Problems
 from runner.operations import BY_NAME
 from runner.operations.base import GroupCreation
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text
@@ -95,10 +95,12 @@ def is_name(text: str) -> bool:
 
 def police_new_name(node: Scalar, context: Context, *, what: str) -> None:
     """Note where a name cannot be taken."""
-    police_name(context.faults, node.text, node.mark, what=what)
+    police_name(context.problems, node.text, node.mark, what=what)
 
 
-def police_name(faults: Faults, name: str, mark: Mark, *, what: str, fixed: bool = False) -> None:
+def police_name(
+    problems: Problems, name: str, mark: Mark, *, what: str, fixed: bool = False
+) -> None:
     """Note where `name` cannot be taken."""
     refused = refusal_of(name, fixed=fixed)
     if refused is None:
@@ -107,13 +109,13 @@ def police_name(faults: Faults, name: str, mark: Mark, *, what: str, fixed: bool
     hint = (
         _NAME_HINT if code == "bad_name" else f"choose another name for {what}, such as `my_{name}`"
     )
-    faults.add(code, reason, mark, hint)
+    problems.add(code, reason, mark, hint)
 
 
-def police_length(text: str, mark: Mark, faults: Faults, *, what: str) -> None:
+def police_length(text: str, mark: Mark, problems: Problems, *, what: str) -> None:
     """Note where words that name a case or a step in every report are too long for that."""
     if len(text) > MOST_NAME:
-        faults.add(
+        problems.add(
             "bad_name",
             f"{what} is longer than {MOST_NAME} characters",
             mark,
@@ -206,21 +208,23 @@ def _items(node: Node | None) -> list[Node]:
     return node.items if isinstance(node, Sequence) else []
 
 
-def police_definitions(found: list[Definition], faults: Faults) -> None:
+def police_definitions(found: list[Definition], problems: Problems) -> None:
     """Note names that cannot be taken, and names that mean two things."""
     first: dict[str, Definition] = {}
     for definition in found:
         name = definition.name
         if definition.sort == NUMBER:
             if name not in FUNCTION_NAMES:
-                police_name(faults, name, definition.node.mark, what="this number")
+                police_name(problems, name, definition.node.mark, what="this number")
             continue
         if definition.sort in HANDLES:
             if not _NAME.fullmatch(name):
-                faults.add("bad_name", f"`{name}` is not a name", definition.node.mark, _NAME_HINT)
+                problems.add(
+                    "bad_name", f"`{name}` is not a name", definition.node.mark, _NAME_HINT
+                )
         elif definition.sort != "group" or definition.node.text == name:
             police_name(
-                faults,
+                problems,
                 name,
                 definition.node.mark,
                 what=f"this {definition.sort}",
@@ -229,7 +233,7 @@ def police_definitions(found: list[Definition], faults: Faults) -> None:
         known = first.setdefault(name, definition)
         if known is definition or _compatible(known.sort, definition.sort):
             continue
-        faults.add(
+        problems.add(
             "duplicate_name",
             f"`{name}` is {_article(definition.sort)} here, and {_article(known.sort)} in line"
             f" {known.node.mark.line}",

@@ -59,7 +59,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
         return None
     assert isinstance(node, Scalar)
     name = node.text.strip()
-    police_length(name, node.mark, context.faults, what="the name of a step")
+    police_length(name, node.mark, context.problems, what="the name of a step")
     if context.inlined is not None:
         name = f"{context.inlined.stem}: {name}"
         count = 2
@@ -67,7 +67,7 @@ def _name(beside: dict[str, Node], context: Context) -> str | None:
             name = f"{context.inlined.stem} ({count}): {node.text.strip()}"
             count += 1
     elif name in context.step_names:
-        context.faults.add(
+        context.problems.add(
             "duplicate_step_name",
             f"another step is called `{name}`",
             node.mark,
@@ -104,7 +104,7 @@ def recorded_at(node: Node, context: Context) -> str | PerRank[str] | None:
 
 
 def _recorded_place(node: Node, context: Context) -> str:
-    police_length(key_text(node), node.mark, context.faults, what="the place of `at`")
+    police_length(key_text(node), node.mark, context.problems, what="the place of `at`")
     return key_text(node).strip()
 
 
@@ -140,7 +140,7 @@ def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Con
     given = value.get("async_op") if isinstance(value, Mapping) else None
     if can and given is not None and not (isinstance(given, Scalar) and given.value is False):
         return
-    context.faults.add(
+    context.problems.add(
         "handle_without_work",
         f"`as` names work that goes on, but `{key_text(key)}` is complete when it returns",
         name.mark,
@@ -153,7 +153,7 @@ def _police_handle(key: Node, value: Node, beside: dict[str, Node], context: Con
 
 def _bare_expectation(node: Mapping, beside: dict[str, Node], context: Context) -> list[Step]:
     if "as" in beside:
-        context.faults.add(
+        context.problems.add(
             "handle_without_work",
             "`as` names work that goes on, but this step starts none",
             beside["as"].mark,
@@ -199,9 +199,9 @@ def _nested(
     (key, over), *others = variables
     written = key_text(key)
     if not isinstance(key, Scalar) or not isinstance(key.value, str):
-        context.faults.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
+        context.problems.add("bad_name", f"{kind_of(key)} is not a name of a variable", key.mark)
     if written in context.loops:
-        context.faults.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
+        context.problems.add("duplicate_name", f"an outer `for` already uses `{written}`", key.mark)
     final = context.variable(written)
     turns: set[str] = set()
     values = _values(over, context)
@@ -227,7 +227,7 @@ def _values(node: Node, context: Context) -> Form:
     elif isinstance(form, Expression) and form.names <= known and isinstance(node, Scalar):
         count = _counted(node, context)
     if count > context.limits.max_loop:
-        context.faults.add(
+        context.problems.add(
             "loop_too_long",
             f"this `for` runs {count} times; {beyond('max_loop', context.limits)}",
             node.mark,
@@ -241,7 +241,7 @@ def _counted(node: Scalar, context: Context) -> int:
         return 0
     if isinstance(values, list | tuple | range):
         return len(values)
-    context.faults.add(
+    context.problems.add(
         "bad_loop",
         f"`{node.text}` is {values!r}, nothing to run over",
         node.mark,

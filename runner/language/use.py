@@ -40,7 +40,7 @@ def police_library(tree: Mapping, context: Context) -> None:
     """Note what is wrong with the names of a used file."""
     inputs = declared_inputs(tree, context)
     police_definitions(
-        [each for each in definitions(tree) if each.name not in inputs], context.faults
+        [each for each in definitions(tree) if each.name not in inputs], context.problems
     )
 
 
@@ -57,11 +57,13 @@ def declared_inputs(tree: Mapping, context: Context) -> dict[str, Input]:
             return {}
     for name, about in named_inputs:
         if not isinstance(name, Scalar) or not isinstance(name.value, str):
-            context.faults.add("bad_name", f"{kind_of(name)} is not a name of an input", name.mark)
+            context.problems.add(
+                "bad_name", f"{kind_of(name)} is not a name of an input", name.mark
+            )
             continue
-        police_name(context.faults, name.text, name.mark, what="this input", fixed=True)
+        police_name(context.problems, name.text, name.mark, what="this input", fixed=True)
         if name.text in found:
-            context.faults.add("duplicate_name", f"`{name.text}` is given twice", name.mark)
+            context.problems.add("duplicate_name", f"`{name.text}` is given twice", name.mark)
         found[name.text] = Input(name.text, _default(about))
     return found
 
@@ -80,7 +82,7 @@ def bindings_of(
         if name in inputs:
             found[name] = Binding(node=value, context=context)
         else:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_input",
                 f"`{file.text}` has no input `{name}`",
                 name,
@@ -92,7 +94,7 @@ def bindings_of(
     for name in missing:
         default = inputs[name].default
         if default is None:
-            context.faults.add(
+            context.problems.add(
                 "missing_input",
                 f"the input `{name}` of `{file.text}` is not given",
                 (given or file).mark,
@@ -112,7 +114,7 @@ def permitted(file: Scalar, context: Context) -> Path | None:
     """Return the file's path, if it may be read from here."""
     text = str(file.value)
     if PurePosixPath(text).is_absolute() or "\\" in text or ":" in text or "\0" in text:
-        context.faults.add(
+        context.problems.add(
             "use_outside_project",
             f"`{text}` is not a relative path",
             file.mark,
@@ -122,7 +124,7 @@ def permitted(file: Scalar, context: Context) -> Path | None:
     path = Path(os.path.realpath(context.path.parent / text))
     root = context.library.root
     if not context.limits.follow_links and not path.is_relative_to(root):
-        context.faults.add(
+        context.problems.add(
             "use_outside_project",
             f"`{text}` lies outside the project",
             file.mark,
@@ -130,12 +132,12 @@ def permitted(file: Scalar, context: Context) -> Path | None:
         )
         return None
     if path in context.chain:
-        context.faults.add(
+        context.problems.add(
             "use_cycle", f"`{text}` uses itself, directly or through others", file.mark
         )
         return None
     if len(context.chain) > context.limits.max_use_depth:
-        context.faults.add(
+        context.problems.add(
             "use_too_deep",
             f"`use` is nested too deep: {beyond('max_use_depth', context.limits)}",
             file.mark,
@@ -158,10 +160,10 @@ def tree_of(path: Path, file: Scalar, context: Context) -> Mapping | None:
                 return None
             tree = read_tree(str(_shown(path)), text, limits=context.limits)
         except ScenarioError as error:
-            context.faults.keep(error.problems)
+            context.problems.keep(error.problems)
         except OSError as error:
             reason = error.strerror or "it cannot be read"
-            context.faults.add("unreadable_file", f"`{file.text}`: {reason}", file.mark)
+            context.problems.add("unreadable_file", f"`{file.text}`: {reason}", file.mark)
         else:
             library.read[path] = _library(tree, file, context)
     return library.read[path]
@@ -173,7 +175,7 @@ def _text_of(path: Path, file: Scalar, context: Context) -> bytes | None:
         return read_file(path, context.limits, context.library.root)
     except ScenarioError as error:
         for problem in error.problems:
-            context.faults.add(
+            context.problems.add(
                 problem.code, f"`{file.text}`: {problem.message}", file.mark, problem.hint
             )
         return None
@@ -186,7 +188,7 @@ def _note_missing(path: Path, file: Scalar, context: Context) -> None:
         else []
     )
     close = nearest(path.name, siblings)
-    context.faults.add(
+    context.problems.add(
         "file_not_found",
         f"there is no file `{file.text}` next to this one",
         file.mark,
@@ -202,11 +204,11 @@ def _shown(path: Path) -> Path:
 
 def _library(tree: Node, file: Scalar, context: Context) -> Mapping | None:
     if isinstance(tree, Mapping) and tree.get("inputs") is not None:
-        tree = validated(tree, context.faults)
+        tree = validated(tree, context.problems)
         assert isinstance(tree, Mapping)
         police_library(tree, context)
         return tree
-    context.faults.add(
+    context.problems.add(
         "not_a_library",
         f"`{file.text}` has no `inputs:`, so it cannot be used",
         file.mark,
@@ -334,12 +336,12 @@ def police_number(count: int, node: Node, context: Context) -> None:
     if found is not None:
         found.spend(STEP_WORK, node.mark)
     if count >= context.limits.max_file_steps:
-        context.faults.add(
+        context.problems.add(
             "too_many_steps",
             f"more steps than allowed: {beyond('max_file_steps', context.limits)}",
             node.mark,
         )
-        context.faults.raise_any()
+        context.problems.raise_any()
 
 
 def replace_names(

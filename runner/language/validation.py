@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from runner.errors import Mark
 from runner.files import schema_file
-from runner.language.context import STEPS, Faults, likely
+from runner.language.context import STEPS, Problems, likely
 from runner.language.keys import (
     BESIDE,
     BODY,
@@ -579,12 +579,12 @@ _EMPTY = {
 _READ_ALL_THE_SAME = {"loop"}
 
 
-def told(found: Misfit, faults: Faults) -> list[Node]:
+def told(found: Misfit, problems: Problems) -> list[Node]:
     """Note what is wrong; return the nodes that nothing can be read from."""
     for sort in (found.here.sort, ""):
         own = _OWN.get((sort, found.keyword))
         if own is not None:
-            return own(found, faults)
+            return own(found, problems)
         if found.keyword in _TOLD.get(sort, {}):
             break
     code, message, hint = _TOLD.get(sort, {}).get(found.keyword, _WRONG_KIND)
@@ -603,7 +603,7 @@ def told(found: Misfit, faults: Faults) -> list[Node]:
     mark = node.mark
     if code in {"missing_key", "bad_loop"} and found.keyword in {"minItems", "required"}:
         mark = _place(found)
-    faults.add(code, message.format(**words), mark, hint and hint.format(**words))
+    problems.add(code, message.format(**words), mark, hint and hint.format(**words))
     return [] if found.here.sort in _READ_ALL_THE_SAME else [node]
 
 
@@ -645,7 +645,7 @@ def _missing(found: Misfit) -> list[str]:
     return [name for name in found.part["required"] if found.node.get(name) is None]
 
 
-def _unknown_key(found: Misfit, faults: Faults) -> list[Node]:
+def _unknown_key(found: Misfit, problems: Problems) -> list[Node]:
     sort = found.here.sort
     owner = _OWNERS.get(sort, f"of `{found.here.name}`").format(key=found.here.name)
     known = tuple(found.part.get("enum") or found.part["properties"])
@@ -655,7 +655,7 @@ def _unknown_key(found: Misfit, faults: Faults) -> list[Node]:
             return []  # it has fewer keys, and that is noted
         known = SCENARIO_KEYS
     for key, _ in entries:
-        faults.unknown(
+        problems.unknown(
             "unknown_key",
             f"unknown key `{key_text(key)}` {owner}",
             key_text(key),
@@ -667,16 +667,16 @@ def _unknown_key(found: Misfit, faults: Faults) -> list[Node]:
     return [value for _, value in entries]
 
 
-def _inputs_of_a_scenario(found: Misfit, faults: Faults) -> list[Node]:
+def _inputs_of_a_scenario(found: Misfit, problems: Problems) -> list[Node]:
     message = "a file has either `inputs`, to be used by others, or `world_size`, to be run"
-    faults.add("inputs_with_world_size", message, _place(found))
+    problems.add("inputs_with_world_size", message, _place(found))
     return []
 
 
-def _unknown_argument(found: Misfit, faults: Faults) -> list[Node]:
+def _unknown_argument(found: Misfit, problems: Problems) -> list[Node]:
     entries = _unknown_keys(found)
     for key, _ in entries:
-        faults.unknown(
+        problems.unknown(
             "unknown_argument",
             f"unknown argument `{key_text(key)}` of {_taker(found)}",
             key_text(key),
@@ -692,7 +692,7 @@ def _taker(found: Misfit) -> str:
     return "a message" if found.here.sort == "message" else found.here.name
 
 
-def _missing_key(found: Misfit, faults: Faults) -> list[Node]:
+def _missing_key(found: Misfit, problems: Problems) -> list[Node]:
     """A key that an unknown one near it means is not missing."""
     assert isinstance(found.node, Mapping)
     known = _known(found)
@@ -705,14 +705,14 @@ def _missing_key(found: Misfit, faults: Faults) -> list[Node]:
             continue
         if found.here.sort == "long_form":
             hint, message = "write `{value: ..., dtype: ...}`", "this long form has no `value`"
-            faults.add("missing_key", message, found.node.mark, hint)
+            problems.add("missing_key", message, found.node.mark, hint)
         elif found.here.sort == "use":
             if not strangers:
                 message, hint = "this `use` names no `file`", "write `{file: part.yaml}`"
-                faults.add("missing_key", message, _place(found), hint)
+                problems.add("missing_key", message, _place(found), hint)
         else:
             hint = f"add `{examples.get(name, f'{name}: ...')}`"
-            faults.add("missing_key", f"{noun(found)} has no `{name}`", found.node.mark, hint)
+            problems.add("missing_key", f"{noun(found)} has no `{name}`", found.node.mark, hint)
     return []
 
 
@@ -720,7 +720,7 @@ def _known(found: Misfit) -> tuple[str, ...]:
     return SCENARIO_KEYS if found.here.sort == "scenario" else tuple(found.part["properties"])
 
 
-def _missing_argument(found: Misfit, faults: Faults) -> list[Node]:
+def _missing_argument(found: Misfit, problems: Problems) -> list[Node]:
     assert isinstance(found.node, Mapping)
     known = found.part.get("properties") or found.part
     if "anyOf" in found.part:  # an argument of several spellings
@@ -733,7 +733,7 @@ def _missing_argument(found: Misfit, faults: Faults) -> list[Node]:
     for name in missing:
         spellings = {name, *_twins(name, found)}
         if spellings.isdisjoint(meant):
-            faults.add(
+            problems.add(
                 "missing_argument",
                 f"{_taker(found)} has no `{name}`",
                 _place(found) if found.here.sort == "arguments" else found.node.mark,
@@ -758,18 +758,18 @@ def _arguments(found: Misfit) -> dict[str, Schema]:
     return inner
 
 
-def _no_arguments(found: Misfit, faults: Faults) -> list[Node]:
+def _no_arguments(found: Misfit, problems: Problems) -> list[Node]:
     """The arguments of an action are no mapping."""
     name, node = found.here.name, found.node
     if isinstance(node, Scalar) and node.value is None:
         for each in _required(found):
             hint = f"{each}: {_arguments(found).get(each, {}).get('description', '')}"
-            faults.add("missing_argument", f"{name} has no `{each}`", _place(found), hint)
+            problems.add("missing_argument", f"{name} has no `{each}`", _place(found), hint)
         return []
     shown = usage(name, node)
     message = f"the arguments of {name} are {kind_of(node)}, not a mapping"
     hint = f"write `{shown}`; `scenario ops {name}` shows an example"
-    faults.add("wrong_type", message, node.mark, hint)
+    problems.add("wrong_type", message, node.mark, hint)
     return []  # the step has its action all the same
 
 
@@ -791,12 +791,12 @@ def usage(name: str, given: Node | None = None) -> str:
     return f"{name}: {{{needed[0].name}: {text or '...'}{rest}}}"
 
 
-def _no_step(found: Misfit, faults: Faults) -> list[Node]:
+def _no_step(found: Misfit, problems: Problems) -> list[Node]:
     node = found.node
     hint = "write `- barrier: {}`, an operation and its arguments"
     if isinstance(node, Scalar) and node.text in BY_NAME:
         hint = f"write `{usage(node.text)}`"
-    faults.add("wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint)
+    problems.add("wrong_type", f"a step is {kind_of(node)}, not a mapping", node.mark, hint)
     return [node]
 
 
@@ -809,7 +809,7 @@ def _actions(found: Misfit) -> list[tuple[Node, Node]]:
     ]
 
 
-def _strange_keys(found: Misfit, faults: Faults) -> list[Node]:
+def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
     """A key of a step that is neither an action nor stands beside one."""
     entries, actions = _unknown_keys(found), [key_text(key) for key, _ in _actions(found)]
     for key, _ in entries:
@@ -819,7 +819,7 @@ def _strange_keys(found: Misfit, faults: Faults) -> list[Node]:
             close = likely(name, (*BY_NAME, REPEAT, INSERT, *BESIDE))
             hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
             message = f"there is no operation `{name}`"
-            faults.add("unknown_operation", message, key.mark, instead or hint)
+            problems.add("unknown_operation", message, key.mark, instead or hint)
             continue
         beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
         parts = found.part["properties"]
@@ -830,7 +830,7 @@ def _strange_keys(found: Misfit, faults: Faults) -> list[Node]:
             hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
         elif close and instead is None:
             hint = f"did you mean `{close}`?"
-        faults.add("unknown_key", f"unknown key `{name}` of a step", key.mark, instead or hint)
+        problems.add("unknown_key", f"unknown key `{name}` of a step", key.mark, instead or hint)
     return [value for _, value in entries]
 
 
@@ -844,13 +844,13 @@ def _own_arguments(part: Schema) -> Mapping_[str, Schema]:
     return inner
 
 
-def _action_count(found: Misfit, faults: Faults) -> list[Node]:
+def _action_count(found: Misfit, problems: Problems) -> list[Node]:
     """A step has several actions, or none and no expectation."""
     if not isinstance(found.node, Mapping):
         return []  # what it is instead is reported already
     actions = _actions(found)
     for key, _ in actions[1:]:
-        faults.add(
+        problems.add(
             "several_actions",
             f"`{key_text(actions[0][0])}` and `{key_text(key)}` are two actions in one step",
             key.mark,
@@ -859,7 +859,7 @@ def _action_count(found: Misfit, faults: Faults) -> list[Node]:
     known = found.part["properties"]
     stranger = any(word not in known for word in found.node.words())
     if not actions and not stranger and found.node.get(BODY) is None:
-        faults.add(
+        problems.add(
             "empty_step",
             "this step does nothing and expects nothing",
             found.node.mark,
@@ -868,29 +868,29 @@ def _action_count(found: Misfit, faults: Faults) -> list[Node]:
     return [value for _, value in actions[1:]]
 
 
-def _loop_alone(found: Misfit, faults: Faults) -> list[Node]:
+def _loop_alone(found: Misfit, problems: Problems) -> list[Node]:
     """`for` without `steps`, or `steps` without `for`."""
     assert isinstance(found.node, Mapping)
     keys = {key_text(key): key for key, _ in found.node.entries}
     if REPEAT not in keys:
         message = f"`{BODY}` has a meaning only next to `{REPEAT}`"
-        faults.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
+        problems.add("unknown_key", message, keys[BODY].mark, f"add a `{REPEAT}:`")
     elif not any(likely(word, (BODY,)) for word in keys):
         message, hint = f"this `{REPEAT}` has no `{BODY}`", f"add `{BODY}: [...]` next to it"
-        faults.add("missing_key", message, found.node.mark, hint)
+        problems.add("missing_key", message, found.node.mark, hint)
     return []
 
 
-def _group_forms(found: Misfit, faults: Faults) -> list[Node]:
+def _group_forms(found: Misfit, problems: Problems) -> list[Node]:
     assert isinstance(found.node, Mapping)
     given = [word for word in found.node.words() if word in GROUP_FORMS]
     states = " and ".join(given) if given else "no ranks"
     hint = "state exactly one of ranks, partition, size, or shape with dims"
-    faults.add("bad_group", f"{noun(found)} states {states}", _place(found), hint)
+    problems.add("bad_group", f"{noun(found)} states {states}", _place(found), hint)
     return [found.node]
 
 
-def _group_keys(found: Misfit, faults: Faults) -> list[Node]:
+def _group_keys(found: Misfit, problems: Problems) -> list[Node]:
     """A key of a group that does not go with the form that is given."""
     assert isinstance(found.node, Mapping)
     keys = {key_text(key): (key, value) for key, value in found.node.entries}
@@ -902,19 +902,19 @@ def _group_keys(found: Misfit, faults: Faults) -> list[Node]:
         if name == "shape":
             message = f"the mesh `{found.here.name}` has no `dims`"
             hint = "name each dimension: {shape: [2, 4], dims: [dp, tp]}"
-            faults.add("missing_key", message, _place(found), hint)
+            problems.add("missing_key", message, _place(found), hint)
             continue
         key, value = keys[name]
         message = f"`{name}` does not go with `{form}` in the group `{found.here.name}`"
-        faults.add("unknown_key", message, key.mark, f"it goes with `{needed[0]}`")
+        problems.add("unknown_key", message, key.mark, f"it goes with `{needed[0]}`")
         unfit.append(value)
     return unfit
 
 
-def _no_kind(found: Misfit, faults: Faults) -> list[Node]:
+def _no_kind(found: Misfit, problems: Problems) -> list[Node]:
     """Words for something that is no kind of error."""
     for key, _ in _unknown_keys(found):
-        faults.unknown(
+        problems.unknown(
             "unknown_kind",
             f"`{key_text(key)}` is not a kind of error",
             key_text(key),
@@ -925,9 +925,9 @@ def _no_kind(found: Misfit, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _several_kinds(found: Misfit, faults: Faults) -> list[Node]:
+def _several_kinds(found: Misfit, problems: Problems) -> list[Node]:
     assert isinstance(found.node, Mapping)
-    faults.add(
+    problems.add(
         "bad_value",
         "several kinds of error, each with words of its own",
         found.node.entries[1][0].mark,
@@ -936,29 +936,29 @@ def _several_kinds(found: Misfit, faults: Faults) -> list[Node]:
     return [found.node]
 
 
-def _no_group_name(found: Misfit, faults: Faults) -> list[Node]:
+def _no_group_name(found: Misfit, problems: Problems) -> list[Node]:
     message = f"{noun(found)} cannot be {kind_of(found.node)}: a step names its group"
     if isinstance(found.node, Sequence):
         message = "a step names its group, and does not list its ranks"
     hint = "make the group under `groups:`, or in a `new_group` step"
-    faults.add("wrong_type", message, found.node.mark, hint)
+    problems.add("wrong_type", message, found.node.mark, hint)
     return [found.node]
 
 
-def _no_reduce_op(found: Misfit, faults: Faults) -> list[Node]:
+def _no_reduce_op(found: Misfit, problems: Problems) -> list[Node]:
     """A number by itself is a factor."""
     key = found.here.key
     if key is not None and likely(key_text(key), (PREMUL_SUM,)):
         message = f"unknown reduce op `{key_text(key)}`"
-        faults.add("unknown_op", message, key.mark, f"did you mean `{PREMUL_SUM}`?")
+        problems.add("unknown_op", message, key.mark, f"did you mean `{PREMUL_SUM}`?")
         return [found.above().node]
     message = f"{noun(found)} cannot be {kind_of(found.node)}"
-    faults.add("wrong_type", message, found.node.mark, f"write {found.here.wanted}")
+    problems.add("wrong_type", message, found.node.mark, f"write {found.here.wanted}")
     return [found.node]
 
 
 #: sort of a place, keyword -> what notes it, where it takes more than words
-_OWN: dict[tuple[str, str], Callable[[Misfit, Faults], list[Node]]] = {
+_OWN: dict[tuple[str, str], Callable[[Misfit, Problems], list[Node]]] = {
     ("", "additionalProperties"): _unknown_key,
     ("library", "enum"): _unknown_key,
     ("", "None"): _inputs_of_a_scenario,
@@ -986,7 +986,7 @@ _OWN: dict[tuple[str, str], Callable[[Misfit, Faults], list[Node]]] = {
 # A file as its readers get it: what does not fit is noted and taken out.
 
 
-def validated(tree: Node, faults: Faults) -> Node:
+def validated(tree: Node, problems: Problems) -> Node:
     """Return a file's tree with nothing in it that does not fit the schema; all of that is noted.
 
     What an object of `objects:` must be is any plain value, also one that looks like a misspelt
@@ -1000,7 +1000,7 @@ def validated(tree: Node, faults: Faults) -> Node:
         names = [level.name for level in found.way]
         if "expect" in names and not objects.isdisjoint(names[names.index("expect") :]):
             continue
-        unfit.update(id(node) for node in told(found, faults))
+        unfit.update(id(node) for node in told(found, problems))
     return _without(tree, unfit) if unfit else tree
 
 
@@ -1011,12 +1011,12 @@ def is_library(tree: Node) -> bool:
     return tree.get("inputs") is not None and tree.get("world_size") is None
 
 
-def top_findings(tree: Node, faults: Faults) -> None:
+def top_findings(tree: Node, problems: Problems) -> None:
     """Note what is wrong with the keys of a file, and nothing further inside."""
     if not law().fits(tree):
         for found in findings(tree):
             if len(found.way) == 1 or found.keyword == "None":
-                told(found, faults)
+                told(found, problems)
 
 
 def _objects(tree: Node) -> set[str]:
@@ -1040,7 +1040,7 @@ def _without(node: Node, unfit: set[int]) -> Node:
             return node
 
 
-def fits(node: Node, part: str, faults: Faults, whole: str) -> bool:
+def fits(node: Node, part: str, problems: Problems, whole: str) -> bool:
     """Return whether a node fits one of `$defs`; what does not is noted, `whole` says what it is.
 
     For a value that stands where a file has no more than the name of an input.
@@ -1048,5 +1048,5 @@ def fits(node: Node, part: str, faults: Faults, whole: str) -> bool:
     if law().part(part)(node):
         return True
     for found in findings(node, part, whole):
-        told(found, faults)
+        told(found, problems)
     return False

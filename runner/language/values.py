@@ -150,7 +150,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def _fail_on(self, name: str) -> None:
         self.failed = True
-        self.context.faults.add(
+        self.context.problems.add(
             "input_in_expression",
             f"the input `{name}` is given as a mapping, and is used inside an expression here",
             self.node.mark,
@@ -192,7 +192,7 @@ def _complain(node: Scalar, context: Context) -> None:
     try:
         compile_expression(str(node.value), node.mark, limits=context.limits)
     except ScenarioError as error:
-        context.faults.keep(error.problems)
+        context.problems.keep(error.problems)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def wrong_type(node: Node, context: Context, what: str, wanted: str) -> Constant
     What the schema says of a key it has told before; it does not know what a layer takes.
     """
     message = f"{what} cannot be {kind_of(node)}"
-    context.faults.add("wrong_type", message, node.mark, f"write {wanted}")
+    context.problems.add("wrong_type", message, node.mark, f"write {wanted}")
     return FAILED
 
 
@@ -234,7 +234,7 @@ def _compiled(node: Scalar, context: Context) -> Expression | Constant:
             with_groups(text, context), node.mark, groups=_groups(context), limits=context.limits
         )
     except ScenarioError as error:
-        context.faults.keep(error.problems)
+        context.problems.keep(error.problems)
         return FAILED
 
 
@@ -260,7 +260,7 @@ def _police_names(compiled: Expression, node: Scalar, context: Context) -> None:
             note_unmade(name, place_of(name, node), context)
     if compiled.before or "before" in compiled.calls:
         if not context.expecting:
-            context.faults.add(
+            context.problems.add(
                 "before_outside_expect",
                 "`before(x, r)` has a meaning only in an expectation at a step",
                 place_of("before", node),
@@ -279,7 +279,7 @@ def unknown_name(
     `beside` are the fixed words that may stand here as well as a name.
     """
     if name in context.names.handles:
-        context.faults.add(
+        context.problems.add(
             "unknown_name",
             f"`{name}` is a work handle, not a value",
             place_of(name, node),
@@ -295,7 +295,7 @@ def unknown_name(
             f"`let` names `{name}` elsewhere: it is known after that step, in its list of steps"
         )
     if instead is not None:
-        context.faults.add("unknown_name", message, place_of(name, node), instead)
+        context.problems.add("unknown_name", message, place_of(name, node), instead)
         return
     close = likely(name, (*context.readable, *beside))
     hint = f"defined here: {spelt_out(context.readable)}"
@@ -303,7 +303,7 @@ def unknown_name(
         hint = f"did you mean `{close}`?"
     elif beside:
         hint += f"; the other keys are {', '.join(beside)}"
-    context.faults.add("unknown_name", message, place_of(name, node), hint)
+    context.problems.add("unknown_name", message, place_of(name, node), hint)
 
 
 def place_of(word: str, node: Scalar) -> Mark:
@@ -345,13 +345,13 @@ def constant_value(
             note_unmade(name, place_of(name, node), context)
         elif name in context.readable or name in ALWAYS:
             if not context.is_opaque(name):
-                context.faults.add(
+                context.problems.add(
                     "not_constant",
                     f"{what} may depend on parameters and matrix keys only, not on `{name}`",
                     place_of(name, node),
                 )
         else:
-            context.faults.unknown(
+            context.problems.unknown(
                 "unknown_name",
                 f"nothing defines the name `{name}`",
                 name,
@@ -366,7 +366,7 @@ def constant_value(
     except CANNOT_COMPUTE as error:
         reason = str(error).strip() or type(error).__name__
         message = f"`{node.text.strip()}` cannot be computed: {reason}"
-        context.faults.add("cannot_compute", message, node.mark)
+        context.problems.add("cannot_compute", message, node.mark)
         return None
 
 
@@ -389,7 +389,7 @@ def given(node: Node, context: Context, part: str) -> tuple[Node, Context]:
     What was given is held against the schema only now: `part` is the one of this place.
     """
     found, there = context.resolve(node)
-    if found is node or fits(found, part, context.faults, f"what is given for `{_text(node)}`"):
+    if found is node or fits(found, part, context.problems, f"what is given for `{_text(node)}`"):
         return found, there
     return Scalar(found.mark, None, ""), there
 
@@ -406,7 +406,7 @@ def selector(node: Node, context: Context) -> Selector:
         case Scalar(value="else"):
             message = "`else` is the rest of a mapping by rank, not a selector"
             hint = "write a condition such as `rank > 0`; left out, `ranks` is everyone"
-            context.faults.add("bad_selector", message, node.mark, hint)
+            context.problems.add("bad_selector", message, node.mark, hint)
             form: Form = FAILED
         case Scalar(value=str()):
             form = expression(node, context)
@@ -418,7 +418,7 @@ def selector(node: Node, context: Context) -> Selector:
             form = Constant(value=node.value, mark=node.mark)
             _police_rank(node, context)
         case _:  # a key, of which the schema knows only the text
-            fits(node, "selector", context.faults, "a selector")
+            fits(node, "selector", context.problems, "a selector")
             form = FAILED
     return Selector(form=form, text=text, mark=node.mark)
 
@@ -432,7 +432,7 @@ def _police_rank(node: Node, context: Context) -> None:
     if not isinstance(node, Scalar) or node.value.__class__ is not int:
         return
     if node.value < 0:
-        context.faults.add(
+        context.problems.add(
             "bad_selector",
             f"{node.value} is not a rank, so it selects no rank",
             node.mark,
@@ -440,7 +440,7 @@ def _police_rank(node: Node, context: Context) -> None:
         )
     elif context.ranks is not None and context.inlined is None and node.value >= context.ranks:
         number = f"{context.ranks} rank{'' if context.ranks == 1 else 's'}"
-        context.faults.add(
+        context.problems.add(
             "rank_out_of_range",
             f"{node.value} is not a rank of this world of {number}",
             node.mark,
@@ -511,7 +511,7 @@ def listing(node: Sequence, context: Context, build: Callable[[Node, Context], F
     if all(isinstance(item, Scalar) and not isinstance(item.value, str) for item in node.items):
         for item in node.items:
             if isinstance(item, Scalar) and item.value is None:
-                context.faults.add("bad_value", "a list of numbers has an empty item", item.mark)
+                context.problems.add("bad_value", "a list of numbers has an empty item", item.mark)
         plain = [item.value for item in node.items if isinstance(item, Scalar)]
         return Constant(value=plain, mark=node.mark)
     items = tuple(build(item, context) for item in node.items)
@@ -543,7 +543,7 @@ def fixed(
         held = constants[name]
         if isinstance(held, str) and held in known:
             return held
-        context.faults.add(
+        context.problems.add(
             code,
             f"the value {constants[name]!r} of `{name}` is not a {what}",
             node.mark,
@@ -552,14 +552,14 @@ def fixed(
         return None
     dims = tuple(each for each in sorted(known) if each.startswith(f"{name}."))
     if dims:
-        context.faults.add(
+        context.problems.add(
             code,
             f"`{name}` is a mesh, not one {what}",
             node.mark,
             f"name a dimension: {', '.join(dims)}",
         )
         return None
-    context.faults.unknown(
+    context.problems.unknown(
         code,
         f"unknown {what} `{node.value}`",
         name,
@@ -632,7 +632,7 @@ def _police(stated: float, node: Node, context: Context, what: str) -> None:
     if not stated <= LONGEST_S:
         hint = "one sleep, or timeout, is at most an hour: 3600s, 1h"
         message = f"{what} is longer than an hour" if stated > 0 else f"{what} is not a duration"
-        context.faults.add("bad_duration", message, node.mark, hint)
+        context.problems.add("bad_duration", message, node.mark, hint)
 
 
 def _stated_seconds(node: Scalar, context: Context) -> float | None:
@@ -654,7 +654,7 @@ def fixed_seconds(node: Node, context: Context, *, what: str) -> float | None:
     if isinstance(stated, int | float) and not isinstance(stated, bool) and 0 < stated <= LONGEST_S:
         return float(stated)
     if stated is not None:
-        context.faults.add(
+        context.problems.add(
             "bad_duration",
             f"{what} must be a duration greater than zero, and at most an hour",
             node.mark,
@@ -670,7 +670,7 @@ def _is_no_duration(node: Scalar, context: Context) -> bool:
     hint = "the units are us, ms, s, min and h: 10s, 0.5s, 200ms, 2min"
     if node.text.startswith("-") and duration_s(node.text[1:]) is not None:
         hint = "a duration is never negative: 10s, 0.5s, 200ms"
-    context.faults.add("bad_duration", f"`{node.text}` is not a duration", node.mark, hint)
+    context.problems.add("bad_duration", f"`{node.text}` is not a duration", node.mark, hint)
     return True
 
 
@@ -727,7 +727,7 @@ def _tolerance(node: Node, context: Context, name: str) -> float:
     if isinstance(stated, int | float) and not isinstance(stated, bool) and stated >= 0:
         return float(stated)
     if stated is not None:
-        context.faults.add(
+        context.problems.add(
             "bad_value",
             f"{name} must be a number, zero or more",
             node.mark,
@@ -745,7 +745,7 @@ def _rectangular(form: Form, context: Context) -> Form:
         return ListForm(
             items=tuple(Constant(value=row, mark=form.mark) for row in rows), mark=form.mark
         )
-    context.faults.add(
+    context.problems.add(
         "ragged_list",
         "the rows of this list differ in length, so it is not a tensor",
         form.mark,

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from runner.cli import cli
 from runner.errors import Mark, Source, warning
-from runner.language.context import Faults
+from runner.language.context import Problems
 from runner.pipeline.results import Outcome
 from runner.pipeline.results import Result as CaseResult
 from runner.report.json import document, results_of
@@ -165,13 +165,13 @@ def test_github_annotates_the_line_once() -> None:
 
 
 def test_the_language_stage_hands_its_warnings_over_in_order_of_place() -> None:
-    faults = Faults()
+    problems = Problems()
     source = Source(path="a.yaml", text="")
     for line in (9, 2, 9):
         mark = Mark(source=source, line=line, column=1)
-        faults.warn("step_without_ranks", "no rank takes it", mark)
-    assert [each.mark.line for each in faults.warnings if each.mark] == [2, 9]
-    faults.raise_any()
+        problems.warn("step_without_ranks", "no rank takes it", mark)
+    assert [each.mark.line for each in problems.warnings if each.mark] == [2, 9]
+    problems.raise_any()
 
 
 # ---------------------------------------------------------------------------- of the analysis
