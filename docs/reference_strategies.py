@@ -14,7 +14,7 @@ from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.reference import simulate
 from runner.report.diagram.lanes import picture
-from runner.report.diagram.layout import View
+from runner.report.diagram.layout import PictureView
 from runner.report.lowered import lowered
 from runner.timeline import timeline
 
@@ -58,7 +58,7 @@ def _lanes(scenario: Scenario) -> str:
     once = _case(scenario.source.text.replace("range(2)", "range(1)").partition("\n# the calls")[0])
     case = _case(str(lowered(once, DEFAULT)))
     trace = simulate(plan(case))
-    view = View(width=WIDTH, values=False, ranks=None, steps=None)
+    view = PictureView(width=WIDTH, values=False, ranks=None, steps=None)
     lines = picture(timeline(case, trace, trace), view)
     texts = ["".join(piece.text for piece in line).rstrip() for line in lines]
     return "\n".join(texts[1:]).strip("\n")

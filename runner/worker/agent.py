@@ -40,13 +40,13 @@ from runner.execution import backends
 from runner.execution.backends import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import FRONT, Leader
-from runner.execution.protocol import Watch
+from runner.execution.protocol import Supervision
 from runner.execution.supervisor import Conductor, Supervisor
 from runner.model.plan import Plan
 from runner.model.trace import Trace
 from runner.worker.frontend import INCONCLUSIVE, CommandLine
 from runner.worker.serve import Member
-from runner.worker.watcher import Line, die_with_parent
+from runner.worker.watcher import Connection, die_with_parent
 
 dist: Any = torch.distributed
 #: seconds that the nodes get to come, and that an agent waits for the first one
@@ -261,7 +261,7 @@ class NodesLaunch:
     """One launch over the nodes: what leads it, what gives it orders."""
 
     leader: Leader
-    lines: list[Line]
+    lines: list[Connection]
     supervisor: Supervisor
     conductor: Conductor
     failure: list[str] = field(default_factory=list)
@@ -338,7 +338,7 @@ class Cluster:
         prefix = f"runner/launch-{self._launches}"
         world = sum(node.count for node in self._nodes)
         failure: list[str] = []
-        lines = [Line(dist, prefix), Line(dist, prefix)]
+        lines = [Connection(dist, prefix), Connection(dist, prefix)]
 
         def lose(reason: str) -> None:
             failure.append(reason)
@@ -348,7 +348,7 @@ class Cluster:
         leader = Leader(lines[0].store, FRONT, "0", lost=lose)
         leader.start()
 
-        def lost(watch: Watch | None = None) -> dict[int, str]:
+        def lost(watch: Supervision | None = None) -> dict[int, str]:
             if failure:
                 how = f"the store of this launch is out of reach: {failure[0]}"
                 return dict.fromkeys(range(world), how)
