@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -280,9 +280,24 @@ _KNOWN = frozenset.union(*(words for words, _ in _MAKERS)) | _ANNOTATIONS
 
 @cache
 def law() -> Law:
-    """Return the schema of scenario files, compiled."""
-    text = schema_file("scenario.schema.json").read_text(encoding="utf-8")
-    return Law(json.loads(text))
+    """Return the schema of scenario files, compiled.
+
+    Raises LookupError where it was written before the operations that there are now.
+    """
+    schema = json.loads(schema_file("scenario.schema.json").read_text(encoding="utf-8"))
+    require_all(schema["$defs"]["step"]["properties"], BY_NAME)
+    return Law(schema)
+
+
+def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
+    """Raise LookupError where the schema's steps lack an operation: the schema is an older one."""
+    missing = [name for name in operations if name not in steps]
+    if missing:
+        message = (
+            f"schemas/scenario.schema.json has no `{missing[0]}`: "
+            "run `python -m runner.language.schema > schemas/scenario.schema.json`"
+        )
+        raise LookupError(message)
 
 
 # -------------------------------------------------------------------------------------------------

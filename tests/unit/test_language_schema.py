@@ -18,7 +18,7 @@ from runner.errors import ScenarioError
 from runner.expressions.params import KINDS
 from runner.language.document import load_content
 from runner.language.schema import scenario_schema, scenario_schema_text
-from runner.language.validation import Law, findings, law
+from runner.language.validation import Law, findings, law, require_all
 from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
 from runner.source.tree import Node, plain, read_tree
@@ -168,6 +168,16 @@ def test_the_compiled_law_and_jsonschema_agree_on_mutants(name: str, stride: int
         assert fits == judge().is_valid(as_json(plain(tree))), content
         assert fits == (not list(findings(tree))), content
     assert 0 < fitting < len(every)
+
+
+def test_a_schema_without_an_operation_says_how_it_is_made() -> None:
+    with pytest.raises(LookupError, match=r"no `all_new`: run `python -m runner.language.schema"):
+        require_all(law_steps(), (*(operation.name for operation in OPERATIONS), "all_new"))
+
+
+def law_steps() -> dict[str, Any]:
+    steps: dict[str, Any] = scenario_schema()["$defs"]["step"]["properties"]
+    return steps
 
 
 def test_a_keyword_that_is_not_compiled_is_refused() -> None:
