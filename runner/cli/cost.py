@@ -520,7 +520,7 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     except ValueError:
         share = -1.0
     if not 0 < share < 100:
-        message = f"{value!r} is no share, as 10%"
+        message = f"{value!r} is not a share, as 10%"
         raise click.BadParameter(message)
     return share
 
@@ -555,7 +555,7 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     "--topology",
     "topology_name",
     metavar="NAME|FILE",
-    help="Show the forecast on this machine beside.",
+    help="Show also the forecast on this machine.",
 )
 @option(
     COSTS,
