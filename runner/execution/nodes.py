@@ -302,8 +302,8 @@ class Nodes:
                 beat = heard.beat
                 if heard.quiet_s >= SILENCE_S + more_s:
                     how = (
-                        f"its host {beat.host} ({_ranks(beat.ranks)}) shows no sign of life for "
-                        f"{heard.quiet_s:.0f} s: the processes there are gone or stopped, or the "
+                        f"its host {beat.host} ({name_ranks(beat.ranks)}) shows no sign of life "
+                        f"for {heard.quiet_s:.0f} s: the processes there are gone or stopped, or the "
                         "link to it is cut"
                     )
                     found.update(dict.fromkeys(beat.ranks, how))
@@ -341,7 +341,7 @@ class Nodes:
         return None
 
 
-def _ranks(ranks: Iterable[int]) -> str:
+def name_ranks(ranks: Iterable[int]) -> str:
     """Name some ranks: `rank 3`, `ranks 2, 3`, `ranks 0 to 7`."""
     ordered = sorted(ranks)
     if len(ordered) == 1:

@@ -297,6 +297,8 @@ def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     ranks = _settled(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
     notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
+    if hosts := _hosts(findings):
+        notes.append(f"hosts: {hosts}")
     if findings.hung:
         notes.append("the backend's own timeout did not end it")
     return Trace(
@@ -335,9 +337,21 @@ def _environment(findings: Findings) -> dict[str, str]:
     found = dict(findings.environment)
     if made_s:
         found["world_s"] = f"{made_s:.4f}"
+    if hosts := _hosts(findings):
+        found["hosts"] = hosts
     if findings.ready_s:
         found["ready_s"] = f"{findings.ready_s:.4f}"
     return found
+
+
+def _hosts(findings: Findings) -> str:
+    """Return which ranks are on which host, in words; nothing where there is one host."""
+    by_host: dict[str, list[int]] = {}
+    for rank, told in sorted(findings.told.items()):
+        by_host.setdefault(told.host, []).append(rank)
+    if len(by_host) < 2:
+        return ""
+    return "; ".join(f"{nodes.name_ranks(ranks)} on {host}" for host, ranks in by_host.items())
 
 
 def _late(findings: Findings) -> dict[int, float]:

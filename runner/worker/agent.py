@@ -136,9 +136,10 @@ class Talk:
 class Agent:
     """Forks the ranks of its node when it is told to, and ends them when it is told to."""
 
-    def __init__(self, talk: Talk, count: int, command_line: CommandLine) -> None:
-        """Offer `count` ranks to the command line at the other end."""
+    def __init__(self, talk: Talk, host: str, count: int, command_line: CommandLine) -> None:
+        """Offer `count` ranks to the command line, whose address here is `host`."""
         self._talk = talk
+        self._host = host
         self._count = count
         self._command_line = command_line
         self._ranks: list[int] = []
@@ -175,7 +176,7 @@ class Agent:
                 LOCAL_WORLD_SIZE=str(self._count),
                 WORLD_SIZE=str(told["world"]),
                 GROUP_RANK=str(told["node"]),
-                MASTER_ADDR=told["address"],
+                MASTER_ADDR=self._host,
                 MASTER_PORT=str(told["port"]),
             )
             _be_rank(told["first"] + local, told["launch"], self._talk, self._command_line)
@@ -214,7 +215,7 @@ def serve(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
     host = socket.gethostname()
     try:
         talk = Talk(_reached(endpoint))
-        code = Agent(talk, count, command_line).run()
+        code = Agent(talk, endpoint.host, count, command_line).run()
     except (OSError, EOFError, ValueError) as error:
         why = str(error) or "it has ended"
         sys.stderr.write(
@@ -375,7 +376,6 @@ class Cluster:
                 node=number,
                 first=node.first,
                 world=world,
-                address=self._endpoint.host,
                 port=self._store.port,
             )
         conductor.__enter__()

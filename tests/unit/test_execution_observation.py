@@ -119,6 +119,20 @@ def test_ranks_of_one_host_began_as_their_clock_says(tmp_path: Path) -> None:
     assert began("other") == [BETWEEN_HOSTS_S, BETWEEN_HOSTS_S]
 
 
+def test_ranks_of_several_hosts_are_named_with_their_hosts(tmp_path: Path) -> None:
+    plan_ = planned(SLEEPS, tmp_path)
+    here = [replace(ended(rank), host=f"node{rank // 2}") for rank in range(4)]
+    trace = observed(plan_, findings(*here), simulate(plan_))
+    words = "ranks 0, 1 on node0; ranks 2, 3 on node1"
+    assert trace.environment["hosts"] == words
+    assert f"hosts: {words}" in trace.notes
+    alone = [replace(ended(rank), host="node0") for rank in range(4)]
+    assert "hosts" not in observed(plan_, findings(*alone), simulate(plan_)).environment
+
+
+SLEEPS = "world_size: 4\nsteps: [{sleep: 0s}]\n"
+
+
 def test_a_rank_that_told_nothing_is_blocked_where_it_was_last_seen(tmp_path: Path) -> None:
     program = planned(PAIR + "  - all_reduce: {tensor: x}\n", tmp_path)
     seen = Findings(told={0: ended(0)}, stuck={1: (0, ())}, unable={}, died={}, usable=False)
