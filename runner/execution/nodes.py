@@ -303,8 +303,8 @@ class Nodes:
                 if heard.quiet_s >= SILENCE_S + more_s:
                     how = (
                         f"its host {beat.host} ({name_ranks(beat.ranks)}) shows no sign of life "
-                        f"for {heard.quiet_s:.0f} s: the processes there are gone or stopped, or the "
-                        "link to it is cut"
+                        f"for {heard.quiet_s:.0f} s: the processes there are gone or stopped, or "
+                        "the link to it is cut"
                     )
                     found.update(dict.fromkeys(beat.ranks, how))
                 for rank, how in beat.lost.items():
