@@ -253,6 +253,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.timeout: timedelta = timeout
         self.aborted = threading.Event()
+        self.known_as = ""
         own = ",".join(map(str, ranks))
         store.set(f"ranks/{rank}", own)
         members = [f"ranks/{other}" for other in range(size)]
@@ -272,6 +273,15 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def name(self) -> str:
         """Return the same."""
         return NAME
+
+    def getGroupName(self) -> str:  # noqa: N802 -- torch's name
+        """Return what torch calls this group; a mesh, and DDP, ask for it."""
+        return self.known_as
+
+    @property
+    def group_name(self) -> str:
+        """What torch calls this group."""
+        return self.known_as
 
     def abort(self) -> None:
         """Let every call that waits raise, from another thread."""
@@ -507,7 +517,9 @@ def copy(tensors: Iterable[torch.Tensor], rows: Iterable[torch.Tensor]) -> None:
 def create(options: Any, _group_options: Any = None) -> Group:
     """Make a process group; torch hands what it knows of it."""
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
-    return Group(options.store, options.group_rank, options.group_size, ranks, options.timeout)
+    made = Group(options.store, options.group_rank, options.group_size, ranks, options.timeout)
+    made.known_as = options.group_id
+    return made
 
 
 #: the end of a process that MPI knows of; without it `mpirun` takes the end for a crash
