@@ -33,7 +33,7 @@ from runner.record.format import (
     is_record,
     read,
 )
-from runner.record.program import program_of
+from runner.record.program import MESSAGES, program_of
 from runner.vocabulary import WORLD
 
 #: calls of one rank that are aligned exactly; of longer ones the first difference is told
@@ -163,7 +163,7 @@ def _called(call: RecordedCall, world: int) -> str:
     if call.root is not None:
         told.append(f"root {call.root}")
     if call.peer is not None:
-        told.append(f"{'to' if call.operation == 'send' else 'from'} {call.peer}")
+        told.append(f"{'to' if MESSAGES.get(call.operation) == 'dst' else 'from'} {call.peer}")
     if call.tag:
         told.append(f"tag {call.tag}")
     if any(call.splits):
