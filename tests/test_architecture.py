@@ -347,3 +347,9 @@ def test_cohorts_leave_no_more_to_the_engine_that_walks() -> None:
     ]
     left = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "leave"]
     assert len(left) <= LEFT_TO_WALKING
+
+
+def test_no_two_test_files_share_a_name() -> None:
+    """The folders of tests are no packages: pytest could not import the second one."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
