@@ -106,7 +106,7 @@ def beyond(name: str, limits: Limits = DEFAULT) -> str:
 _WORK = 4
 
 #: multiplications of a matrix product that count as one element
-_MATMUL = 64
+MATMUL = 64
 
 #: operations in comprehensions and on list items, for each item that may be made
 _OPERATIONS = 16
@@ -327,7 +327,7 @@ class Budget:
 
     def matmul(self, multiplications: int) -> None:
         """Charge the multiplications of a matrix product."""
-        self.work(multiplications // _MATMUL)
+        self.work(multiplications // MATMUL)
 
     def operations(self, count: int) -> None:
         """Charge `count` operations on plain numbers and list items."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from runner.errors import Mark
 from runner.expressions.values import Form
+from runner.limits import MATMUL, account
 from runner.modules.base import Array
 from runner.modules.loss import Loss
 from runner.modules.optimizer import Optimizer
@@ -27,6 +28,18 @@ from runner.operations.placement import call, chunks
 
 Arrays: TypeAlias = dict[str, Array]
 Calls: TypeAlias = Generator[Part, None, None]
+
+#: multiplications of each weight with each row: once forward, twice backward
+_STEP_PRODUCTS = 3
+
+#: units of work of a step of one rank, whatever its sizes: some 200 us
+_STEP_WORK = 50_000
+
+#: how often a step goes over all weights: gradients, an optimizer, what is compared and copied
+_STEP_PASSES = 16
+
+#: bytes of a weight in a moment: weight, gradient and two states, in float64, float32, float64
+_MOMENT_BYTES = 80
 
 
 # -------------------------------------------------------------------------------------------------
@@ -246,6 +259,11 @@ class OneProcess:
         self.grads: Arrays = {}
         self._states: dict[str, dict[str, Any]] = {name: {} for name in params}
 
+    @property
+    def count(self) -> int:
+        """How many numbers the weights have."""
+        return sum(value.size for value in self.params.values())
+
     def loss(self, x: Any, y: Any) -> Array:
         """Return the loss of some rows, with the weights as they are."""
         given, _ = self._network.forward(self._cast(), self._typed(x))
@@ -337,6 +355,7 @@ class Moment:
         given = (_key(order.input), _key(order.target))
         key = (*given, order.zero_grad, order.step, order.clip)
         if key not in self._later:
+            charge(self._exact.count, order.input, processes=3, moments=1)
             exact, rounded, shaken = (
                 each.after(order) for each in (self._exact, self._rounded, self._shaken)
             )
@@ -400,6 +419,25 @@ class Oracle:
     def param(self, name: str) -> tuple[Array, float]:
         """Return a parameter, and its tolerance."""
         return self._now.param(name)
+
+
+def charge(weights: int, x: Any, *, processes: int = 1, moments: int = 0) -> None:
+    """Charge a step of training to the account of the case, before it is computed.
+
+    Forward and backward multiply each weight three times with each row of the input, `x`; an
+    optimizer goes over the weights. A moment that is kept holds weights, gradients and an
+    optimizer's state of one process three times, and the rows that it came from.
+    Raises BoundError where the account has no room for it.
+    """
+    found = account()
+    if found is None:
+        return
+    array = np.asarray(x)
+    rows = array.size // max(array.shape[-1], 1) if array.ndim else 1
+    if moments:
+        found.keep(moments * (_MOMENT_BYTES * weights + 2 * array.nbytes))
+    passes = rows * _STEP_PRODUCTS // MATMUL + _STEP_PASSES
+    found.spend(processes * (weights * passes + _STEP_WORK))
 
 
 def _key(value: Any) -> tuple[Any, ...]:
@@ -556,6 +594,7 @@ class Trainee(ABC):
             self.forget_gradients()
         x, y = order.local(self.caller.group, self.rank)
         x, y = typed(x), typed(y)
+        charge(sum(value.size for value in self.whole.values()), x)
         loss = yield from self.learn(order, x, y)
         if order.clip is not None and order.sync:
             yield from self.clip(order.clip)

@@ -41,6 +41,24 @@ def value(text: str) -> str:
     return f'{HEAD}tensors: {{x: "{text}"}}\n{ONE_STEP}'
 
 
+def training(*, weights: int, ranks: int, turns: int) -> str:
+    """Return a model of one square layer that is trained in a loop."""
+    data = f'"zeros([{weights}, {weights}])"'
+    return (
+        f"world_size: {ranks}\n"
+        f"tensors: {{x: {data}, y: {data}}}\n"
+        "models:\n"
+        "  net:\n"
+        f"    layers: [up: {{Linear: {{in_features: {weights}, out_features: {weights}}}}}]\n"
+        "    loss: mse_loss\n"
+        "    optimizer: {Adam: {lr: 0.1}}\n"
+        "steps:\n"
+        f'  - for: {{i: "range({turns})"}}\n'
+        "    steps:\n"
+        "      - train: {model: net, input: x, target: y, batch: world}\n"
+    )
+
+
 def expanding(levels: int, width: int) -> str:
     """Return aliases that expand to width ** levels nodes: a billion laughs."""
     lines = [f"a0: &a0 [{', '.join(['1'] * width)}]"]
@@ -719,6 +737,18 @@ steps: [all_gather_into_tensor: {output_tensor: y, input_tensor: x}]
         make=loops("all_reduce: {tensor: x}", ranks=64, tensors='x: "zeros(2**17)"'),
         code=INVALID,
         says="too_much_memory",
+    ),
+    Row(
+        name="a_training_of_many_weights",
+        make=training(weights=2048, ranks=8, turns=1000),
+        code=INVALID,
+        says="too_much",
+    ),
+    Row(
+        name="a_training_of_many_turns",
+        make=training(weights=16, ranks=64, turns=20_000),
+        code=INVALID,
+        says="too_much",
     ),
     Row(
         name="a_list_of_tensors",
