@@ -111,8 +111,13 @@ class Problem:
 
     def line(self, kind: str = "error") -> str:
         """Return the message in one line, as a list of many has it: place, message, code."""
+        return f"{kind}: {self.sentence}"
+
+    @property
+    def sentence(self) -> str:
+        """The message as a reason that other words lead to: place, message, code."""
         place = f"{self.mark}: " if self.mark else ""
-        return display.clean_line(f"{kind}: {place}{self.message} [{self.code}]")
+        return display.clean_line(f"{place}{self.message} [{self.code}]")
 
     def __str__(self) -> str:
         """Return the whole message as plain text."""

@@ -134,7 +134,7 @@ def configured(command: click.Command, start: Path) -> dict[str, Any]:
     try:
         text = read_file(path)
     except ScenarioError as error:
-        raise click.UsageError(str(error.problems[0])) from None
+        raise click.UsageError(error.problems[0].sentence) from None
     if _HEADER.search(text) is None:
         return {}
     import tomllib

@@ -112,7 +112,7 @@ def _meant_for(scenario: Scenario, torch: str, verdict: Verdict) -> Verdict:
 
 def overdue(error: ScenarioError) -> Verdict:
     """Return the verdict on a file, or a case, whose analysis the clock ended."""
-    return Verdict(status="INCONCLUSIVE", reason=str(error.problems[0]).splitlines()[0])
+    return Verdict(status="INCONCLUSIVE", reason=error.problems[0].sentence)
 
 
 def our_fault(stage: str, error: Exception) -> Verdict:

@@ -561,6 +561,7 @@ steps:
         make=lines(HEAD + "tensors:\n", '  t{0}: "unknown{0} + 1"', 2_000),
         code=INVALID,
         says="too_many_problems",
+        most_said=25_000,
     ),
     Row(
         name="many_unknown_keys",

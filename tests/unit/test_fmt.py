@@ -408,7 +408,8 @@ def test_standard_input_goes_to_standard_output() -> None:
     assert call("-", "--check", given=UGLY).exit_code == 1
     refused = call("-", "--stdin-filename", "mine.yaml", given="steps: [")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "mine.yaml:1:9: not YAML" in refused.stderr
+    assert "this cannot be read as YAML" in refused.stderr
+    assert "--> mine.yaml:1:9" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -455,5 +456,6 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         patch.setattr("runner.files._unnamed", refuse)
         done = call(str(file))
     assert done.exit_code == 2
-    assert "a.yaml:1:1: the file cannot be read or written: Permission denied" in done.stderr
+    assert "the file cannot be read or written: Permission denied" in done.stderr
+    assert "a.yaml:1:1" in done.stderr
     assert file.read_text(encoding="utf-8") == UGLY

@@ -330,7 +330,7 @@ def refused(text: str) -> str:
 def test_what_is_no_timeline_is_refused_with_the_reason(tmp_path: Path) -> None:
     found = packed(predicted(PAIR, tmp_path))
     text = json.dumps(found)
-    assert refused(text[: len(text) // 2]).startswith("this is not a JSON, or a part of one")
+    assert refused(text[: len(text) // 2]).startswith("this is not JSON, or only a part of it")
     assert refused("[]") == "this is not a timeline of scenario-runner"
     assert refused('{"format": "junit"}') == "this is not a timeline of scenario-runner"
     assert refused(json.dumps({**found, "version": 2})) == (
