@@ -281,9 +281,14 @@ class Scenario:
 
     def not_for(self, torch: str) -> str | None:
         """Return why it has no meaning with a version of torch; None where it has."""
-        if self.torch is None or self.torch.holds(torch):
-            return None
-        return f"it is meant for torch {self.torch}; this is torch {torch}"
+        if self.torch is not None and not self.torch.holds(torch):
+            return f"it is meant for torch {self.torch}; this is torch {torch}"
+        for model in self.models.values():
+            for strategy in model.parallel:
+                for versions, why in strategy.broken.items():
+                    if VersionRange.read(versions).holds(torch):
+                        return f"this is torch {torch}: {why}"
+        return None
 
 
 def steps_of(steps: tuple[Step, ...]) -> tuple[Step, ...]:

@@ -54,6 +54,8 @@ class Strategy(ABC):
     imports: ClassVar[tuple[str, ...]] = ()
     #: arguments of torch's, or values (`schedule=ScheduleDualPipeV`), that are left out -> why
     left_out: ClassVar[Mapping[str, str]] = {}
+    #: versions of torch in which it cannot be run -> why
+    broken: ClassVar[Mapping[str, str]] = {}
 
     @property
     def computed(self) -> str:

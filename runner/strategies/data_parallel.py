@@ -99,7 +99,7 @@ class DistributedDataParallel(Strategy):
             "static_graph": self.static_graph,
             "broadcast_buffers": self.broadcast_buffers,
             "gradient_as_bucket_view": self.gradient_as_bucket_view,
-            "init_sync": self.init_sync,
+            "init_sync": None if self.init_sync else False,  # torch 2.6 does not know it
         }
         wrapped = real.torch.nn.parallel.DistributedDataParallel(
             real.module, **{name: value for name, value in given.items() if value is not None}

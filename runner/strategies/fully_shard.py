@@ -58,6 +58,9 @@ class FullyShard(Strategy):
         "gradient_divide_factor": "Cannot use ReduceOp.PREMUL_SUM with Gloo",
         "shard_placement_fn": "parameters are cut by rows here",
     }
+    broken: ClassVar[Mapping[str, str]] = {
+        "<2.7": "its fully_shard fails on a CPU (`Stream` has no attribute `record_event`)",
+    }
     mesh: str
     modules: tuple[str, ...] = ()
     reshard_after_forward: bool | int | None = None

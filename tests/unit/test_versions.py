@@ -149,6 +149,26 @@ def test_a_scenario_is_unsupported_where_it_is_not_meant_for_that_torch(tmp_path
     assert analyse(case).verdict.status == "PASSED"
 
 
+def test_a_strategy_that_a_version_cannot_run_is_unsupported_there(tmp_path: Path) -> None:
+    text = """
+world_size: 2
+groups: {mesh: {shape: [2], dims: [dp]}}
+tensors: {x: "random([4, 2], 1)", y: "random([4, 2], 2)"}
+models:
+  net:
+    layers: [up: {Linear: {in_features: 2, out_features: 2}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [fully_shard: {mesh: mesh.dp}]
+steps: [train: {model: net, input: x, target: y, batch: mesh.dp}]
+"""
+    case = scenario(tmp_path, text)
+    told = analyse(case, torch="2.6.0").verdict
+    assert told.status == "UNSUPPORTED"
+    assert "record_event" in (told.reason or "")
+    assert analyse(case, torch="2.13.0").verdict.status == "PASSED"
+
+
 def test_check_takes_a_version(tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     path.write_text('torch: ">=2.7"\n' + STEPS, encoding="utf-8")
