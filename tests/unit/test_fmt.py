@@ -456,6 +456,7 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         patch.setattr("runner.files._unnamed", refuse)
         done = call(str(file))
     assert done.exit_code == 2
-    assert "the file cannot be read or written: Permission denied" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "the file cannot be read or written: Permission denied" in said
     assert "a.yaml:1:1" in done.stderr
     assert file.read_text(encoding="utf-8") == UGLY
