@@ -62,7 +62,7 @@ def test_a_function_that_would_hang_fails_at_once(record_program: ProgramRecorde
     found = record_program(stuck_step, world_size=2)
     assert found.status == "FAILED"
     assert found.diagnoses == ("call_mismatch",)
-    assert any("test_functions.py" in words for words in found.words)
+    assert any("test_record_functions.py" in words for words in found.words)
 
 
 def test_a_function_that_no_other_process_finds_is_refused(record_program: ProgramRecorder) -> None:
