@@ -22,7 +22,7 @@ from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Scenario
-from runner.operations.base import GroupCreation, Local
+from runner.operations.base import Compound, GroupCreation, Local
 from runner.record.flight_recorder import read_dumps
 from runner.record.format import (
     Blocking,
@@ -189,8 +189,8 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
         process = Process(resolved, rank, numpy_arrays())
         found = []
         for call in process.walk():
-            if call.operation is None:
-                continue
+            if call.operation is None or isinstance(call.operation, Compound):
+                continue  # the calls that a compound one is made of came before it
             if isinstance(call.operation, GroupCreation):
                 made = call.operation.group(call.entry, scenario.timeout_s)
                 if rank in made.ranks:

@@ -80,6 +80,26 @@ def test_each_kind_of_difference_has_its_words(
     assert words in compared(a, b).output
 
 
+def test_models_are_compared_by_the_calls_of_their_training(tmp_path: Path) -> None:
+    started = tmp_path / "a.yaml"
+    done = CliRunner().invoke(cli, ["new", str(started), "--strategy", "ddp"])
+    assert done.exit_code == 0, done.output
+    assert compared(started, started).output == "equal: 2 ranks communicate alike\n"
+    text = started.read_text(encoding="utf-8")
+    larger = tmp_path / "b.yaml"
+    larger.write_text(
+        text.replace("out_features: 8", "out_features: 9").replace(
+            "in_features: 8", "in_features: 9"
+        ),
+        encoding="utf-8",
+    )
+    said = compared(started, larger)
+    assert said.exit_code == 1
+    assert "all_reduce" in said.output
+    assert "array" not in said.output
+    assert max(map(len, said.output.splitlines())) < 200
+
+
 def test_worlds_of_other_sizes_differ(tmp_path: Path) -> None:
     a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", STEP, STEP, STEP)
     said = compared(a, b)
