@@ -59,7 +59,7 @@ def _dtypes(ctx: click.Context, param: click.Parameter, value: str | None) -> tu
     multiple=True,
     default=("scenarios",),
     show_default=True,
-    type=click.Path(exists=True),
+    type=click.Path(),
     metavar="PATH",
     help="The scenarios to run: a file or a folder. Repeatable.",
 )

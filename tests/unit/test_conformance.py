@@ -137,6 +137,16 @@ def test_what_cannot_be_compared_ends_with_2(tmp_path: Path, text: str | None, w
     assert words in " ".join(done.output.split())  # messages are wrapped
 
 
+def test_two_documents_are_compared_in_any_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    one = f"{file}#gloo, torch 2.6.0"
+    done = CliRunner().invoke(cli, ["conformance", "compare", one, one])
+    assert done.exit_code == 0, done.output
+
+
 def test_a_column_that_is_not_there_is_named(file: Path) -> None:
     with pytest.raises(ScenarioError) as raised:
         document.read(f"{file}#x")
