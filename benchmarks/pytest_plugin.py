@@ -1,4 +1,4 @@
-"""The corpus through pytest against `scenario run`, and what the plugin costs where nobody asks.
+"""The corpus through pytest against `scenario run`, and the plugin's cost in a session without it.
 
 The two alternate, and the fastest of each counts: whatever else the machine does only adds.
 
@@ -34,7 +34,7 @@ def corpus_s(times: int) -> tuple[float, float]:
 
 
 def start_s() -> tuple[float, float]:
-    """Return the fastest seconds of a session of somebody else, without and with the plugin."""
+    """Return the fastest seconds of another project's session, without and with the plugin."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "test_one.py").write_text("def test_one(): pass\n")

@@ -69,7 +69,7 @@ WORDS = {
 
 
 def filled(page: str, text: str) -> str:
-    """Return a page's text with its generated parts; KeyError names a part that nobody writes."""
+    """Return a page's text with its generated parts; KeyError names a part without a writer."""
 
     def part(found: re.Match[str]) -> str:
         what = found["what"]

@@ -66,11 +66,11 @@ NO_TAG = MPI.COMM_WORLD.Get_attr(MPI.TAG_UB)
 
 
 # -------------------------------------------------------------------------------------------------
-# MPI goes on only inside calls of MPI: somebody must make some while a request is under way.
+# MPI goes on only inside calls of MPI: a thread must make some while a request is under way.
 
 
 class Progress:
-    """A thread that looks into MPI while there is work that nobody waits for."""
+    """A thread that looks into MPI while there is work that no call waits for."""
 
     def __init__(self) -> None:
         """Start with the first work."""
@@ -126,7 +126,7 @@ class Work(dist._Work):  # type: ignore[name-defined]  # noqa: SLF001 -- torch h
         PROGRESS.begin()
 
     def __del__(self) -> None:
-        """Give up what nobody waits for any more; MPI goes on with it all the same."""
+        """Give up what no call waits for any more; MPI still goes on with it."""
         if not self._over:
             ABANDONED.append((self._requests, self._held))
             PROGRESS.end()
@@ -205,12 +205,12 @@ def array(tensor: torch.Tensor) -> Any:
 
 
 def moved(tensor: torch.Tensor) -> list[Any]:
-    """Return what MPI is told of elements that it only moves."""
+    """Return MPI's datatype for elements that it only moves."""
     return [array(tensor), MPI.BYTE]
 
 
 def reduced(tensor: torch.Tensor) -> list[Any]:
-    """Return what MPI is told of elements that it computes with."""
+    """Return MPI's datatype for elements that it computes with."""
     datatype = DATATYPES.get(tensor.dtype)
     if datatype is None:
         message = f"MPI has no datatype for {tensor.dtype}"
@@ -503,7 +503,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         )
 
     def recv_anysource(self, tensors: Any, tag: int) -> Work:
-        """Receive from whoever sends first."""
+        """Receive from the rank that sends first."""
         return self.recv(tensors, MPI.ANY_SOURCE, tag)
 
 

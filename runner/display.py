@@ -1,6 +1,6 @@
 """What of a stranger's words is shown: nothing that steers what shows it, and not all of it.
 
-A scenario's names, texts and values, and the name of its file, come from whoever wrote it. Wherever
+A scenario's names, texts and values, and the name of its file, come from its author. Wherever
 they are printed or written for another program, they go through here.
 """
 

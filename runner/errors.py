@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from runner import display
 
-#: problems of one file that are told: what else is wrong is mostly the same
+#: problems of one file that are reported: the others are mostly the same
 MOST_PROBLEMS = 50
 
 #: names among which the nearest one is looked for
@@ -176,7 +176,7 @@ class ScenarioError(Exception):
 
 
 def too_many(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems of a file that has more of them than are told, with one that says so."""
+    """Return the problems of a file, cut at the most that are reported, with one that says so."""
     last = problems[MOST_PROBLEMS - 1]
     message = f"more is wrong with this file: its first {MOST_PROBLEMS} problems are shown"
     return [

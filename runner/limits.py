@@ -94,8 +94,8 @@ def beyond(name: str, limits: Limits = DEFAULT) -> str:
 # What one expression may make, and what the reading of a file or the analysis of a case may take.
 #
 # A :class:`Budget` is reset when the evaluation of an expression begins, and charged before
-# anything is allocated. The bounds come with the compiled expression, so that whoever compiled it
-# has decided.
+# anything is allocated. The bounds come with the compiled expression, so that the code that
+# compiled it has decided.
 #
 # An :class:`Account` is opened for one file that is read, or for one case that is analysed
 # (:func:`accounted`). Everything is charged to it: what expressions compute, every step, every

@@ -769,7 +769,7 @@ class _Going:
         )
 
     def _takes_away(self, span: Span, gone: set[int]) -> bool:
-        """Whether a step goes because nobody is left to take it, or to be its peer."""
+        """Whether a step goes because no rank is left to take it, or to be its peer."""
         for number, (key, value) in enumerate(span.entries):
             if number in gone and key.text in {"ranks", "peer"}:
                 return True

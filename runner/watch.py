@@ -307,15 +307,15 @@ def _permitted(named: Iterable[str], path: Path) -> Iterator[Path]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Wakes whoever waits when something may have changed below some folders.
+# Wakes its listener when something may have changed below some folders.
 #
-# watchfiles tells of changes in threads of its own, also while nobody waits; nothing is queued,
-# since whoever wakes looks at the disk. Where the system cannot tell (too many folders, a file
+# watchfiles reports changes in threads of its own, also while no call waits; nothing is queued,
+# since the listener looks at the disk. Where the system cannot tell (too many folders, a file
 # system over a network), the wait is short instead.
 
 #: ms without a further change after which a save counts as complete
 QUIET_MS = 30
-#: ms after which changes that never pause are told
+#: ms after which changes that never pause are reported
 LONGEST_MS = 400
 
 #: what editors and other tools write, and we ourselves
@@ -344,7 +344,7 @@ class Changes:
     def follow(self, deep: frozenset[Path], flat: frozenset[Path]) -> None:
         """Follow some folders with all that is below, and some by themselves, from now on.
 
-        A change that happens meanwhile may go untold: whoever calls looks afterwards.
+        A change that happens meanwhile may go unreported: the caller looks afterwards.
         """
         if (deep, flat) == self._followed:
             return

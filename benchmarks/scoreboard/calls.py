@@ -104,10 +104,10 @@ def _swapped(number: int, place: Place, one: Kind, two: Kind) -> Iterator[Progra
 
 
 def without(kind: Kind, at: int, root: int = 0) -> frozenset[str]:
-    """Return what comes of a call that member `at` leaves out.
+    """Return the outcome of a call that member `at` leaves out.
 
     Who needs the absent one is stuck for sure: everybody, the leaves of an absent source, the root
-    that misses a leaf. The others need nobody (MPI 4.1, 6.4 to 6.9).
+    that misses a leaf. The others need no other rank (MPI 4.1, 6.4 to 6.9).
     """
     stuck = kind.role == "all" or (at == root) == (kind.role == "src")
     return DEADLOCK if stuck else COMPLETES

@@ -25,13 +25,13 @@ def programs() -> Iterator[Program]:
 
 
 def _ends(place: Place, kind: Kind) -> tuple[int, int]:
-    """Return who may leave early, having nobody to wait for, and who waits for that one."""
+    """Return the rank that may leave early, as it waits for none, and the one that waits for it."""
     root, leaf = place.members[0], place.members[-1]
     return (root, leaf) if kind.role == "src" else (leaf, root)
 
 
 def _overtaken(number: int, place: Place, kind: Kind) -> Iterator[Program]:
-    """Who needs nobody must have left the collective for the other one to enter it."""
+    """A rank that needs no other must have left the collective for the other one to enter it."""
     early, late = _ends(place, kind)
 
     def build(*, wrong: bool) -> Sketch:

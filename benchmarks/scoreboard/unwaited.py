@@ -1,4 +1,4 @@
-"""Missing waits: work that is started, and that nobody waits for."""
+"""Missing waits: work that is started, and that no rank waits for."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ def _part(code: str, *, shaped: bool) -> str:
 if TYPE_CHECKING:
     TextOf: TypeAlias = Callable[[Value], str]
 
-#: rounds of a loop that are told apart; more belong into an expression
+#: rounds of a loop that have answers of their own; more belong into an expression
 MOST_ROUNDS = 8
 
 

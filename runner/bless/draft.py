@@ -138,7 +138,7 @@ def is_open(span: Span, *, of_object: bool = False) -> bool:
 
 
 def values_of(place: ExpectPlace) -> list[tuple[Span, Span]]:
-    """Return the entries of an `expect` that state values; a backend's section is none."""
+    """Return the entries of an `expect` that state values; a backend's section does not."""
     expect = place.expect
     if expect is None or expect.kind != "mapping":
         return []

@@ -54,7 +54,7 @@ from runner.verdict.finding import Finding, Verdict
 # -------------------------------------------------------------------------------------------------
 # Answers -> edits: the value spans that are open or wrong, stated anew.
 
-#: what stands between two commas; a comma inside quotes is none
+#: what stands between two commas; a comma inside quotes does not count
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|,(?! )|[^,"'])+(?:, )?""")
 #: the number in an author's `full(shape, number)`
 _FULL = re.compile(r"full\([^()]*(?:\[[^\]]*\])?[^()]*, (-?\d+(?:\.\d+)?)\)")

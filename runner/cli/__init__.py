@@ -129,7 +129,7 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Executable scenarios for torch.distributed.
 
-    A scenario is a YAML file: a small distributed program, and what must come of it on each rank.
+    A scenario is a YAML file: a small distributed program, and what each rank must hold after it.
     """
 
 
@@ -160,7 +160,7 @@ def _leave(*_: object) -> NoReturn:
 
 
 def _called() -> int:
-    """Return the exit code of the command; whatever it raises is told in a line."""
+    """Return the exit code of the command; an exception is reported in one line."""
     try:
         code = cli.main(prog_name="scenario", standalone_mode=False)
     except SystemExit as end:

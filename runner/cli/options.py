@@ -588,9 +588,9 @@ def reported(
 ) -> NoReturn:
     """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
 
-    A report that cannot be written is told before anything runs; what ends the run early (a command
-    line that makes no sense, an environment that starts nothing) leaves no report behind. `keepers`
-    are told as well and write no report; `quiet` leaves passes out of what people read.
+    A report that cannot be written is reported before anything runs; what ends the run early (a
+    command line that makes no sense, an environment that starts nothing) leaves no report behind.
+    `keepers` are told as well and write no report; `quiet` leaves passes out of what people read.
 
     Where nothing more can be written to standard output the reports are written all the same. The
     exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or

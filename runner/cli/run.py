@@ -145,7 +145,7 @@ LONGEST_S = 1e9
 
 
 def _bearable(ctx: click.Context, param: click.Parameter, value: float | None) -> float | None:
-    """Refuse a time that never ends, or that is none."""
+    """Refuse a time that is infinite, or not a number."""
     if value is not None and not value <= LONGEST_S:
         message = f"{value} is not a number of seconds up to {LONGEST_S:.0e}"
         raise click.BadParameter(message, ctx=ctx, param=param)

@@ -248,7 +248,7 @@ def _chosen(options: dict[str, Any]) -> tuple[Scenario, list[Scenario]]:
 
 
 def _result(options: dict[str, Any], scenario: Scenario) -> Result:
-    """Return what comes of a case, analysed or run, with its traces."""
+    """Return the result of a case, analysed or run, with its traces."""
     from runner.pipeline.attempts import analyse, execute, result_of
 
     analysis = analyse(scenario, limits_of(options))
@@ -267,7 +267,7 @@ def _is_record(target: str | None) -> bool:
 
 
 def _of_record(options: dict[str, Any]) -> Result:
-    """Return what comes of a record, and write the reports of it that are asked for."""
+    """Return the result of a record, and write the reports of it that are asked for."""
     from runner.pipeline.results import Outcome
     from runner.record.format import read
     from runner.record.picture import pictured

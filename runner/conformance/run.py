@@ -107,7 +107,7 @@ def launched(
 
 
 def _start(command: Sequence[str]) -> None:
-    """Run a launch to its end; what it prints is nobody's."""
+    """Run a launch to its end, and drop what it prints."""
     subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
 
 

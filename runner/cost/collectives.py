@@ -25,7 +25,7 @@ Ranks: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """Messages that ranks send at once: to whom, and how many bytes; `times` in a row."""
+    """Messages that ranks send at once: their targets and bytes; `times` in a row."""
 
     src: Ranks
     dst: Ranks

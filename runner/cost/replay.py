@@ -275,7 +275,7 @@ class _Run:
             self.go(rank)
 
     def go(self, rank: int) -> None:
-        """Let a rank go on until it waits for what has not started, and whom it lets go on."""
+        """Let a rank, and those it releases, go on until they wait for what has not started."""
         todo, does = self.todo, self.does
         todo.append(rank)
         while todo:

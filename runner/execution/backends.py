@@ -181,7 +181,7 @@ def sharing(version: Version | None, ranks: int, gpus: int) -> Sharing | str | N
         means = "NCCL_MULTI_RANK_GPU_ENABLE"
         return Sharing(ranks=ranks, gpus=gpus, means=means, common=common)
     common |= {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
-    common["NCCL_MNNVL_ENABLE"] = "0"  # hosts that are none have no NVLink between them
+    common["NCCL_MNNVL_ENABLE"] = "0"  # simulated hosts have no NVLink between them
     means = (
         f"a host name for each rank and sockets, as NCCL {_dotted(version)} takes one rank a GPU"
     )

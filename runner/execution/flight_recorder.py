@@ -77,7 +77,7 @@ class RecorderDump:
 
 
 def parsed(dump: bytes | str) -> RecorderDump:
-    """Return what a dump says. Raises FlightError where it is none of the recorder's."""
+    """Return what a dump says. Raises FlightError where the recorder did not write it."""
     document = _document(dump)
     if not isinstance(document, dict):
         message = f"it is {type(document).__name__}, no mapping"

@@ -3,7 +3,7 @@
 Each process has a count of its own in memory that they share. A thread that does nothing else
 raises it once a second: it needs a turn of the processor and the lock of Python's interpreter, no
 connection and no main thread. So a process that is stopped (SIGSTOP) or hangs with that lock
-held is told from one that only waits. Whoever listens counts seconds in which it runs itself:
+held is told from one that only waits. The listener counts seconds in which it runs itself:
 
     beat of rank 1   . . . . .                      stopped
     listener         . . . . . . .    (swapped)   . . .
@@ -76,7 +76,7 @@ class Beats:
             self.beat(place)
 
     def close(self) -> None:
-        """Give the descriptor back; the memory lives on for as long as somebody beats in it."""
+        """Give the descriptor back; the memory lives on while a process beats in it."""
         os.close(self.descriptor)
 
 

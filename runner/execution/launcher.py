@@ -31,8 +31,8 @@ from runner.model.trace import Trace
 
 #: what workers find in their environment unless the user set it
 ENVIRONMENT = {
-    # torch looks up the name of whoever connects, which stalls a connection for 5 s where DNS drops
-    # queries; everything here is on this machine, so that no name server need be asked
+    # torch looks up the name of each host that connects, which stalls a connection for 5 s where
+    # DNS drops queries; everything here is on this machine, so that no name server need be asked
     "RES_OPTIONS": "timeout:1 attempts:0",
     # many ranks on few cores: no thread pool in each
     "OMP_NUM_THREADS": "1",

@@ -535,5 +535,5 @@ class RankAccount(Sequence[Event]):
         return len(self._columns.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns; what comes of it is a tuple."""
+        """Pickle the columns; unpickled, they are a tuple."""
         return Columns.events, (self._columns,)

@@ -191,7 +191,7 @@ def _stated_s(plan: Plan, predicted: Trace) -> float:
 
 
 def _stops(plan: Plan, readings: tuple[Trace, ...]) -> dict[int, Stop]:
-    """Return where each rank may be for good; where a step expects a timeout, nobody is."""
+    """Return where each rank may be for good; where a step expects a timeout, no rank is."""
     passing = {step.index for step in steps_of(plan.scenario.steps) if _of_a_timeout(step.expect)}
     found: dict[int, Stop] = {}
     for reading in readings:
@@ -677,7 +677,7 @@ class Supervisor:
         return course.broken and still_s > TELL_S
 
     def _for_good(self, course: Course, watch: Supervision) -> bool:
-        """Return whether nobody moves any more: as predicted, because of a death, or for too long.
+        """Return whether no rank moves any more: as predicted, because of a death, or for too long.
 
         Every rank stands in a communication call or has ended; a rank that computes or sleeps is
         neither, and is always waited for.
@@ -760,7 +760,7 @@ def _give_up_worlds(course: Course, world_size: int) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# The near side inside a launch that somebody else started: rank 0 of `python -m runner.worker`.
+# The near side inside a launch that the user started: rank 0 of `python -m runner.worker`.
 #
 # It is what :class:`runner.execution.Launcher` is on one machine, without the processes: it
 # analyses, gives orders through the store and judges, while the main thread of the same process is
@@ -814,7 +814,7 @@ class Conductor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The ranks are dismissed by whoever made them, also where no scenario ran."""
+        """The launch that made the ranks dismisses them, also where no scenario ran."""
 
     def run(self, plan: Plan, predicted: Trace) -> Trace:
         """Run one plan; as :meth:`runner.execution.Launcher.run`."""

@@ -33,7 +33,7 @@ from runner.expressions.values import (
 )
 
 # -------------------------------------------------------------------------------------------------
-# What is told where a value is computed, and is not what its place wants.
+# The problems of a value that is computed, and is not what its place wants.
 
 
 def cannot_compute(what: str, mark: Mark | None, rank: int, error: Exception) -> Problem:
@@ -134,7 +134,7 @@ def not_given(param: Param, mark: Mark | None, rank: int) -> Problem:
 
 
 def no_selector(selector: Selector, value: Any) -> Problem:
-    """Return the problem for a selector whose value selects nobody and everybody alike."""
+    """Return the problem for a selector whose value selects no rank, or every rank."""
     hint = "write a condition such as `rank % 2 == 0`, a rank, or a list of ranks"
     if isinstance(value, float):
         hint = "`//` divides integers"

@@ -666,7 +666,7 @@ class Reductions:
         return self._operators.finished(total, result)
 
     def _folded(self, rule: Rule, total: Value, each: Value) -> Value:
-        """Return `total`, which is nobody else's, combined with one more operand."""
+        """Return `total`, which no other value shares, combined with one more operand."""
         if is_number(total) and is_number(each):
             return rule.scalar(total, each)
         if is_number(total) or is_number(each) or total.shape != each.shape:

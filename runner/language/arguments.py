@@ -450,7 +450,7 @@ def _police_number(key: Scalar, context: Context) -> bool:
 
 def _police_target(name: str, key: Scalar, context: Context) -> None:
     if context.inlined is None or context.is_opaque(name):
-        return  # what a file itself defines twice is told once, for the whole file
+        return  # what a file defines twice is reported once, for the whole file
     names = context.names
     taken = {"a parameter": names.constants, "a group": names.groups}
     sort = next((sort for sort, known in taken.items() if name in known), None)

@@ -63,7 +63,7 @@ def _general(code: str) -> str:
 # -------------------------------------------------------------------------------------------------
 # Words that people bring along from torch, NumPy, Python, MPI or YAML 1.1, and what they are here.
 #
-# Only messages read this: a foreign word is as wrong as any other, but its author is told the
+# Only messages read this: a foreign word is as wrong as any other, but its author reads the
 # right one instead of the whole list.
 
 _SELECTS = 'who takes a step is said by `ranks:`, also by what it holds: `ranks: "x[0] > 3"`'
@@ -276,7 +276,7 @@ class Problems:
         listed: str | None = None,
         sort: str | None = None,
     ) -> None:
-        """Add a problem about a word that is none of `known`, with the likely one, or a list.
+        """Add a problem about a word that is not in `known`, with the likely one, or a list.
 
         `sort` says what the word is, as :mod:`runner.language.context` calls it.
         """
@@ -533,7 +533,7 @@ class Context:
 
 
 # -------------------------------------------------------------------------------------------------
-# In which order a scenario's names get their values, and what is told of a name used too early.
+# In which order a scenario's names get their values, and the problem of a name used too early.
 #
 # Parameters first, then groups, objects, tensors, each in the order of the file; then the steps.
 
@@ -560,7 +560,7 @@ class Later:
 def unmade(section: str, found: Sequence[Definition]) -> dict[str, Later]:
     """Return what has no value while the first entry of a section is made.
 
-    `section` is the plural, such as `tensors`; whoever makes an entry takes its name out.
+    `section` is the plural, such as `tensors`; the function that makes an entry takes its name out.
     """
     now = next(early for early, plural in _MADE.values() if plural == section)
     later: dict[str, tuple[int, Later]] = {}

@@ -100,7 +100,7 @@ def bindings_of(
                 (given or file).mark,
                 f"add `{name}:` under `with:`",
             )
-        # a missing input still stands for something, so that one fault is told once
+        # a missing input still stands for something, so that one fault is reported once
         node = default if default is not None else Scalar(file.mark, None, "")
         found[name] = Binding(node=node, context=context)
     return found

@@ -225,7 +225,7 @@ def _compiled(node: Scalar, context: Context) -> Expression | Constant:
     if not isinstance(node.value, str):
         return Constant(value=node.value, mark=node.mark)
     if keyword.iskeyword(node.value) and node.value in context.readable:
-        return FAILED  # where it is defined, it is told that the name cannot be taken
+        return FAILED  # its definition has the problem: the name cannot be taken
     text = substituted(node, context)
     if text is None:
         return FAILED
@@ -424,7 +424,7 @@ def selector(node: Node, context: Context) -> Selector:
 
 
 def _police_rank(node: Node, context: Context) -> None:
-    """Note a number that is no rank of the world: a negative one is none of any world.
+    """Note a number that is not a rank of the world: a negative one never is.
 
     A number beyond the world is passed over where the file has cases of several sizes, and in a
     used part, which is written for any world.

@@ -755,7 +755,7 @@ class Same:
     tensors: Mapping[str, str] = field(default_factory=dict)
 
 
-#: of a step that nobody asked about
+#: of a step that no caller asked about
 UNKNOWN = Same()
 
 

@@ -41,13 +41,12 @@ class Event:
 
     `index` and `iteration` name the instance of the step, the same on every rank. `state` is
     `done`, `raised`, `blocked` (for sure, or as observed), `possibly_blocked` (predicted only: the
-    semantics leave it open) or `running` (observed: busy with something that blocks on nobody).
-    `writes` are the values, right after the step, of the tensors that it may have stored into;
-    `slack` how far an observed element may be from the predicted one because the order of a
+    semantics leave it open) or `running` (observed: busy with something that waits for no other
+    rank). `writes` are the values, right after the step, of the tensors that it may have stored
+    into; `slack` how far an observed element may be from the predicted one because the order of a
     reduction is open (arrays of absolute differences). `observed` are the values of the step's
     expectation keys that are expressions, by their text, and the numbers that are named there.
-    `end_s` is None where it never returned.
-    On a device, `complete_s` is when the device was done.
+    `end_s` is None where it never returned. On a device, `complete_s` is when the device was done.
     """
 
     index: int
@@ -286,7 +285,7 @@ class WaitEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is wrong with a program: its name, the first step where it shows, whom it concerns.
+    """What is wrong with a program: its name, the first step where it shows, its ranks.
 
     `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
     (or ranks) that most others disagree with; `prose` explains it to a person, naming places.
@@ -311,7 +310,7 @@ class Diagnosis:
 
 
 class Orders(Sequence["Trace"]):
-    """What comes of a program in each order of arrival at its receives from anyone.
+    """The outcome of a program in each order of arrival at its receives from anyone.
 
     An order that leads to the state of one before it ends there, with the outcome ''. `because` of
     an order says whose messages were taken.
@@ -343,7 +342,7 @@ class Trace:
     the program, where that differs; `because` then says in phrases what of the backend
     makes it so. What is right, the semantics alone say. `drift` (predicted only) tells how far a
     value on a rank, after a step or (None) in the end, may be off because reductions before it are.
-    `orders` (predicted only, where more than one is possible) has what comes of each order of
+    `orders` (predicted only, where more than one is possible) has the outcome of each order of
     arrival; what they do not agree on is undefined in the trace itself.
     """
 

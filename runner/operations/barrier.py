@@ -1,4 +1,4 @@
-"""`barrier`: nobody leaves before everybody has entered."""
+"""`barrier`: no rank leaves before every rank has entered."""
 
 from __future__ import annotations
 

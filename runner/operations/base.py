@@ -11,7 +11,7 @@ know these shapes and no operation by name:
 * :class:`PointToPoint`  messages, matched by (group, source, destination, tag)
 * :class:`Waiting`  completes work that was started before
 * :class:`GroupCreation`  matched by its position among a rank's creations
-* :class:`Local`  needs nobody: compute, sleep, destroy_process_group, fault
+* :class:`Local`  needs no other rank: compute, sleep, destroy_process_group, fault
 * :class:`Compound`  several calls of other operations, one after the other: redistribute
 """
 
@@ -71,7 +71,7 @@ class Group:
 
 
 # -------------------------------------------------------------------------------------------------
-# The values that operations take and give: who enters with what, and what comes of it.
+# The values that operations take and give: what each rank enters with, and what it gets.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,7 +372,7 @@ class Operation(ABC):
         return ()
 
     def numbers(self, given: Mapping[str, Form]) -> tuple[str, ...]:
-        """Return the names that the step gives to numbers: they are none of what a rank holds."""
+        """Return the names that the step gives to numbers: a rank does not hold them as tensors."""
         return ()
 
     def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
@@ -415,7 +415,7 @@ class Collective(Operation):
     rooted: ClassVar[str | None] = None
     #: the root when neither spelling is given, as a world rank; None: torch demands one
     default_root: ClassVar[int | None] = None
-    #: whether what any other member than the root holds comes of the root's arguments and of the
+    #: whether what any other member than the root holds follows from the root's arguments and the
     #: member's place in the group alone
     from_root: ClassVar[bool] = False
 
@@ -579,7 +579,7 @@ class GroupCreation(Operation):
 
 
 class Local(Operation):
-    """Concerns nobody else."""
+    """Concerns no other rank."""
 
     #: the worker calls `execute` as well, because torch has a part in it
     calls_torch: ClassVar[bool] = False

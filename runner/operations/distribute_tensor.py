@@ -124,7 +124,7 @@ def _torch_placement(tensor: Any, placement: Placement) -> Any:
 
 
 def refused_placing(entry: Entry, ndim: int, mesh_dims: int) -> Refusal | None:
-    """Refuse placements that are none, or that do not fit the tensor or the mesh."""
+    """Refuse placements that are unknown, or that do not fit the tensor or the mesh."""
     placements = entry["placements"]
     if isinstance(placements, str):
         return invalid(placements)

@@ -23,7 +23,7 @@ def peer_of(entry: Entry, role: str) -> int | None:
 
 
 def world_rank(entry: Entry, world: int | None, inside: int | None) -> int | None:
-    """Return a peer as a world rank from either spelling; -1 for a group rank that is none."""
+    """Return a peer as a world rank from either spelling; -1 for a group rank beyond the group."""
     if inside is None:
         return None if world is None else int(world)
     return entry.group.ranks[inside] if 0 <= inside < entry.size else -1

@@ -33,4 +33,4 @@ steps:
         return float(entry["duration"] or 0.0)
 
     def run(self, caller: Caller, entry: Entry) -> None:
-        """Change nothing; whoever runs the step lets the time pass."""
+        """Change nothing; the executor lets the time pass."""

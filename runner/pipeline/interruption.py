@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP as a KeyboardInterrupt that is raised where nothing is lost by it.
 
 While they are handled, an interrupt is held back but for stretches that say they are
-:func:`interruptible`: the pipeline's work is one, the end of its reports is none, so that a second
+:func:`interruptible`: the pipeline's work is one, the end of its reports is not, so that a second
 Ctrl-C cannot take away what the first one left. A signal that was ignored when the process began
 (`nohup`, a job in the background of a script) stays ignored.
 

@@ -38,7 +38,7 @@ def merged(outcomes: Mapping[str, Outcome]) -> Outcome:
 
 
 def _in_order(outcomes: list[Outcome]) -> Iterable[Result]:
-    """Return each result once: a file that is invalid is told by every shard."""
+    """Return each result once: every shard reports a file that is invalid."""
     if outcomes[0].shard is not None:
         outcomes = sorted(outcomes, key=lambda each: each.shard.number if each.shard else 0)
     rows = zip_longest(*(outcome.results for outcome in outcomes))

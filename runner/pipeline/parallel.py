@@ -45,9 +45,9 @@ class Crew(Generic[T, R]):
     """Gives what `do` makes of each case; a context manager, which ends the workers.
 
     `do` must depend on nothing but its case, and its results must pickle. `lost` gives the result
-    of a case whose worker ended without one; it is told whether the worker was ended because it
-    gave no result for `patience_s` seconds: `do` bounds itself, but a call that does not return to
-    Python does not.
+    of a case whose worker ended without one; the result says whether the worker was ended because
+    it gave no result for `patience_s` seconds: `do` bounds itself, but a call that does not return
+    to Python does not.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Crew(Generic[T, R]):
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
             for other in (*foreign, *(key.fd for key in self._workers.get_map().values())):
-                os.close(other)  # a worker that nobody hears any more ends at its next result
+                os.close(other)  # a worker whose reader has gone ends at its next result
             gc.freeze()
             gc.enable()
             for at in places:

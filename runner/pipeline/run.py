@@ -1,4 +1,4 @@
-"""The whole way of a scenario, file to verdict, for whoever drives it.
+"""The whole way of a scenario, file to verdict, for each of its callers.
 
 The command line, the worker under torchrun and the pytest plugin all go this way: files are
 loaded, every case is analysed and judged without a run, and only if no file is invalid does
@@ -83,7 +83,8 @@ def check(
     """Analyse every selected case, or those up to the first failure; start nothing.
 
     With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
-    `backend` asks what comes of a case there, in place of everywhere; so does `torch`, a version.
+    `backend` asks for the result of a case there, in place of everywhere; so does `torch`, a
+    version.
     """
     import runner.model.plan
     import runner.reference  # noqa: F401 -- here once, not in every worker

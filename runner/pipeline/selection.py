@@ -431,7 +431,7 @@ def load_all(
 ) -> Loaded:
     """Read every file; nothing is evaluated yet.
 
-    `ahead` is told of selected cases while others are still read, where that is surely known.
+    `ahead` is called with selected cases while others are still read, where that is surely known.
     Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
     or a line that is not there.
     """
@@ -452,7 +452,7 @@ def load_all(
         except ScenarioError as error:
             invalid.append(_invalid(str(path), error.problems))
             continue
-        except Exception as error:  # noqa: BLE001 -- a fault of ours is told as one
+        except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one
             verdict = our_fault("reading", error)
             invalid.append(Result(file=str(path), case=str(path), verdict=verdict))
             continue

@@ -1,7 +1,7 @@
 """The pytest plugin: scenarios as items of a pytest session that asks for them.
 
 A session asks with `--scenarios` on its command line, or with `scenario_paths = ["scenarios"]` in
-its configuration. pytest imports this module at every start, whoever's tests it runs: therefore
+its configuration. pytest imports this module at every start, in every project: therefore
 nothing is imported here, and nothing is collected, until a session asks.
 """
 

@@ -100,7 +100,7 @@ def timeout_s(config: pytest.Config) -> float | None:
 def scenario_paths(config: pytest.Config) -> tuple[Path, ...]:
     """Return the configuration's `scenario_paths`, absolute.
 
-    Raises UsageError for one that does not exist: scenarios that nobody misses would never run.
+    Raises UsageError for one that does not exist: its scenarios would silently never run.
     """
     found = tuple(Path(os.path.abspath(path)) for path in config.getini("scenario_paths"))  # noqa: PTH100 -- links stay
     for path in found:
@@ -266,7 +266,7 @@ class Warm:
         try:
             result = execute(analysis, self._open())
         except BaseException:
-            # an interrupt or a time limit leaves an answer on its way that nobody waits for
+            # an interrupt or a time limit leaves an answer on its way that no call waits for
             self.close()
             raise
         never_ran = result.verdict.status == "INCONCLUSIVE" and result.verdict.observed is None
@@ -457,7 +457,7 @@ _TAGS = pytest.StashKey[set[str]]()
 #
 # Every YAML file below the configuration's `scenario_paths` is one, as for `scenario run`; a
 # broken one fails. With `--scenarios` those are that are named on the command line, and below the
-# named folders those that look like one; how many were left alone is told.
+# named folders those that look like one; how many were left alone is reported.
 
 #: the line by which an editor finds our schema, or a key that every scenario has
 _OURS = re.compile(rb"^(#.*\$schema=\S*scenario\.schema\.json|world_size[ \t]*:)", re.MULTILINE)

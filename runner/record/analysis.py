@@ -115,7 +115,7 @@ class NothingRecordedError(Exception):
 
 
 def home_of(order: Order) -> str:
-    """Return the folder from which places are told: that of the script."""
+    """Return the folder that places are relative to: that of the script."""
     if order.module or order.own_launcher:
         return str(Path.cwd())
     return str(Path(order.command[0]).absolute().parent)
@@ -146,7 +146,7 @@ def judged(
 ) -> Judged:
     """Return the verdict on the records of a program; its scenario would stand at `path`.
 
-    `script` is what the result is called by, `folder` the one that places are told from, `see` may
+    `script` is the name of the result, `folder` the one that places are relative to, `see` may
     say where the scenario's steps stand.
     """
     name = Path(script).stem or "recorded"

@@ -36,9 +36,9 @@ from runner.record.format import (
 from runner.record.program import MESSAGES, program_of
 from runner.vocabulary import WORLD
 
-#: calls of one rank that are aligned exactly; of longer ones the first difference is told
+#: calls of one rank that are aligned exactly; of longer ones the first difference is reported
 EXACT = 3000
-#: differences of one rank that are told
+#: differences of one rank that are reported
 MOST = 20
 
 
@@ -243,7 +243,7 @@ def _place(call: Call) -> str:
 
 
 def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifference]:
-    """Return what differs; ranks that differ alike are told together."""
+    """Return what differs; ranks that differ alike are reported together."""
     found: dict[tuple[Any, ...], list[int]] = {}
     firsts: dict[tuple[Any, ...], ProgramDifference] = {}
     for rank in range(max(a.world_size, b.world_size)):

@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def _warm(descriptor: int) -> int:
-    """Fork a process for each run that is told of, until there is no more to do."""
+    """Fork a process for each run that is asked for, until there is no more to do."""
     with os.fdopen(descriptor, "w", encoding="ascii") as reply:
         for line in sys.stdin:
             told = json.loads(line)

@@ -150,7 +150,7 @@ def started(order: Order) -> subprocess.Popen[bytes]:
 
 
 def _told(order: Order) -> dict[str, Any]:
-    """Return an order as its process is told it."""
+    """Return an order in the form that its process reads."""
     return {
         "folder": str(order.folder.resolve()),
         "ranks": list(order.ranks),

@@ -32,7 +32,7 @@ VERSION = 1
 FRAMES = 3
 #: frames that are looked through for them
 DEEPEST = 200
-#: tensors of a list that are told one by one
+#: tensors of a list that are recorded one by one
 LISTED = 4
 #: characters of a line of a script that the record carries
 MOST_LINE = 200
@@ -276,7 +276,7 @@ class Recorder:
         return kernel
 
     def _track(self, work: Any, number: int) -> None:
-        """Know a work by its Python object, which lives as long as somebody holds it.
+        """Know a work by its Python object, which lives as long as it is referenced.
 
         It is held here until the next call of the thread, so that what Python is given is it.
         """

@@ -216,7 +216,7 @@ def _on_cpu_mesh(plain: Any) -> None:
 
 
 def _without_device_ids() -> None:
-    """Let DistributedDataParallel take a module on the CPU whatever device it is told."""
+    """Let DistributedDataParallel take a module on the CPU whatever device it is given."""
     from torch.nn.parallel import DistributedDataParallel
 
     make = DistributedDataParallel.__init__

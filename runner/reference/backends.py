@@ -226,7 +226,7 @@ class Hosts:
 
     `garbled`: two ranks half a ring apart whose calls are not each other's counterpart (both send
     first; a batch meets a plain receive) take each other's offer for an answer, or one of another
-    length. What comes of it nobody knows.
+    length. The outcome is not defined.
     """
 
     standing: dict[int, int]
@@ -236,7 +236,7 @@ class Hosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """A call that starts work, as far as hosts care: whom it sends to (True) or receives from."""
+    """A call that starts work, for hosts: the ranks that it sends to (True) or receives from."""
 
     operation: Operation
     group: Group

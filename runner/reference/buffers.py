@@ -58,7 +58,7 @@ def note_reads(state: RankState, call: Call | None) -> None:
 def undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
     """Note that a rank relies on an undefined value.
 
-    A mismatch that spoiled the value is a finding of its own, so that its readers are none.
+    A mismatch that spoiled the value is a finding of its own; its readers are not.
     """
     race = value.diagnosis == "buffer_race"
     if value.diagnosis is not None and not race:
@@ -78,7 +78,7 @@ def undefined_read(state: RankState, call: Call | None, name: str, value: Undefi
     )
 
 
-#: units of work of a race, which is told of
+#: units of work of a race that is reported
 RACE_WORK = 5_000
 
 #: units of work of a look at what one asynchronous work uses

@@ -2,7 +2,7 @@
 
 Messages with the same content to one receiver are one choice where it does not matter which of
 their senders goes on first: each does nothing but send more of the same, until it ends or stands in
-a collective that needs all of them. Whatever the order, nobody can tell until all have come there.
+a collective that needs all of them. The order does not show until all have come there.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Sort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedReceive:
-    """A receive that names its sender: where, whom, and how far its rank was on each group."""
+    """A receive that names its sender: where, which one, and how far its rank was on each group."""
 
     address: Address
     sender: int

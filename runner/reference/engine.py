@@ -253,7 +253,7 @@ def _places(involved: Mapping[int, Joining], values: Mapping[int, str]) -> dict[
 
 
 # -------------------------------------------------------------------------------------------------
-# A message that arrives: what the receiver's buffer holds afterwards, or why nobody can say.
+# A message that arrives: what the receiver's buffer holds afterwards, or why that is not defined.
 
 
 def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
@@ -326,7 +326,7 @@ STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_misma
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """A call that raises as it ends: somebody waited too long, or its work was refused."""
+    """A call that raises as it ends: a rank waited too long, or its work was refused."""
 
     at_s: float
     failure: Failure
@@ -464,7 +464,7 @@ def too_late(works: tuple[Work, ...]) -> Late | None:
 
 
 def _first_s(post: Post) -> float:
-    """Return when the first of those came whom this post met."""
+    """Return when the first of the posts came that this one met."""
     if isinstance(post, Joining):
         return post.meeting.first_s
     if isinstance(post, Posted) and post.partner is not None:
@@ -673,7 +673,7 @@ def start(simulation: Simulation, state: RankState, call: Call, operation: Opera
 
 
 def start_refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
-    """Let an asynchronous call return whose wait raises: it meets nobody."""
+    """Let an asynchronous call return whose wait raises: it meets no other call."""
     work = _work(state, call)
     work.begun, work.refusal = True, refusal
     _return(simulation, state, work)
@@ -1221,7 +1221,7 @@ class Simulation:
                     self.traffic.finish(state.rank, post.number, None)
 
     def meet(self, joining: Joining, operation: Collective) -> None:
-        """Let those pass who miss nobody any more, and give them what they hold afterwards."""
+        """Let the ranks pass that miss no other, and give them what they hold afterwards."""
         meeting = joining.meeting
         joined = meeting.of(operation.name)
         if len(joined) == meeting.group.size:

@@ -99,7 +99,7 @@ class Posted(Post):
     def link(self) -> str:
         """The message's name, the same for both ends: group, ends, tag and which one.
 
-        Which message a receive that met none would have taken, nobody knows: it has a `?`.
+        Which message a receive that met none would have taken is not known: it has a `?`.
         """
         message = self.message
         if not message.sends:
@@ -673,7 +673,7 @@ class Creations:
 #     stream  [isend ......................] [irecv]      begins once the send is done
 #
 # A device does the calls of one group one after the other, whichever of them a program waits for.
-# What is enqueued behind a call that never ends never begins: nobody meets it. A batch is one
+# What is enqueued behind a call that never ends never begins: no call meets it. A batch is one
 # call: what it sends and receives begins at one stroke.
 
 

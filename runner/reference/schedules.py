@@ -182,7 +182,7 @@ class _Node:
     """A choice on the way of the current run: where it is, and what is left to try.
 
     `options` are left to be tried, `elsewhere` those at other receives: it does not matter when
-    they are made, unless they bring a message of somebody new to this one. `here` are who may send
+    they are made, unless they bring a message of a new rank to this one. `here` are who may send
     to it now. `same` come to the same as those that are tried, as far as it is known.
     """
 
@@ -747,7 +747,7 @@ def _early(ring: Symptom) -> Symptom:
 
 
 def disputes(main: Rest) -> bool:
-    """Whether somebody may stand in the creation of a group on which ranks disagree, or after it.
+    """Whether a rank may stand in the creation of a group on which ranks disagree, or after it.
 
     Who meets whom there depends on how a backend names groups.
     """
@@ -823,7 +823,8 @@ def _cancelled(main: Rest) -> Iterator[tuple[int, Place]]:
     """Yield where ranks met a message whose handle was dropped, and where that was.
 
     A backend may take such a message back that has not met its other side (Gloo does), and the one
-    after it on the same way with it: whoever met it, and all that follows, may stand for ever.
+    after it on the same way with it: the rank that met it, and all that follows, may stand for
+    ever.
     """
     for state in main.simulation.ranks:
         for work in state.works:

@@ -44,7 +44,7 @@ class Reading:
     needs nothing from. `buffer`: a send that it takes does not wait for its receiver. `tags` tell
     messages apart. `order`: which works of a rank wait for one another. `standing`: the work (as a
     number among a rank's own) in whose call a rank's host stands for good. `backend`: whose reading
-    it is; groups that state another are read as the semantics say. `disputed`: nobody is held by a
+    it is; groups that state another are read as the semantics say. `disputed`: no rank is held by a
     group on whose creation ranks disagree, nor by one that is created after it. `splits`: a rank
     passes the creation of a group once every rank of the world makes one. `counts`: the members of
     a group look for each other under what each has counted (:data:`runner.model.traits.Counts`).

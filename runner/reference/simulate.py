@@ -4,7 +4,7 @@ Deterministic and pure, in one process, without torch. The program is run under 
 every correct implementation satisfies (sends wait for their receiver; a rank leaves a collective
 once it misses nothing that it needs), and where it stands still under other readings too, to tell
 what buffering would change and where else a backend may leave a rank stuck. What a known backend
-makes of it is read once more, when somebody asks (:mod:`runner.reference.backends`).
+makes of it is read once more, when a caller asks (:mod:`runner.reference.backends`).
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ Place = tuple[int, tuple[int, ...]]
 
 
 class Drifts:
-    """How far the values of one program may drift; nothing is computed before somebody asks."""
+    """How far the values of one program may drift; nothing is computed before a caller asks."""
 
     def __init__(self, plan: Plan, limits: Limits) -> None:
         """Run nothing yet."""

@@ -24,7 +24,8 @@ from runner.reference.symptoms import Symptom
 # -------------------------------------------------------------------------------------------------
 # How much the analysis may hold: every rank's tensors, and what its trace keeps of each step.
 
-#: bytes that a step takes, whatever it stores: its event, and whom it met (measured: 1.3 to 1.5 kB)
+#: bytes that a step takes, whatever it stores: its event, and the ranks that it met (measured: 1.3
+#: to 1.5 kB)
 STEP_BYTES = 1_500
 
 #: bytes of an item of a list: what points to it, and a number
@@ -442,7 +443,7 @@ class RankState:
         """Note that the rank took a step, with a copy of what it may have stored.
 
         `raced` is undefined because something is expected of it while it is in flight. A call among
-        those of a compound operation is told of with the whole, unless it raised.
+        those of a compound operation is noted with the whole, unless it raised.
         """
         if call.whole is not None and fields.get("state", "done") == "done":
             return

@@ -66,7 +66,7 @@ class Symptom:
 
 #: ranks that are listed one by one
 LISTED = 8
-#: parts of a disagreement that are told: with many ranks each may have a value of its own
+#: parts of a disagreement that are reported: with many ranks each may have a value of its own
 PARTS = 3
 #: characters of a value that are shown
 SHOWN = 60

@@ -36,8 +36,8 @@ TENSORS = frozenset({"tensor", "tensors", "tensor_lists", "objects", "object"})
 def needs(operation: Collective, entry: Entry) -> frozenset[int]:
     """Return the group ranks without which no implementation could let a member pass.
 
-    Whoever has nothing to contribute and nothing to get misses nobody: tensors without elements
-    are carried by no message.
+    A rank that has nothing to contribute and nothing to get waits for none: tensors without
+    elements are carried by no message.
     """
     if moves_nothing(operation, entry):
         return _nobody(entry.group_rank)

@@ -17,10 +17,10 @@ from runner.timeline.model import At, Lane, Match, StepSpan, Timeline
 # Timeline -> events of the Chrome trace format, which Perfetto and `chrome://tracing` open.
 #
 # A timeline is a process, a rank a thread, a step a slice. Within a step that waited lies a second
-# slice that says for whom. Arrows (*flows*) go from a send to the step in which its receive was
-# complete, and through the members of a collective in the order in which they came. Where steps
-# are issued to a device and complete there later, the device is a second thread of the rank. What
-# a verdict says is an instant event at the beginning of its process.
+# slice that names the ranks it waits for. Arrows (*flows*) go from a send to the step in which its
+# receive was complete, and through the members of a collective in the order in which they came.
+# Where steps are issued to a device and complete there later, the device is a second thread of the
+# rank. What a verdict says is an instant event at the beginning of its process.
 #
 # An observed run has its own times, in microseconds since the scenario began on that rank. A
 # prediction knows an order and no times: each logical column is drawn a millisecond wide, and a
@@ -166,7 +166,7 @@ def _complete(span: StepSpan, when: _Slice, where: dict[str, int]) -> Event:
 
 
 def _waits(timeline: Timeline, slices: dict[At, _Slice]) -> dict[At, tuple[str, float]]:
-    """Return, by span, for whom a rank waited there, and until when."""
+    """Return, by span, the ranks that a rank waited for there, and until when."""
     found: dict[At, tuple[str, float]] = {}
     for meeting in timeline.meetings:
         starts = {at: slices[at].start for at in meeting.spans}
@@ -240,7 +240,7 @@ class TraceReport:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:
-        """Write what was predicted and what was observed, a process each; or why there is none."""
+        """Write what was predicted and what was observed, one process each; or why nothing."""
         verdict = result.verdict
         name = f"{verdict.status} {result.file}"
         if result.scenario is not None:

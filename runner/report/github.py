@@ -2,7 +2,7 @@
 
 GitHub shows at most ten errors and ten warnings of a step, so no more are written; the summary has
 all. Source lines
-that the report for people shows could look like workflow commands themselves: GitHub is told to
+that the report for people shows could look like workflow commands themselves: GitHub is asked to
 read none while a run goes on, and to go on reading at its end.
 """
 

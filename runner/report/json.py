@@ -29,7 +29,7 @@ VERSION = 1
 DOCUMENT = "scenario-results"
 LINES = "scenario-results-lines"
 TOOL = "scenario-runner"
-#: ranks that are listed one by one; of more, those in a row are told by the first and the last
+#: ranks that are listed one by one; of more, those in a row are named by the first and the last
 LISTED = 64
 
 
@@ -290,7 +290,7 @@ def _place(mark: Mark | None) -> dict[str, Any]:
 # Results read back from what `--json` or `--jsonl` wrote: the same results, without tensors.
 #
 # Raises ScenarioError with one problem that says what the file is instead: not ours, of a newer
-# version, cut off in the middle, or changed by somebody.
+# version, cut off in the middle, or edited.
 
 Json = dict[str, Any]
 
@@ -472,7 +472,7 @@ def _read_blocked(entry: Json) -> tuple[RankTrace, ...]:
 
 
 def _ranks(told: Sequence[int | list[int]]) -> tuple[int, ...]:
-    """Return ranks that are told one by one, or in a row by the first and the last."""
+    """Return ranks, each named, or those in a row by the first and the last."""
     parts = ([each] if isinstance(each, int) else range(each[0], each[1] + 1) for each in told)
     return tuple(rank for part in parts for rank in part)
 

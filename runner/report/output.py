@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 # -------------------------------------------------------------------------------------------------
 # Where a report goes: a file that appears whole or not at all, a stream, standard output.
 #
-# A target is opened before anything runs, so that a path that cannot be written is told at once. A
-# regular file is written without a name (:mod:`runner.files`) and gets it at the end; until then,
-# and for ever where the run fails, what stood there before stays.
+# A target is opened before anything runs, so that a path that cannot be written is reported at
+# once. A regular file is written without a name (:mod:`runner.files`) and gets it at the end; until
+# then, and for ever where the run fails, what stood there before stays.
 
 STANDARD_OUTPUT = "-"
 #: names of files that are open already; /dev/stderr may lead to a file that others write to
@@ -192,8 +192,8 @@ def forget() -> None:
 # Several reports of one run behind one listener, each to a target of its own.
 #
 # A report that fails costs the run nothing and the other reports nothing: it is left out, its
-# target is not touched, and it is told at the end. Those that have a target are written beside the
-# run (:mod:`runner.report.output`); what people read is written at once.
+# target is not touched, and that is reported at the end. Those that have a target are written
+# beside the run (:mod:`runner.report.output`); what people read is written at once.
 
 #: a report with such a name would take the place of a scenario
 _SCENARIOS = (".yaml", ".yml")
@@ -203,7 +203,7 @@ _SCENARIOS = (".yaml", ".yml")
 class _Entry:
     """A report, where it goes (None: it has no target of its own), and why it failed.
 
-    `unread` is one whose reader has left: it is told nothing more, and that is no failure.
+    `unread` is one whose reader has left: nothing more is written to it, and that is not a failure.
     """
 
     name: str
@@ -220,7 +220,7 @@ class Reports:
     def __init__(
         self, terminal: Report | None = None, others: Mapping[str, Report] | None = None
     ) -> None:
-        """Begin with reports that need no target, each with the name by which it is told.
+        """Begin with reports that need no target, each with the name that messages give it.
 
         What goes wrong inside of the one for people ends the run; that its output is full or closed
         does not.

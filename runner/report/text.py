@@ -186,7 +186,7 @@ Style: TypeAlias = Literal[
     "INVALID",
 ]
 
-#: how a difference's two numbers are told apart, by who stands alone
+#: what a difference's two numbers are called, by which side stands alone
 SIDES = {
     "expectation": "expected≠what the semantics give",
     "backend": "expected≠what the run gave",
@@ -370,7 +370,7 @@ def _many_blocked(blocked: dict[int, str]) -> list[Line]:
     return lines
 
 
-#: diagnoses of one name that are told one by one
+#: diagnoses of one name that are reported one by one
 MOST_ALIKE = 8
 
 

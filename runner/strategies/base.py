@@ -321,7 +321,7 @@ class Moment:
 
     `rounded` is in float32. `shaken` goes forward and backward in float32 as well, from weights of
     which each last bit is changed, and its optimizer steps in float64. Ranks that give it the same
-    steps share what comes of them.
+    steps share their results.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ class FullySharded(Alone):
         }
         inside = {each for listed in wrapped.values() for each in listed}
         root = tuple(each for each in names if each not in inside)
-        # the root keeps what it has gathered unless it is told to give it away
+        # the root keeps what it has gathered unless `reshard_after_forward` says otherwise
         over = stated if type(stated) is int else 0
         if over == self._group.size:
             over = 0

@@ -70,7 +70,7 @@ class Style:
     """How one layer is cut, and how its input and output lie.
 
     `input` is how a plain input is taken to lie, `wanted` what it is brought to, `made` how the
-    output lies that comes of it, `output` what that is brought to; `local` gives a plain tensor on.
+    resulting output lies, `output` what that is brought to; `local` passes a plain tensor on.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""(Scenario, Trace) -> Timeline: a run as a picture needs it, for whoever draws it.
+"""(Scenario, Trace) -> Timeline: a run as a picture needs it.
 
 A timeline is plain data: lanes, spans, who met whom, who waits for whom, what every tensor held.
 The HTML report, the Chrome trace and `scenario show` draw from it and from nothing else. It knows

@@ -670,7 +670,7 @@ def _rounded(seconds: float | None) -> float | None:
 
 
 def _label(event: Event, place: StepPlace) -> str:
-    """Return the label of an event that nobody foresaw; a rank that told nothing gave a number."""
+    """Return the label of an unforeseen event; a rank that gave no label gave a number."""
     if event.label == f"step {event.index}" and place.step is not None:
         return place.step.name or place.operation or "expect"
     return event.label

@@ -107,7 +107,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnDiagnosis:
-    """A diagnosis: its name, its explanation, whom it concerns, and the first divergent line.
+    """A diagnosis: its name, its explanation, its ranks, and the first divergent line.
 
     `odd` are the ranks that most others disagree with.
     """

@@ -102,7 +102,7 @@ def _ends(forecast: Trace, general: Trace) -> str:
 
 
 def explaining(case: Case) -> tuple[str, ...]:
-    """Return the facts of a backend that explain an outcome which is none of the semantics'."""
+    """Return the facts of a backend that explain an outcome that the semantics do not have."""
     forecast, general = case.prediction, case.general
     outcome = case.run.outcome if case.run is not None else forecast.outcome
     explains = {forecast.outcome, *({*forecast.open} - {*general.open})}
@@ -670,7 +670,7 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     ]
 
 
-#: faults of one name at one step that are told one by one
+#: faults of one name at one step that are reported one by one
 ALIKE = 3
 
 

@@ -18,7 +18,7 @@ from runner.model.trace import Trace, Value
 # -------------------------------------------------------------------------------------------------
 # How findings name ranks and values.
 
-#: differences that are told: with many ranks each may have one of its own
+#: differences that are reported: with many ranks each may have one of its own
 MOST = 3
 
 

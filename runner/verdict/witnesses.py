@@ -699,7 +699,7 @@ class Case:
 
     @property
     def orders(self) -> Sequence[Trace]:
-        """What comes of each order of arrival; empty where there is one, or the author alone."""
+        """The outcome of each order of arrival; empty where there is one, or the author alone."""
         return self.prediction.orders if self.reference else ()
 
     def instances(self) -> Iterator[StepInstance]:

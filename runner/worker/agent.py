@@ -7,11 +7,11 @@
 
 Each node starts the same command. The node that has the endpoint's address is the first: there the
 command line reads, judges and reports, as it does on one machine. Every node has an agent, which
-imports torch once, forks the ranks of its node when it is told to, and kills them when it is told
+imports torch once, forks the ranks of its node when it is asked to, and kills them when it is asked
 to. A scenario that ends a process costs its launch: the next scenario gets a new one, in the time
 of a fork. The ranks are those of `python -m runner.worker`, and lost nodes are found as there.
 
-What agents are told are lines of JSON over one connection each; it carries no pickle. Where it
+Agents read lines of JSON, over one connection each; it carries no pickle. Where it
 breaks, the agent ends its ranks and itself; the kernel notices a cut link within :data:`CUT_S`.
 """
 
@@ -134,7 +134,7 @@ class Talk:
 
 
 class Agent:
-    """Forks the ranks of its node when it is told to, and ends them when it is told to."""
+    """Forks the ranks of its node, and ends them, when it is asked to."""
 
     def __init__(self, talk: Talk, host: str, count: int, command_line: CommandLine) -> None:
         """Offer `count` ranks to the command line, whose address here is `host`."""

@@ -404,7 +404,7 @@ class Board:
         return record.start_s - self.begin_s, end_s, complete_s
 
     def _other(self, record: TakenStep, *, finished: bool) -> dict[str, Any] | None:
-        """Return what is told of a step beside its times, where there is anything to tell."""
+        """Return what is reported of a step beside its times, where there is anything to tell."""
         if record.failure is not None:
             other: dict[str, Any] = {"state": "raised", "failure": record.failure}
         elif record.end_s is None or not finished:

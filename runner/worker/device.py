@@ -12,8 +12,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 # -------------------------------------------------------------------------------------------------
 # Waiting for what cannot be waited for safely: look, sleep a little, look again, until a deadline.
 #
-# A device that hangs never lets go of whoever synchronises with it. So nothing here does: an event
-# is asked whether it has happened, and whoever asks may leave at any time.
+# A device that hangs never lets go of a thread that synchronises with it. So nothing here does: an
+# event is asked whether it has happened, and the asking thread may leave at any time.
 
 #: seconds of the first sleep between two looks, and of the longest
 FIRST_S, LONGEST_S = 0.00002, 0.002
@@ -135,7 +135,7 @@ class WithAnEvent:
         self._used = 0
 
     def begin(self) -> None:
-        """Record where the clock starts; nobody may want the events of the scenario before.
+        """Record where the clock starts; no reader wants the events of the scenario before.
 
         What the rank holds before step 1 is on the device then: a rank that takes no step has no
         other event behind it, and values come to the host on another stream.

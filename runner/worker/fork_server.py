@@ -216,8 +216,8 @@ class Launch:
                 with suppress(ProcessLookupError):  # torchrun's agent came first and reaped it
                     os.kill(process.pid, signal.SIGKILL)
         self.ended.wait()
-        # a store's server is ended here, not by whoever collects the garbage: a forked worker has
-        # no such thread to join
+        # a store's server is ended here, not by the garbage collector of another process: a forked
+        # worker has no such thread to join
         self.supervisor.close()
         self._server = None
         for descriptor in self.gate:
@@ -230,12 +230,12 @@ class Launch:
 # -------------------------------------------------------------------------------------------------
 # The host: the process that torch is imported in once, and that every worker is forked from.
 #
-# `python -m runner.execution.fork_server CONTROL LIFELINE BEATS` is started by
-# :mod:`runner.execution.launcher` and by nobody else. Its main thread runs torchrun's agent, one
-# launch after the other; a second thread supervises: it takes jobs from the control socket and
+# `python -m runner.worker.fork_server CONTROL LIFELINE BEATS` is started by
+# :mod:`runner.execution.launcher` and by no other process. Its main thread runs torchrun's agent,
+# one launch after the other; a second thread supervises: it takes jobs from the control socket and
 # answers them; a third beats, so that the near side knows a host that is stopped from one that
-# works. When the lifeline closes, however its other end died, the host takes its process group
-# with it.
+# works. When the lifeline closes, however its other end died, the host takes its process group with
+# it.
 
 #: seconds between two looks of torchrun's agent at its workers
 AGENT_LOOK_S = 0.05
@@ -273,7 +273,7 @@ class Host:
         while (launch := self._wanted.get()) is not None:
             try:
                 self._run_agent(launch)
-            except Exception as error:  # noqa: BLE001 -- whatever ends a launch is told to its jobs
+            except Exception as error:  # noqa: BLE001 -- whatever ends a launch is reported to its jobs
                 launch.failure = _told(error)
             finally:
                 launch.ended.set()
@@ -311,7 +311,7 @@ class Host:
                     # from the near side, which is this very program
                     self._answer(pickle.loads(self._control.receive()))  # noqa: S301
         finally:
-            # the near side reads the end of the line, and waits for nobody
+            # the near side reads the end of the line, and waits for no rank
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def _answer(self, job: Job) -> None:

@@ -293,10 +293,10 @@ class Running:
         via: Any = None,
         then: Callable[[], None] | None = None,
     ) -> None:
-        """Give the account, once: whoever comes first, the main thread or a watching one.
+        """Give the account, once, from the thread that comes first: the main or a watching one.
 
-        `then` is done between the account and the word of it, whoever gives it: what lets go of the
-        groups. A device whose calls are aborted is done with all of them, and an account taken
+        `then` is done between the account and the word of it, in the same thread: what lets go of
+        the groups. A device whose calls are aborted is done with all of them, and an account taken
         after that would be of a program that never hung.
         """
         with self._lock:
@@ -335,7 +335,7 @@ class Running:
 # -------------------------------------------------------------------------------------------------
 # The watching thread of a worker: it looks after the scenario that runs, and after the process.
 #
-# It ends the process when it is told to, once the account is given, and when nobody is left.
+# It ends the process when it is asked to, once the account is given, and when no rank is left.
 
 #: seconds between two looks at the parent process while there is nothing to do
 IDLE_S = 0.5
@@ -358,7 +358,7 @@ class Watcher:
         """Watch nothing yet. `store` is this thread's own connection.
 
         `alone` is called where the store is gone, with what its connection says; `told` where this
-        process is told to end.
+        process is asked to end.
         """
         self._alone = alone
         self._told = told

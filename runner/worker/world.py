@@ -396,8 +396,9 @@ class World:
         """Let torch forget the groups. On a device that is an abort: see below.
 
         `destroy_process_group` waits for every kernel of a communicator, for one that hangs for
-        ever, and also for a message that nobody receives and nobody waits for. By the time a world
-        is dropped every rank has told how it ended, so that an abort takes nothing from anybody.
+        ever, and also for a message that no rank receives and no call waits for. By the time a
+        world is dropped every rank has told how it ended, so that an abort takes nothing from
+        anybody.
         """
         c10d = self.dist.distributed_c10d
         abort = getattr(c10d, "_abort_process_group", None)

@@ -119,7 +119,7 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
 def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
     """Put the sightings of one fault together: the first step's words, everyone's ranks.
 
-    Of several ranks that see it in one step the first one has the word, whoever was looked at
+    Of several ranks that see it in one step the first one is reported, whichever was looked at
     first.
     """
     together: dict[tuple[str, str], list[Symptom]] = {}

@@ -216,7 +216,7 @@ class Scene:
 class Column:
     """What a name holds: `[W, *shape]`, and on which ranks it holds anything.
 
-    `shared` tells that somebody keeps the array, so that a part of it is changed in a copy only.
+    `shared` says that a caller keeps the array, so that a part of it is changed in a copy only.
     """
 
     name: str

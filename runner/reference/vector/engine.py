@@ -189,7 +189,7 @@ class Standing:
         turns: Turns,
         go: Callable[[int, Active], None],
     ) -> None:
-        """Begin with nobody; `go` lets ranks that are released take the step of a number."""
+        """Begin with no rank; `go` lets ranks that are released take the step of a number."""
         self.turns = turns
         self._plan = plan
         self._evaluation = evaluation
@@ -202,7 +202,7 @@ class Standing:
         self._standing = np.full(plan.world_size, -1, np.int64)
         self._stands: dict[int, Stand] = {}
         self._stood = 0
-        #: the works whose handle somebody has yet to wait for
+        #: the works whose handle a rank has yet to wait for
         self._unwaited: dict[int, Work] = {}
         self._handles: dict[str, NDArray[np.int64]] = {}
         self._works: list[Work] = []
@@ -298,9 +298,9 @@ class Standing:
         work.number = len(self._works)
         self._works.append(work)
         self._unwaited[work.number] = work
-        nobody = np.full(self._plan.world_size, -1, np.int64)
+        none = np.full(self._plan.world_size, -1, np.int64)
         for name, ranks in named:
-            self._handles.setdefault(name, nobody.copy())[ranks] = work.number
+            self._handles.setdefault(name, none.copy())[ranks] = work.number
         work.handles = tuple(name for name, _ in named)
         self._notes.note(work.instance, scene, said)
 

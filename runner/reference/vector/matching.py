@@ -236,7 +236,7 @@ def _ascending(rows: NDArray[np.int64]) -> bool:
 
 
 # -------------------------------------------------------------------------------------------------
-# The messages of a call: to whom or from whom, with which tag, and where in memory.
+# The messages of a call: their peers, with which tag, and where in memory.
 
 #: the kinds of the arguments that make one message
 _ONE = {"tensor", "rank", "group_rank", "group", "tag"}
@@ -801,7 +801,7 @@ class Calls:
     """Evaluates the calls of one plan."""
 
     def __init__(self, plan: Plan, evaluation: Evaluation, memory: Memory) -> None:
-        """Remember who started what, to tell whom a `wait` concerns."""
+        """Remember which ranks started what: a `wait` concerns those."""
         self._plan = plan
         self._evaluation = evaluation
         self._memory = memory
@@ -978,7 +978,7 @@ def _indexed(name: str, index: Value) -> tuple[dict[str, Any], Any]:
 def _typed(param: Param, value: Value) -> Value:
     """Return a plain argument in the type of its kind, as the evaluator does.
 
-    Raises Beyond where it is none: the other engine says why.
+    Raises Beyond where it is not one: the other engine says why.
     """
     read = READ.get(param.kind)
     if read is None:

@@ -50,7 +50,7 @@ class Memory:
         return View(column, active, None, self._flights.check_read if writing else None)
 
     def hold(self, name: str, active: Active, value: Value, mark: Mark | None) -> NDArray[Any]:
-        """Let a name hold a copy of a tensor; returns its elements, which nobody changes."""
+        """Let a name hold a copy of a tensor; returns its elements, which no step changes."""
         if isinstance(value, Stack):
             values = value.take()
         elif isinstance(value, np.ndarray):
@@ -271,7 +271,7 @@ def bounds(view: View) -> tuple[Any, Any]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a work brought, put in place: columns change, and what changed is told.
+# What a work brought, put in place: columns change, and what changed is noted.
 
 
 def put_in_place(

@@ -233,7 +233,7 @@ def _pieces(cells: Sequence[Cell]) -> list[Piece]:
 #: seconds from which it is said that a rank came late, or was busy
 NOTED_S = 0.05
 
-#: labels that a row names one by one; more are told by their operation
+#: labels that a row names one by one; of more it names the operation
 MOST_LABELS = 2
 
 #: lines of the file that a row names one by one
@@ -310,7 +310,7 @@ def _short(span: StepSpan) -> str:
 
 
 def _waiting(timeline: Timeline, spans: Mapping[int, StepSpan]) -> list[Piece]:
-    """Return for whom the stuck ranks of a row wait, where a phrase can say it."""
+    """Return what the stuck ranks of a row wait for, where a phrase can say it."""
     stuck = sorted(timeline.lanes[lane].rank for lane, span in spans.items() if span.stuck)
     if not stuck or any(span.state == "running" for span in spans.values()):
         return []

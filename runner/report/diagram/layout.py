@@ -16,7 +16,7 @@ MOST, FIRST, LAST = 40, 12, 18
 
 
 class NoStepsError(ValueError):
-    """The steps that are asked for are none of those that the picture has."""
+    """The picture has none of the steps that are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

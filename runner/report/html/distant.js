@@ -1,7 +1,7 @@
 // A diagram from so far away that a call is a few pixels wide: a picture with one pixel for each,
 // stretched lane by lane. A frame costs what its lanes and columns cost, however many colours there are.
 
-const DISTANT = 5; // the width of a column below which nobody sees where a call ends
+const DISTANT = 5; // the width of a column below which the end of a call cannot be seen
 
 function paintDistant(painter) {
   const { context, geometry, looks, picture, timeline } = painter;

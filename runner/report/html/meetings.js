@@ -1,4 +1,4 @@
-// Who met whom: bars through collectives, arrows for messages, empty places for those who are missing.
+// Who met whom: bars through collectives, arrows for messages, empty places for the ranks that are missing.
 
 /** Collectives: a bar through all who take part; dashed where one is missing. */
 function paintJoins(painter) {
@@ -150,7 +150,7 @@ function paintAbsent(painter) {
   });
 }
 
-/** A message that nobody receives, or that nobody sends; where a rank is stuck the graph tells. */
+/** A message that no rank receives, or that no rank sends; where a rank is stuck the graph shows it. */
 function paintLost(painter, meeting) {
   const { context, geometry, timeline } = painter;
   const [lane, position] = meeting.spans;

@@ -9,7 +9,7 @@ const GLYPHS = { FAILED: "✕", FLAKY: "≈", INVALID: "!", INCONCLUSIVE: "?", U
 
 const byId = (id) => document.getElementById(id);
 
-/** Return a new element; text is only ever text, whoever wrote it. */
+/** Return a new element; text is only ever text, never markup. */
 function make(tag, className, text) {
   const element = document.createElement(tag);
   if (className) element.className = className;

@@ -136,7 +136,7 @@ def _diagnoses(verdict: Verdict) -> list[dict[str, Any]]:
 def _timelines(result: Result) -> dict[str, Any]:
     """Return the run as a picture, twice; of what was observed only where it differs.
 
-    A run of more steps than a browser could hold is told without one.
+    A run of more steps than a browser could hold is described without a picture.
     """
     scenario, predicted = result.scenario, result.verdict.predicted
     if scenario is None or predicted is None:
@@ -242,7 +242,7 @@ class Shown:
 
 
 def is_page(path: str) -> bool:
-    """Return whether a file begins as a page does; one that cannot be read is none."""
+    """Return whether a file begins as a page does; one that cannot be read does not."""
     try:
         with Path(path).open("rb") as file:
             return file.read(len(_BEGIN)).lower() == _BEGIN

@@ -46,7 +46,7 @@ function terminalBox(opened) {
   return box;
 }
 
-/** A diagnosis: what such a fault is; who waits for whom, unless that was just told. */
+/** A diagnosis: what such a fault is; who waits for whom, unless that was just shown. */
 function diagnosisBox({ name, prose }, told, explanation) {
   const box = make("div", "diagnosis");
   const more = make("details");
