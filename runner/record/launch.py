@@ -20,6 +20,7 @@ import traceback
 import types
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -54,29 +55,18 @@ def _warm(descriptor: int) -> int:
             _import(told)
             pid = os.fork()
             if pid == 0:
-                _be_run(told)
+                _child(partial(_parent_of_run, told))
             print(pid, file=reply, flush=True)
             _, status = os.waitpid(pid, 0)
             print(os.waitstatus_to_exitcode(status), file=reply, flush=True)
     return 0
 
 
-def _be_run(told: dict[str, Any]) -> NoReturn:
-    """Be the parent of one run, with the environment of who asked for it."""
+def _child(work: Callable[[], int]) -> NoReturn:
+    """Do the work of a forked process, and end it with the code that the work returns."""
     code = 1
     try:
-        os.setsid()
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.chdir(told["cwd"])
-        os.environ.clear()
-        os.environ.update(told["environment"])
-        sys.path[:] = told["path"]
-        output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        _launch(told)
-        code = 0
+        code = work()
     except BaseException:
         traceback.print_exc()
     finally:
@@ -84,6 +74,22 @@ def _be_run(told: dict[str, Any]) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def _parent_of_run(told: dict[str, Any]) -> int:
+    """Be the parent of one run, with the environment of who asked for it."""
+    os.setsid()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.chdir(told["cwd"])
+    os.environ.clear()
+    os.environ.update(told["environment"])
+    sys.path[:] = told["path"]
+    output = os.open(told["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    _launch(told)
+    return 0
 
 
 def _import(told: dict[str, Any]) -> None:
@@ -137,7 +143,7 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
                 board.become(rank, 1)
             pid = os.fork()
             if pid == 0:
-                _rank(told, rank, port, board)
+                _child(partial(_run, told, rank, port, board))
             running[pid] = rank
             put({"rank": rank, "pid": pid})
         pid, status = os.waitpid(-1, os.WNOHANG if told["fake"] else 0)
@@ -165,20 +171,6 @@ def _may_start(told: dict[str, Any], board: Any, running: dict[int, int]) -> boo
         return True
     busy = sum(board.state(rank) == 1 for rank in running.values())
     return bool(busy < told["jobs"])
-
-
-def _rank(told: dict[str, Any], rank: int, port: int, board: Any) -> NoReturn:
-    """Be one rank of the user's program."""
-    code = 1
-    try:
-        code = _run(told, rank, port, board)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
 
 
 def environment(told: dict[str, Any], rank: int, port: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hosts import until
+from hosts import LONG, SUM, until
 
 from runner.execution import netns
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly]
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
-SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
 DIES = """\
 world_size: 4
 steps:
@@ -34,15 +33,6 @@ steps:
 expect:
   outcome: crash
   dies: {3: SIGKILL}
-"""
-LONG = """\
-world_size: 4
-timeout: 600s
-tensors: {x: [1]}
-steps:
-  - {barrier: {}}
-  - {sleep: 120s, ranks: [0, 2]}
-  - {all_reduce: {tensor: x}, expect: {x: [4]}}
 """
 #: seconds that a run may take with every core busy
 RUN_S = 600.0

@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hosts import IP, Hosts, until
+from hosts import IP, LONG, SUM, Hosts, until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
-#: ranks 0 and 2 sleep, the others wait for them: a loss finds both
-LONG = """\
-world_size: 4
-timeout: 600s
-tensors: {x: [1]}
-steps:
-  - {barrier: {}}
-  - {sleep: 120s, ranks: [0, 2]}
-  - {all_reduce: {tensor: x}, expect: {x: [4]}}
-"""
 COMMAND_LINE = -1
 CASES = {"a_before": SUM, "b_lost": LONG, "c_after": SUM}
 #: seconds from a loss to the end of every host: 30 s of silence, and what a busy machine adds

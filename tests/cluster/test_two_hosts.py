@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import Hosts
+from hosts import SUM, Hosts
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.nightly]
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
-SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
 #: what is said of a case whose launch ended with the one before
 ENDED = "this launch ended with"
 #: seconds that a folder may take on two hosts, with every core busy

@@ -32,6 +32,18 @@ START_S = 120.0
 #: what every process on a host has in its environment
 ON_EACH = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}
 TOOLS = ("ip", "unshare", "hostname")
+#: scenarios that launches over several hosts run
+SUM = "world_size: 4\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}, expect: {x: [4]}}]\n"
+#: ranks 0 and 2 sleep, the others wait for them: a loss finds both
+LONG = """\
+world_size: 4
+timeout: 600s
+tensors: {x: [1]}
+steps:
+  - {barrier: {}}
+  - {sleep: 120s, ranks: [0, 2]}
+  - {all_reduce: {tensor: x}, expect: {x: [4]}}
+"""
 
 
 def why_not() -> str | None:

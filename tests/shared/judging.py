@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import runner
+from runner.errors import ScenarioError
 from runner.language.document import cases_as_written
 from runner.model.groups import plan
 from runner.model.trace import Event, Failure
+from runner.pipeline.attempts import analyse
 from runner.verdict import Verdict, judge
 
 if TYPE_CHECKING:
@@ -113,3 +115,15 @@ def ended(found: RankTrace, index: int, ending: str) -> RankTrace:
 def codes(verdict: Verdict) -> list[str]:
     """Return the codes of all findings."""
     return [finding.code for finding in verdict.findings]
+
+
+def codes_of(text: str, folder: Path) -> list[str]:
+    """Return the codes of all problems of the one case of a file, and of its findings."""
+    path = folder / "judged.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        (case,) = runner.load(path)
+    except ScenarioError as error:
+        return [problem.code for problem in error.problems]
+    verdict = analyse(case).verdict
+    return [problem.code for problem in verdict.problems] + codes(verdict)

@@ -10,14 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 from click.testing import CliRunner
+from judging import codes_of
 
 from runner.cli import cli
-from runner.errors import ScenarioError
 from runner.language.document import load
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.traffic import Structure
-from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.reference.simulate import walked
 
@@ -154,18 +153,6 @@ steps:
     assert (found.rounds, found.messages, found.modelled) == (None, None, True)
 
 
-def codes(folder: Path, text: str) -> list[str]:
-    file = folder / "stated.yaml"
-    file.write_text(text, encoding="utf-8")
-    try:
-        (case,) = load(file)
-    except ScenarioError as error:
-        return [problem.code for problem in error.problems]
-    verdict = analyse(case).verdict
-    problems = [problem.code for problem in verdict.problems]
-    return problems + [finding.code for finding in verdict.findings]
-
-
 STATED = {
     "{rounds: 7, messages: 15, sent: 40}": [],
     '{rounds: "n - 2 + pieces", messages: "(n - 1) * pieces", sent: "8 * pieces"}': [],
@@ -190,26 +177,26 @@ STATED = {
 
 @pytest.mark.parametrize("stated", STATED)
 def test_a_cost_that_is_stated_is_proved(stated: str, tmp_path: Path) -> None:
-    assert codes(tmp_path, f"{PIPELINE}expect: {{cost: {stated}}}\n") == STATED[stated]
+    assert codes_of(f"{PIPELINE}expect: {{cost: {stated}}}\n", tmp_path) == STATED[stated]
 
 
 def test_rounds_of_a_collective_in_one_call_are_refused(tmp_path: Path) -> None:
     text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
-    assert codes(tmp_path, text + "expect: {cost: {rounds: 2}}\n") == ["cost_of_collective"]
-    assert codes(tmp_path, text + "expect: {cost: {messages: 2}}\n") == ["cost_of_collective"]
-    assert codes(tmp_path, text + "expect: {cost: {sent: 4}}\n") == []
+    assert codes_of(text + "expect: {cost: {rounds: 2}}\n", tmp_path) == ["cost_of_collective"]
+    assert codes_of(text + "expect: {cost: {messages: 2}}\n", tmp_path) == ["cost_of_collective"]
+    assert codes_of(text + "expect: {cost: {sent: 4}}\n", tmp_path) == []
 
 
 def test_a_wrong_program_has_no_cost(tmp_path: Path) -> None:
     text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{send: {tensor: x, dst: 1}, ranks: 0}]\n"
-    assert codes(tmp_path, text + "expect: {cost: {messages: 1}}\n") == ["diagnosis_undeclared"]
+    assert codes_of(text + "expect: {cost: {messages: 1}}\n", tmp_path) == ["diagnosis_undeclared"]
     stated = "expect: {outcome: deadlock, diagnosis: unmatched_send, cost: {messages: 1}}\n"
-    assert codes(tmp_path, text + stated) == ["no_cost"]
+    assert codes_of(text + stated, tmp_path) == ["no_cost"]
 
 
 def test_no_tensor_is_called_cost(tmp_path: Path) -> None:
     text = "world_size: 2\ntensors: {cost: [1]}\nsteps: [{all_reduce: {tensor: cost}}]\n"
-    assert codes(tmp_path, text) == ["reserved_name"]
+    assert codes_of(text, tmp_path) == ["reserved_name"]
 
 
 # -------------------------------------------------------------------------------------------------
