@@ -185,6 +185,14 @@ def too_many(problems: Sequence[Problem]) -> list[Problem]:
     ]
 
 
+class DataError(ValueError):
+    """Data that a model cannot be trained on: a class that it has no score for, rows that lack.
+
+    It is told at the step that hands the data over. Any other error of a strategy is a fault of
+    ours, and told as one.
+    """
+
+
 class LaunchError(Exception):
     """The environment could not run a scenario: no worker, no device, no port."""
 

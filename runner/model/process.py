@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from runner.errors import Mark, Problem, ScenarioError
+from runner.errors import DataError, Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
     CANNOT_COMPUTE,
@@ -582,7 +582,7 @@ class Process(Membership):
             except StopIteration as end:
                 result = end.value
                 break
-            except (ValueError, IndexError) as error:
+            except DataError as error:
                 what = f"`{operation.label(entry)}`"
                 raise ScenarioError(
                     [cannot_compute(what, call.step.mark, self.rank, error)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, inner, last
 from runner.modules.linear import Linear
 
@@ -130,5 +131,5 @@ class CausalSelfAttention(Layer):
         last(shape, self.embed_dim, self.name)
         if len(shape) != 3:
             message = f"{self.name} takes [batch, positions, features], and gets {list(shape)}"
-            raise ValueError(message)
+            raise DataError(message)
         return shape

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.errors import DataError
+
 Array: TypeAlias = NDArray[Any]
 Params: TypeAlias = Mapping[str, Array]
 
@@ -46,7 +48,7 @@ class Layer(ABC):
         """Return torch's own module, with whatever weights it begins with."""
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape of the output for an input of that shape. ValueError where none fits."""
+        """Return the shape of the output for an input of that shape. DataError where none fits."""
         return shape
 
 
@@ -62,10 +64,10 @@ def flat(x: Array) -> Array:
 
 
 def last(shape: tuple[int, ...], wanted: int, what: str) -> None:
-    """Raise ValueError where the last dimension is not as wide as a layer takes it."""
+    """Raise DataError where the last dimension is not as wide as a layer takes it."""
     if not shape or shape[-1] != wanted:
         message = f"{what} takes {wanted} features, and gets an input of {list(shape)}"
-        raise ValueError(message)
+        raise DataError(message)
 
 
 def normalised(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:

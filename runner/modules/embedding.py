@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params
 
 
@@ -23,12 +24,12 @@ class Embedding(Layer):
         return {"weight": (self.num_embeddings, self.embedding_dim)}
 
     def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
-        """Look the rows up. ValueError where the table has no such row."""
+        """Look the rows up. DataError where the table has no such row."""
         index = x.astype(np.int64)
         wrong = index[(index < 0) | (index >= self.num_embeddings)]
         if wrong.size:
             message = f"an Embedding of {self.num_embeddings} rows has no row {wrong.flat[0]}"
-            raise ValueError(message)
+            raise DataError(message)
         return params["weight"][index], index
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from runner.errors import DataError
 from runner.modules.base import Array
 
 #: how the terms of a loss are put together
@@ -35,12 +36,12 @@ class Loss(ABC):
         """Return the terms that are summed, and the gradient of their sum by the input."""
 
     def fit(self, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
-        """Raise ValueError where an output of a shape does not go with a target of another."""
+        """Raise DataError where an output of a shape does not go with a target of another."""
         try:
             np.broadcast_shapes(shape, target)
         except ValueError:
             message = f"{self.name} of an output of {list(shape)} and a target of {list(target)}"
-            raise ValueError(message) from None
+            raise DataError(message) from None
 
     def value(self, given: Array, target: Array) -> tuple[Array, Array]:
         """Return the loss, a scalar, and its gradient by the input."""
@@ -102,18 +103,18 @@ class CrossEntropy(Loss):
         """Rows of scores, and a class for each row."""
         if len(shape) == 2 and len(target) == 1 and target != shape[:1]:
             message = f"cross_entropy of {shape[0]} rows and {target[0]} classes"
-            raise ValueError(message)
+            raise DataError(message)
 
     def terms(self, given: Array, target: Array) -> tuple[Array, Array]:
         """The log of the sum of a row's powers, less the score of the class."""
         index = target.astype(np.int64)
         if given.ndim != 2 or index.ndim != 1:
             message = "cross_entropy is known here of rows of scores with one class for each row"
-            raise ValueError(message)
+            raise DataError(message)
         wrong = index[(index < 0) | (index >= given.shape[1])]
         if wrong.size:
             message = f"cross_entropy of {given.shape[1]} scores a row has no class {wrong[0]}"
-            raise ValueError(message)
+            raise DataError(message)
         rows = np.arange(len(index))
         exact = given - given.max(axis=1, keepdims=True)
         powers = np.exp(exact)

@@ -37,6 +37,14 @@ class Optimizer(ABC):
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
 
+def not_below_zero(optimizer: Optimizer, *names: str) -> None:
+    """Raise ValueError where an argument is below zero."""
+    for name in names:
+        if getattr(optimizer, name) < 0:
+            message = f"`{name}` cannot be {getattr(optimizer, name)}: it is not below 0"
+            raise ValueError(message)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD(Optimizer):
     """`torch.optim.SGD`."""
@@ -47,6 +55,14 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
     nesterov: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse what torch refuses, with ValueError."""
+        not_below_zero(self, "lr", "momentum", "weight_decay")
+        if self.nesterov and not self.momentum:
+            message = "`nesterov` wants a momentum"
+            raise ValueError(message)
+
+    @np.errstate(all="ignore")
     def step(self, param: Array, grad: Array, state: State) -> Array:
         """Follow the gradient, or its running sum."""
         kind = param.dtype.type
@@ -74,9 +90,17 @@ class Adam(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Refuse what torch refuses, with ValueError."""
+        not_below_zero(self, "lr", "eps", "weight_decay")
+        if len(self.betas) != 2 or not all(0 <= each < 1 for each in self.betas):
+            message = f"`betas` are two numbers from 0 to below 1, not {list(self.betas)}"
+            raise ValueError(message)
+
     def _decayed(self, param: Array, grad: Array) -> tuple[Array, Array]:
         return param, grad + param.dtype.type(self.weight_decay) * param
 
+    @np.errstate(all="ignore")
     def step(self, param: Array, grad: Array, state: State) -> Array:
         """Follow the mean of the gradient, over the root of the mean of its square."""
         kind = param.dtype.type

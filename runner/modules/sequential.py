@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_dtypes
 
+from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, inner
 
 
@@ -137,9 +138,9 @@ class Residual(Sequential):
         return Added(listed)
 
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The input's own. ValueError where the layers change it."""
+        """The input's own. DataError where the layers change it."""
         made = Sequential.output_shape(self, shape)
         if made != shape:
             message = f"a Residual adds its input of {list(shape)} to {list(made)}"
-            raise ValueError(message)
+            raise DataError(message)
         return shape

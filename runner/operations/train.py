@@ -94,7 +94,7 @@ steps:
         for name in ("input", "target"):
             if entry[name] is None:
                 return invalid(f"{name} is None on this rank")
-        reason = entry["trainee"].refused(entry) or entry["trainee"].unfit(entry)
+        reason = entry["trainee"].unfit(entry) or entry["trainee"].refused(entry)
         return None if reason is None else invalid(reason)
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from runner.errors import Mark
+from runner.errors import DataError, Mark
 from runner.expressions.values import Form
 from runner.limits import MATMUL, account
 from runner.modules.base import Array
@@ -223,13 +223,17 @@ class TrainStep:
 
     def local(self, group: Callable[[str], Group], rank: int) -> tuple[Any, Any]:
         """Return the rows of input and target that a rank takes."""
-        if self.batch is None:
-            return self.input, self.target
-        members = group(self.batch.group)
-        dim, at = self.batch.dim, members.group_rank(rank)
-        rows = self.batch.rows(self.input.shape[dim], members.size, at)
-        index = (*(slice(None) for _ in range(dim)), rows)
+        index = self.index(group, rank)
         return self.input[index], self.target[index]
+
+    def index(self, group: Callable[[str], Group], rank: int) -> Any:
+        """Return where they are. Raises DataError for a sampler that has none for the rank."""
+        if self.batch is None:
+            return ...
+        members = group(self.batch.group)
+        dim, at = self.batch.dim % self.input.ndim, members.group_rank(rank)
+        rows = self.batch.rows(self.input.shape[dim], members.size, at)
+        return (*(slice(None) for _ in range(dim)), rows)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -571,16 +575,17 @@ class Trainee(ABC):
         """
         order = TrainStep.of(given)
         x, y = np.shape(order.input), np.shape(order.target)
-        if order.batch is not None:
-            dim = order.batch.dim
-            for name, shape in {"input": x, "target": y}.items():
-                if len(shape) <= dim:
-                    return f"{name} of {list(shape)} has no dimension {dim} to cut a batch from"
-            if x[dim] != y[dim]:
-                return None  # torch cuts both by the rows of the input
         try:
+            if order.batch is not None:
+                dim = order.batch.dim
+                for name, shape in {"input": x, "target": y}.items():
+                    if not -len(shape) <= dim < len(shape):
+                        return f"{name} of {list(shape)} has no dimension {dim} to cut a batch from"
+                if x[dim] != y[dim]:
+                    return None  # torch cuts both by the rows of the input
+                x, y = map(np.shape, order.local(self.caller.group, self.rank))
             self.model.loss.fit(self.model.network.without(order.skip).output_shape(x), y)
-        except ValueError as error:
+        except DataError as error:
             return str(error)
         return None
 
@@ -591,7 +596,9 @@ class Trainee(ABC):
             count, other = (each.shape[order.batch.dim] for each in (order.input, order.target))
             if count != other:
                 message = f"one process cannot train on {count} rows of input and {other} of target"
-                raise ValueError(message)
+                raise DataError(message)
+        shape = self.model.network.output_shape(np.shape(order.input))
+        self.model.loss.fit(shape, np.shape(order.target))
         if order.zero_grad:
             self.forget_gradients()
         x, y = order.local(self.caller.group, self.rank)

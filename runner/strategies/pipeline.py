@@ -20,6 +20,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from runner.errors import DataError
 from runner.modules.base import Array
 from runner.modules.sequential import Sequential
 from runner.operations.base import Group, Part, operation_named
@@ -369,7 +370,14 @@ class PipelineStage(Trainee):
 
     def refused(self, given: Any) -> str | None:
         """Refuse stages that do not fit the ranks, and parts that torch cannot make."""
-        said, rows, size = self._said, len(given["input"]), self._group.size
+        order = TrainStep.of(given)
+        try:
+            x = order.input[order.index(self.caller.group, self.rank)]
+        except DataError as error:
+            return str(error)
+        if not np.ndim(x):
+            return "a number has no rows to make microbatches of"
+        said, rows, size = self._said, len(x), self._group.size
         stages, parts = len(said.stages), said.n_microbatches
         if said.schedule in SINGLE and stages != size:
             return f"{stages} stages for {size} ranks"
@@ -396,7 +404,7 @@ class PipelineStage(Trainee):
         """Follow the schedule."""
         self.know_loss(order, x, y)
         said, parts, last = self._said, self._said.n_microbatches, len(self._said.stages) - 1
-        xs, ys = np.split(x, parts), np.split(y, parts)
+        xs, ys = _microbatches(x, y, parts)
         shapes = self._shapes(xs[0].shape)
         entered: dict[tuple[int, int], Array] = {(0, part): xs[part] for part in range(parts)}
         back: dict[tuple[int, int], Array] = {}
@@ -486,3 +494,11 @@ class PipelineStage(Trainee):
         if handles:
             wait = operation_named("wait")
             yield Part(operation=wait, group=self._group, arguments={"handles": handles})
+
+
+def _microbatches(x: Array, y: Array, parts: int) -> tuple[list[Array], list[Array]]:
+    """Return the parts of a batch; DataError where the target has other rows than the input."""
+    if not y.ndim or len(x) != len(y):
+        message = f"no microbatches are made here of a target of {list(y.shape)}"
+        raise DataError(message)
+    return np.split(x, parts), np.split(y, parts)

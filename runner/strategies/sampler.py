@@ -12,6 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.errors import DataError
+
 
 def permutation(count: int, seed: int) -> list[int]:
     """Return `torch.randperm(count, generator=Generator().manual_seed(seed))`."""
@@ -33,7 +35,13 @@ def indices(
     drop_last: bool = False,
     epoch: int = 0,
 ) -> NDArray[np.int64]:
-    """Return the samples of one rank: every n-th of the padded, or cut, order of all."""
+    """Return the samples of one rank: every n-th of the padded, or cut, order of all.
+
+    Raises DataError for a rank that is not one of so many, as torch refuses it.
+    """
+    if not 0 <= rank < num_replicas:
+        message = f"a sampler for {num_replicas} ranks has no samples for rank {rank}"
+        raise DataError(message)
     order = permutation(count, seed + epoch) if shuffle else list(range(count))
     if drop_last and count % num_replicas:
         each = math.ceil((count - num_replicas) / num_replicas)

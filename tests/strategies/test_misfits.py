@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from runner.errors import ScenarioError
 from runner.language import load
 from runner.modules.loss import LOSSES, summed_to
 from runner.pipeline.attempts import analyse, execute
+from runner.strategies.data_parallel import DataParallel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,6 +84,97 @@ def test_what_one_process_cannot_compute_is_told_at_its_step(name: str, tmp_path
     assert verdict.status == "INVALID"
     (problem,) = verdict.problems
     assert (problem.code, problem.mark and problem.mark.line) == ("cannot_compute", 13)
+
+
+#: more of a model, and of its step -> what becomes of it
+ODD: dict[str, tuple[dict[str, str], str]] = {
+    "a target broadcast over rows": (
+        {"layers": TABLE, "x": "zeros([1, 4])", "y": "zeros([1, 2])"},
+        "invalid_argument",
+    ),
+    "no such dimension": ({"batch": "{group: world, dim: -3}"}, "invalid_argument"),
+    "the last but one": ({"batch": "{group: world, dim: -2}"}, ""),
+    "a sampler for no rank": (
+        {"batch": "{DistributedSampler: {num_replicas: 0}}"},
+        "invalid_argument",
+    ),
+    "a rank that is not dealt to": (
+        {"batch": "{DistributedSampler: {rank: 7}}"},
+        "invalid_argument",
+    ),
+    "a scalar to a pipeline": ({"parallel": "pipeline", "x": "3", "y": "3"}, "invalid_argument"),
+    "a target without rows": ({"parallel": "pipeline", "y": "1"}, "cannot_compute"),
+    "a rate below zero": ({"optimizer": "SGD: {lr: -1}"}, "bad_value"),
+    "one beta": ({"optimizer": "Adam: {betas: [0.9]}"}, "bad_value"),
+    "a momentum that lacks": ({"optimizer": "SGD: {lr: 0.1, nesterov: true}"}, "bad_value"),
+}
+PARALLEL = {
+    "ddp": ("DistributedDataParallel: {}", ""),
+    "pipeline": (
+        "pipeline: {mesh: m.pp, stages: [[one], [fc]], schedule: ScheduleGPipe, n_microbatches: 2}",
+        "one: {Linear: {in_features: 2, out_features: 2}}, ",
+    ),
+}
+
+
+def _odd(
+    layers: str = LINEAR,
+    x: str = "random([4, 2], 1)",
+    y: str = "random([4, 3], 2)",
+    parallel: str = "ddp",
+    batch: str = "",
+    optimizer: str = "SGD: {lr: 0.1}",
+) -> str:
+    strategy, before = PARALLEL[parallel]
+    cut = f", batch: {batch or 'world'}" if parallel == "ddp" else ""
+    return f"""\
+world_size: 2
+groups: {{m: {{shape: [2], dims: [pp]}}}}
+models:
+  net:
+    layers: [{before}{layers}]
+    loss: mse_loss
+    optimizer: {{{optimizer}}}
+    parallel: [{strategy}]
+tensors: {{x: "{x}", y: "{y}"}}
+steps:
+  - train: {{model: net, input: x, target: y{cut}}}
+"""
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_data_is_no_fault_of_ours(name: str, tmp_path: Path) -> None:
+    given, code = ODD[name]
+    path = tmp_path / "case.yaml"
+    path.write_text(_odd(**given), encoding="utf-8")
+    try:
+        (scenario,) = load(path)
+    except ScenarioError as error:
+        found = {problem.code for problem in error.problems}
+    else:
+        verdict = analyse(scenario).verdict
+        assert verdict.reason is None
+        found = {each.code for each in verdict.problems} | {each.kind for each in verdict.findings}
+        assert (verdict.status == "PASSED") == (not code)
+    assert found == ({code} if code else set())
+
+
+@pytest.mark.parametrize("fault", [ValueError("rows differ"), IndexError("no such row")])
+def test_a_fault_of_a_strategy_is_ours(
+    fault: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error that no data explains is never told as a fault of the file."""
+
+    def fails(*_: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(DataParallel, "_reduce", fails)
+    path = tmp_path / "case.yaml"
+    path.write_text(_odd(), encoding="utf-8")
+    (scenario,) = load(path)
+    verdict = analyse(scenario).verdict
+    assert verdict.status == "INCONCLUSIVE"
+    assert f"{type(fault).__name__}: {fault}" in (verdict.reason or "")
 
 
 @pytest.mark.torch
