@@ -237,7 +237,9 @@ def _reduce_level(search: Search, depth: int) -> bool:
     return bool(parents)
 
 
-_STAYING = _FEWER | CONCLUSIONS | {"name"}
+#: what a step is called and where it stands: for people
+_SAID = frozenset({"name", "at"})
+_STAYING = _FEWER | CONCLUSIONS | _SAID
 
 
 def _is_root(parent: Span) -> bool:
@@ -253,7 +255,7 @@ def _parents(root: Span, depth: int) -> Iterator[Span]:
 
 
 def _inner(parent: Span) -> Iterator[Span]:
-    kept = KEPT - {"steps"} if _is_root(parent) else CONCLUSIONS | {"name"}
+    kept = KEPT - {"steps"} if _is_root(parent) else CONCLUSIONS | _SAID
     yield from parent.items
     yield from (value for key, value in parent.entries if key.text not in kept)
 
@@ -357,7 +359,7 @@ def _mapping(made: Stated, count: int) -> str:
 # One case of the matrix, and names that are replaced by what they stand for.
 
 #: keys whose text is for people, or a word of its own
-PROSE = frozenset({"name", "description", "tags", "version", "backends", "torch", "inputs"})
+PROSE = frozenset({"name", "description", "tags", "version", "backends", "torch", "inputs", "at"})
 _SECTIONS = ("matrix", "parameters")
 
 
@@ -451,8 +453,11 @@ def scalars(where: Iterator[Span]) -> Iterator[Span]:
 # -------------------------------------------------------------------------------------------------
 # Tensors: fewer elements, all that have to be alike at once, and the shortest way to say them.
 
-#: the first argument of what makes a tensor: its shape
-_MADE = re.compile(r"\b(?:full|zeros|ones|arange|random|linspace|eye)\(\s*(\[[\d, ]+\]|\d+)")
+#: the first argument of what makes a tensor: its shape; and how many a list has that is computed
+_MADE = re.compile(
+    r"\b(?:(?:full|zeros|ones|arange|random|linspace|eye)\(|for \w+ in range\()"
+    r"\s*(\[[\d, ]+\]|\d+)"
+)
 #: what a loop's variable leaves behind that became a number
 _SUM = re.compile(r"(\d{1,6}) ?([+-]) ?(\d{1,6})")
 _NUMBER = re.compile(r"\d+")
@@ -836,6 +841,8 @@ def _mesh_shapes(root: Span) -> Iterator[list[Span]]:
 # Loops: fewer rounds, and a body without its loop.
 
 _COUNT = re.compile(r"(?<![\w.])\d+(?![\w.])")
+#: as many turns as a list has for each rank
+_BY_RANK = re.compile(r"range\(\[(\d+(?:, *\d+)*)\]\[rank\]\)")
 #: loops that are small whatever they ran over
 _FEW = ("[0]", "[0, 1]")
 
@@ -882,17 +889,28 @@ def _fewer_rounds(search: Search, number: int) -> None:
 
 
 def _unrolled(search: Search, step: Span, steps: Span) -> bool:
-    """Try to put a loop's body in its place, its variable having the first or the second value."""
+    """Try to put a loop's body in its place, its variable having the first or the second value.
+
+    All ranks take it then, or those that a loop of another length on each rank leaves with a turn.
+    """
     over, body = step.get("for"), step.get("steps")
     if over is None or not over.entries or body is None or body.flow or steps.flow:
         return False
     text = search.text
-    variable = over.entries[0][0].text
+    variable, values = over.entries[0][0].text, over.entries[0][1]
     top = text.rfind("-", 0, step.start)
     first = line_start(text, body.start)
     dedent = (body.start - first) - (top - line_start(text, top))
-    for value in ("0", "1"):
+    plain_steps = body.items and not any(each.get("ranks") for each in body.items)
+    counts = _BY_RANK.fullmatch(values.text) if plain_steps else None
+    turning = [at for at, each in enumerate(counts[1].split(",")) if int(each)] if counts else []
+    chosen = ["", *([f"[{', '.join(map(str, turning))}]"] if turning else [])]
+    for ranks, value in product(chosen, ("0", "1")):
         edits = replaced(text, iter([body]), variable, value)
+        for each in body.items if ranks else ():
+            before = f"ranks: {ranks}, " if each.flow else f"ranks: {ranks}\n{_under(text, each)}"
+            at = each.start + each.flow
+            edits.append(Edit(start=at, end=at, text=before))
         moved = [
             Edit(start=edit.start - first, end=edit.end - first, text=edit.text) for edit in edits
         ]
@@ -903,6 +921,11 @@ def _unrolled(search: Search, step: Span, steps: Span) -> bool:
         if search.tries(whole):
             return True
     return False
+
+
+def _under(text: str, span: Span) -> str:
+    """Return the blanks that stand before an entry below another one."""
+    return " " * (span.start - line_start(text, span.start))
 
 
 # -------------------------------------------------------------------------------------------------

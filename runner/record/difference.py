@@ -22,7 +22,7 @@ from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.process import Call, Process
 from runner.model.scenario import Scenario
-from runner.operations.base import Compound, GroupCreation, Local
+from runner.operations.base import Compound, GroupCreation, Local, Waiting
 from runner.record.flight_recorder import read_dumps
 from runner.record.format import (
     Blocking,
@@ -201,6 +201,7 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
                 if not call.operation.duration_s(call.entry):
                     call.operation.run(process, call.entry)
                 continue
+            process.keep(call)
             found.append(CalledLine(what=_taken(call), place=_place(call)))
         lines[rank] = tuple(found)
     return ComparedProgram(name=str(path), world_size=scenario.world_size, lines=lines)
@@ -208,6 +209,8 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
 
 def _taken(call: Call) -> str:
     assert call.operation is not None
+    if isinstance(call.operation, Waiting):
+        return call.operation.name  # what a file calls its work is its own
     told = [call.operation.name]
     for name, value in sorted(call.entry.arguments.items()):
         if name == "group" or (_plain(value) and value in _DEFAULTS):

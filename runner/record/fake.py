@@ -261,6 +261,8 @@ class Exchange:
                 found = torch.cat([_part(parts[rank], at, tensor) for rank in sorted(parts)])
             else:
                 break
+            if found.numel() != tensor.numel():
+                raise NeverError(name)
             tensor.copy_(found.reshape(tensor.shape))
 
     def _rows(
@@ -312,8 +314,9 @@ class Exchange:
         elif not exchanged:
             self._guess(name, args)
         elif ranks[peer] in self._ranks:
-            given = _flat(self._mailbox.take(place), tensor.dtype, self._torch)
-            if given.numel() == tensor.numel():
+            content = self._mailbox.take(place)
+            if len(content) == tensor.nbytes:
+                given = _flat(content, tensor.dtype, self._torch)
                 tensor.copy_(given.reshape(tensor.shape))
         else:
             raise NeverError(name)
@@ -410,6 +413,8 @@ def _bytes(tensor: Any) -> bytes:
 def _flat(content: bytes, dtype: Any, torch: Any) -> Any:
     if not content:
         return torch.empty(0, dtype=dtype)
+    if len(content) % dtype.itemsize:
+        raise NeverError(dtype)
     return torch.frombuffer(bytearray(content), dtype=dtype)
 
 

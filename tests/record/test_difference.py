@@ -116,6 +116,21 @@ def test_programs_that_hang_are_compared_to_their_ends(tmp_path: Path) -> None:
     assert found["position"] == 1
 
 
+def test_a_wait_that_is_gone_is_told_whatever_its_work_is_called(tmp_path: Path) -> None:
+    text = (
+        "world_size: 2\ntensors: {x: ones(2)}\nsteps:\n"
+        "  - all_reduce: {tensor: x, async_op: true}\n    as: WORK\n  - wait: WORK\n"
+    )
+    a, b, c = (tmp_path / name for name in ("a.yaml", "b.yaml", "c.yaml"))
+    a.write_text(text, encoding="utf-8")
+    b.write_text(text.replace("WORK", "other"), encoding="utf-8")
+    c.write_text(text.replace("  - wait: WORK\n", ""), encoding="utf-8")
+    assert as_json(a, b)["equal"]
+    (found,) = as_json(a, c)["differences"]
+    assert found["kind"] == "removed"
+    assert found["a"]["call"] == "wait"
+
+
 def test_what_is_no_program_is_refused(tmp_path: Path) -> None:
     a = recorded(tmp_path / "a", STEP)
     (tmp_path / "b").mkdir()

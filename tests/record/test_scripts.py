@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
+from click.testing import CliRunner
 
+from runner.cli import cli
 from runner.language.document import load
 from runner.pipeline.attempts import analyse
-from runner.record.fold import projected
 from runner.record.format import read
 from runner.record.program import program_of
 
@@ -71,6 +74,7 @@ def test_a_wrong_script_is_told_with_the_lines_of_both_sides(
     assert ran.output.startswith("FAILED")
     if how == LIVE:
         assert ran.result["observed"]["outcome"] == "deadlock"
+    ran.is_projected()
 
 
 @pytest.mark.parametrize("how", [LIVE, FAKE], ids=["live", "fake"])
@@ -85,6 +89,7 @@ def test_a_right_script_has_no_finding_and_a_short_scenario(
     assert analyse(scenario).verdict.status == "PASSED"
     program = program_of(read(ran.folder))
     assert program.steps <= steps, program.text
+    ran.is_projected()
 
 
 @pytest.mark.parametrize(("script", "variables", "_"), RIGHT)
@@ -104,13 +109,31 @@ def test_fake_ranks_call_what_real_ones_do(
         assert told(fake, rank) == told(live, rank)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("script", "variables", "_"), RIGHT)
-def test_projected_on_a_rank_a_scenario_is_its_record(
-    recording: Recording, script: str, variables: dict[str, str], _: int
+def test_what_aborts_in_the_backend_is_told_by_the_calls_that_led_there(
+    recording: Recording,
 ) -> None:
-    program = program_of(read(recording.of(script, *LIVE, **variables).folder))
-    for rank, items in program.programs.items():
-        assert list(projected(program.nodes, rank)) == list(items)
+    ran = recording.of("ddp_uneven_use.py", *LIVE)
+    assert ran.code == 1
+    assert ran.diagnoses[0] == "shape_mismatch"
+    assert "rank 1 dies by SIGABRT in all_reduce (ddp_uneven_use.py:25" in ran.messages
+    assert re.search(
+        r"rank 1: \[\] \(ddp_uneven_use\.py:25.*ranks 0, 2, 3: \[\d+\] \(ddp_uneven_use\.py:23",
+        ran.messages,
+    ), ran.messages
+    last = read(ran.folder)[1].calls[-1]
+    assert last.place.short().startswith("ddp_uneven_use.py:25")
+    ran.is_projected()
+
+
+def test_the_scenario_of_an_uneven_loader_shrinks_to_the_two_calls(recording: Recording) -> None:
+    ran = recording.of("uneven_loader.py", *LIVE)
+    done = CliRunner().invoke(cli, ["minimize", str(ran.folder / "scenario.yaml")])
+    assert done.exit_code == 0, done.output
+    steps = yaml.safe_load(done.stdout)["steps"]
+    assert len(steps) <= 2, done.stdout
+    places = [str(step["at"]) for step in steps]
+    assert any("uneven_loader.py:12" in each for each in places)
+    assert any("uneven_loader.py:14 in all_gather_object" in each for each in places)
 
 
 def test_every_way_to_call_is_seen_and_the_planted_fault_is_found(recording: Recording) -> None:
@@ -119,6 +142,7 @@ def test_every_way_to_call_is_seen_and_the_planted_fault_is_found(recording: Rec
     assert "every_call.py:23" in ran.messages
     counts = [len(record.calls) for record in read(ran.folder).values()]
     assert counts == [25, 25, 22, 22]
+    ran.is_projected()
 
 
 def test_a_rank_that_sleeps_is_not_stuck(recording: Recording) -> None:

@@ -10,9 +10,13 @@ from typing import Any
 from unittest import mock
 
 from click.testing import CliRunner
+from projections import of_program, of_record
 
 from runner.cli import cli
+from runner.record.fold import projected
+from runner.record.format import read
 from runner.record.live import WarmLaunch
+from runner.record.program import program_of
 
 SCRIPTS = Path(__file__).parents[1] / "record" / "scripts"
 
@@ -25,6 +29,7 @@ class Ran:
     output: str
     errors: str
     folder: Path
+    script: Path
     result: dict[str, Any]
 
     @property
@@ -36,6 +41,19 @@ class Ran:
     def messages(self) -> str:
         """All that is told of what is wrong."""
         return " ".join(problem["message"] for problem in self.result["problems"])
+
+    def is_projected(self) -> None:
+        """Assert that the scenario is, projected on each rank, its record, event by event."""
+        records = read(self.folder)
+        home = str(self.script.parent)
+        program = program_of(records, name=self.script.stem, folder=home)
+        assert (self.folder / "scenario.yaml").read_text(encoding="utf-8") == program.text
+        sizes = not any("sizes" in note for note in program.notes)
+        world = max(each.world_size for each in records.values())
+        found = of_program(program, self.folder / "scenario.yaml", sizes=sizes, world=world)
+        for rank, record in records.items():
+            assert list(projected(program.nodes, rank)) == list(program.programs[rank])
+            assert found[rank] == list(of_record(record, home, sizes=sizes)), f"rank {rank}"
 
 
 class Recording:
@@ -67,5 +85,6 @@ class Recording:
             output=done.stdout,
             errors=done.stderr,
             folder=folder,
+            script=SCRIPTS / script,
             result=result,
         )

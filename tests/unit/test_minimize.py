@@ -169,6 +169,30 @@ expect:
 """
 
 
+def test_places_in_a_script_stay_and_a_loop_of_other_turns_becomes_its_body() -> None:
+    done = minimized(
+        """\
+world_size: 4
+tensors:
+  x: zeros(9)
+  y: "[zeros(2) for i in range(4)]"
+  z: zeros(2)
+steps:
+  - {all_reduce: {tensor: x}, at: train.py:9}
+  - for: {i0: "range([3, 3, 3, 2][rank])"}
+    steps:
+      - all_reduce: {tensor: x}
+        at: {3: "train.py:12", else: "train.py:13"}
+  - {all_gather: {tensor_list: y, tensor: z}, at: train.py:14}
+truncated: all
+"""
+    )
+    assert done.text.count("\n  - ") == 2, done.text
+    assert "world_size: 2" in done.text
+    assert "train.py:13" in done.text
+    assert "train.py:14" in done.text
+
+
 def test_a_hang_on_purpose_passes_when_small() -> None:
     done = minimized(LONG)
     assert done.text == (

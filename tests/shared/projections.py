@@ -1,0 +1,135 @@
+"""What a rank communicates, event by event: of its record, and of the scenario of all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from runner.expressions.functions import numpy_arrays
+from runner.language.document import load_content
+from runner.limits import DEFAULT
+from runner.model.groups import plan
+from runner.model.process import Call, Process
+from runner.operations.base import GroupCreation, Local, Waiting
+from runner.record.format import Blocking, RankRecord, RecordedCall, RecordedWait
+from runner.record.program import RecordedProgram, quoted
+from runner.vocabulary import DTYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+#: an operation, its group, whom it names, and what it passes
+Told = tuple[Any, ...]
+
+
+def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
+    """Yield the calls of one rank, and the waits for those that are awaited in one place."""
+    places: dict[int, list[int]] = {}
+    count = 0
+    loose = {call.number for call in record.calls if call.loose}
+    for item in record.items:
+        at = quoted(item.place.short(home))[1:-1]
+        if isinstance(item, RecordedWait):
+            if waited := [at for each in item.numbers if each not in loose for at in places[each]]:
+                yield from (("wait", each) for each in waited)
+        elif isinstance(item, RecordedCall):
+            parts = 1
+            if item.coalesced and item.operation.endswith("single"):
+                parts = len(item.inputs)
+            places[item.number] = list(range(count, count + parts))
+            count += parts
+            for part in range(parts):
+                yield _of_call(item, part, at, sizes=sizes)
+        elif isinstance(item, Blocking) and item.what == "init_process_group" and not item.over:
+            return
+
+
+def _of_call(call: RecordedCall, part: int, at: str, *, sizes: bool) -> Told:
+    tensor = None
+    first = call.inputs[part : part + 1] or call.outputs[part : part + 1]
+    if call.operation not in {"gather", "scatter"}:
+        tensor = [
+            (each.dtype if each.dtype in DTYPES else "uint8", each.shape if sizes else None)
+            for each in first
+        ]
+    async_message = not call.completes and call.operation in {"send", "recv"}
+    name = f"i{call.operation}" if async_message else call.operation
+    op = call.op if call.op not in {None, "sum"} else None
+    return (name, call.group, call.peer, call.root, call.tag, op, not call.completes, tensor, at)
+
+
+def of_program(
+    program: RecordedProgram, path: Path, *, sizes: bool, world: int
+) -> Mapping[int, list[Told]]:
+    """Return the calls of every rank, from the text of the scenario alone."""
+    limits = replace(DEFAULT, max_ranks=max(DEFAULT.max_ranks, world))
+    (scenario,) = load_content(path, program.text.encode(), limits=limits)
+    resolved = plan(scenario, limits=limits)
+    return {
+        rank: list(_walked(Process(resolved, rank, numpy_arrays()), scenario.timeout_s, sizes))
+        for rank in range(scenario.world_size)
+    }
+
+
+def _walked(process: Process, timeout_s: float, sizes: bool) -> Iterator[Told]:  # noqa: FBT001
+    handles: dict[str, int] = {}
+    count = 0
+    for call in process.walk():
+        operation = call.operation
+        if isinstance(operation, GroupCreation):
+            process.join(operation.group(call.entry, timeout_s))
+        elif isinstance(operation, Local):
+            if operation.ends(call.entry):
+                return
+            operation.run(process, call.entry)
+        elif isinstance(operation, Waiting):
+            # that of torch's own code is at no place
+            names = operation.handles(call.entry) if _place(call) else ()
+            yield from (("wait", handles[each]) for each in names)
+        elif call.step.name != "init_process_group":
+            if call.handle is not None:
+                handles[call.handle] = count
+                process.keep(call)
+            count += 1
+            yield _of_step(call, sizes=sizes)
+
+
+def _of_step(call: Call, *, sizes: bool) -> Told:
+    assert call.operation is not None
+    given, group = call.entry.arguments, call.entry.group
+    peer = next((given[key] for key in ("dst", "src") if key in given), None)
+    root = next((given[key] for key in ("group_dst", "group_src") if key in given), None)
+    name = call.operation.name
+    if name in {"send", "isend", "recv", "irecv"}:
+        root = None
+    elif root is None:
+        root, peer = peer, None
+    else:
+        root, peer = group.ranks[root], None
+    tensor = None
+    if name not in {"gather", "scatter"}:
+        words = ("tensor", "input", "input_list", "input_tensor_list", "tensors")
+        value = next((given[each] for each in words if each in given), None)
+        while isinstance(value, list):
+            value = value[0]
+        tensor = [] if value is None else [_array(value, sizes=sizes)]
+    asynchronous = bool(given.get("async_op")) or name in {"isend", "irecv"}
+    op = given.get("op")
+    return (
+        *(name, tuple(group.ranks), peer, root, given.get("tag", 0)),
+        *(None if op == "sum" else op, asynchronous, tensor, _place(call)),
+    )
+
+
+def _array(value: Any, *, sizes: bool) -> tuple[str, tuple[int, ...] | None]:
+    assert isinstance(value, np.ndarray)
+    return str(value.dtype), tuple(value.shape) if sizes else None
+
+
+def _place(call: Call) -> str:
+    mark = call.mark or call.step.mark
+    assert mark is not None
+    return mark.at or ""
