@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from runner.cli import ONE_THREAD
 from runner.execution import Launcher, LaunchOptions
@@ -40,8 +40,10 @@ for number, handler in (
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
 
-settings.register_profile("ordinary", derandomize=True)
-settings.register_profile("explore", derandomize=False, print_blob=True)
+# an example has no time limit of its own: on a busy machine one of a millisecond took half a second
+UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ordinary", UNTIMED, derandomize=True)
+settings.register_profile("explore", UNTIMED, derandomize=False, print_blob=True)
 settings.load_profile("ordinary")
 
 
