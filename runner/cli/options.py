@@ -612,6 +612,7 @@ def _reported(
     try:
         with Reports(terminal, others).open(_wanted(options)) as reports:
             reports.traces = reports.traces or STEP_VALUES in others
+            reports.costs = reports.costs or terminal.verbose
             outcome = conduct(reports)
             reports.end(outcome)
             failures, lost = reports.failures, reports.lost

@@ -347,7 +347,11 @@ def conducted(
     selection = selection_of(options)
     if options["dry_run"]:
         return pipeline.check(
-            selection, reports, traces=reports.traces, stop_at_failure=options["exitfirst"]
+            selection,
+            reports,
+            traces=reports.traces,
+            costs=reports.costs,
+            stop_at_failure=options["exitfirst"],
         )
     return pipeline.run(
         selection,
@@ -355,6 +359,7 @@ def conducted(
         reports,
         stop_at_failure=options["exitfirst"],
         repeat=options["repeat"],
+        costs=reports.costs,
     )
 
 
@@ -438,6 +443,7 @@ def check(**options: Any) -> None:
             selection,
             told,
             traces=told.traces,
+            costs=told.costs,
             backend=backend,
             torch=options["torch"],
             stop_at_failure=options["exitfirst"],

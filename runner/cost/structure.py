@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import Any
 
 from runner.model.trace import Trace
 from runner.model.traffic import Structure
+
+#: why no number of bytes is told
+UNKNOWN = "objects are sent, and how many bytes a pickle has the program does not say"
 
 
 class Refused(Exception):
@@ -31,10 +35,28 @@ def structure_json(structure: Structure) -> dict[str, Any]:
     return {
         "rounds": structure.rounds,
         "messages": structure.messages,
-        "sent": {str(rank): sent for rank, sent in enumerate(structure.sent)},
+        "sent": {
+            str(rank): None if isnan(sent) else sent for rank, sent in enumerate(structure.sent)
+        },
         "modelled": structure.modelled,
         "collectives": list(structure.collectives),
     }
+
+
+def structure_phrases(structure: Structure) -> list[str]:
+    """Return the structure of one case in a few words each."""
+    counted = []
+    if structure.rounds is not None and structure.messages is not None:
+        counted = [
+            f"{structure.rounds} round{'' if structure.rounds == 1 else 's'}",
+            f"{structure.messages} message{'' if structure.messages == 1 else 's'}",
+        ]
+    if any(map(isnan, structure.sent)):
+        return [*counted, f"bytes unknown: {UNKNOWN}"]
+    most = max(structure.sent)
+    whose = "by each rank" if most == min(structure.sent) else "at most by a rank"
+    origin = " (collectives by the ring's volume)" if structure.modelled else ""
+    return [*counted, f"{amount(most)} sent {whose}{origin}"]
 
 
 def structure_lines(structure: Structure) -> list[str]:
@@ -47,6 +69,8 @@ def structure_lines(structure: Structure) -> list[str]:
     else:
         named = ", ".join(structure.collectives)
         lines.append(f"rounds, messages  left to the backend: {named} is one call")
+    if any(map(isnan, structure.sent)):
+        return [*lines, f"sent      unknown: {UNKNOWN}"]
     most, least = max(structure.sent), min(structure.sent)
     busiest = structure.sent.index(most)
     origin = "  (collectives by the ring's volume: modelled)" if structure.modelled else ""

@@ -566,8 +566,8 @@ def _time(node: Mapping, context: Context) -> TimeExpectation | None:
         return None
     return TimeExpectation(
         on=on.value,
-        low=None if low is None else low * 1e6,
-        high=None if high is None else high * 1e6,
+        low=None if low is None else float(f"{low * 1e6:.12g}"),
+        high=None if high is None else float(f"{high * 1e6:.12g}"),
         mark=node.mark,
     )
 

@@ -115,8 +115,19 @@ class Traffic:
         self.objects = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle nothing: who asks has the plan."""
-        return Traffic, (self.world_size,)
+        """Pickle the structure, where it was asked for; what came about stays where it is."""
+        return _counted, (self.__dict__.get("structure"),)
+
+    @classmethod
+    def counted(cls, structure: Structure) -> Traffic:
+        """Return the traffic of which nothing is known but its structure."""
+        found = cls(len(structure.sent))
+        found.__dict__["structure"] = structure
+        return found
+
+    def summary(self, *, asked: bool = False) -> Traffic | None:
+        """Return the structure alone, where it is asked for or known; None where it is not."""
+        return _counted(self.structure if asked else self.__dict__.get("structure"))
 
     def copy(self) -> Traffic:
         """Return the same traffic, to be added to apart."""
@@ -173,7 +184,7 @@ class Traffic:
                 np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
             elif isinstance(each, TrafficRow) and each.sends:
                 ranks = np.atleast_1d(each.ranks)
-                np.add.at(sent, ranks, each.size)
+                np.add.at(sent, ranks, each.size)  # NaN where nothing tells
                 messages += len(ranks)
         return Structure(
             rounds=None if collectives else self._rounds(),
@@ -213,6 +224,10 @@ class Traffic:
                 reached = levels[each.post][_index(each.rows)]
                 depth[ranks] = np.maximum(depth[ranks], reached)
         return max((int(each.max(initial=0)) for each in levels.values()), default=0)
+
+
+def _counted(structure: Structure | None) -> Traffic | None:
+    return None if structure is None else Traffic.counted(structure)
 
 
 def _index(rows: Rows) -> Any:

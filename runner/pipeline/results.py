@@ -17,12 +17,16 @@ from runner.verdict.finding import STATUSES, Status, Verdict
 # What is kept of a verdict once its reports are written: no tensor outlives its case.
 
 
-def slimmed(verdict: Verdict) -> Verdict:
-    """Return a verdict whose traces tell who ended where, and hold no value."""
-    return replace(verdict, predicted=_slim(verdict.predicted), observed=_slim(verdict.observed))
+def slimmed(verdict: Verdict, *, costs: bool = False) -> Verdict:
+    """Return a verdict whose traces tell who ended where, and hold no value.
+
+    With `costs` it still tells what the program costs.
+    """
+    predicted = _slim(verdict.predicted, costs=costs)
+    return replace(verdict, predicted=predicted, observed=_slim(verdict.observed))
 
 
-def _slim(trace: Trace | None) -> Trace | None:
+def _slim(trace: Trace | None, *, costs: bool = False) -> Trace | None:
     """Return a trace without its values: who ended where remains."""
     if trace is None:
         return None
@@ -35,7 +39,8 @@ def _slim(trace: Trace | None) -> Trace | None:
         )
         for rank in trace.ranks
     )
-    return replace(trace, ranks=ranks, forecasts={}, drift=None, orders=())
+    traffic = None if trace.traffic is None else trace.traffic.summary(asked=costs)
+    return replace(trace, ranks=ranks, forecasts={}, drift=None, orders=(), traffic=traffic)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -76,15 +76,16 @@ def check(
     listener: Listener,
     *,
     traces: bool = False,
+    costs: bool = False,
     backend: str | None = None,
     torch: str | None = None,
     stop_at_failure: bool = False,
 ) -> Outcome:
     """Analyse every selected case, or those up to the first failure; start nothing.
 
-    With `traces` the listener is given what every rank is predicted to hold, not only how it ends.
-    `backend` asks for the result of a case there, in place of everywhere; so does `torch`, a
-    version.
+    With `traces` the listener is given what every rank is predicted to hold, not only how it ends;
+    with `costs` also what the program costs on any machine. `backend` asks for the result of a case
+    there, in place of everywhere; so does `torch`, a version.
     """
     import runner.model.plan
     import runner.reference  # noqa: F401 -- here once, not in every worker
@@ -97,7 +98,11 @@ def check(
         analysis = analyse(
             scenario, selection.limits, backend, strict=selection.strict, torch=torch
         )
-        verdict = analysis.verdict if traces else slimmed(analysis.verdict)
+        verdict = analysis.verdict
+        if not traces:
+            return slimmed(verdict, costs=costs), analysis.duration_s
+        if costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
+            _ = verdict.predicted.traffic.structure  # known, it travels with the result
         return verdict, analysis.duration_s
 
     limits = selection.limits
@@ -110,13 +115,14 @@ def check(
                 verdicts = crew.results(loaded.scenarios)
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
-                    _keep(results, result, listener)
+                    _keep(results, result, listener, costs=costs)
                 for scenario in loaded.scenarios:
                     listener.running(scenario)
                     verdict, duration_s = (
                         (_unreached(limits), 0.0) if session_over() else next(verdicts)
                     )
-                    _keep(results, case_result(scenario, verdict, duration_s), listener)
+                    result = case_result(scenario, verdict, duration_s)
+                    _keep(results, result, listener, costs=costs)
                     if stop_at_failure and verdict.status == "FAILED":
                         break
         except KeyboardInterrupt:
@@ -147,14 +153,22 @@ def run(
     *,
     stop_at_failure: bool = False,
     repeat: int = 1,
+    costs: bool = False,
 ) -> Outcome:
     """Load all, analyse all, and run what may pass; with an invalid file nothing runs.
 
     `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
-    `repeat` times.
+    `repeat` times. With `costs` results tell what a program costs on any machine.
     """
     with session(selection.limits):
-        return _run(selection, launch, listener, stop_at_failure=stop_at_failure, repeat=repeat)
+        return _run(
+            selection,
+            launch,
+            listener,
+            stop_at_failure=stop_at_failure,
+            repeat=repeat,
+            costs=costs,
+        )
 
 
 def _run(
@@ -164,6 +178,7 @@ def _run(
     *,
     stop_at_failure: bool,
     repeat: int,
+    costs: bool,
 ) -> Outcome:
     began = time.perf_counter()
     with interruptible():
@@ -194,6 +209,7 @@ def _run(
                             results,
                             listener,
                             stop_at_failure=stop_at_failure,
+                            costs=costs,
                             limits=selection.limits,
                         )
     except KeyboardInterrupt:
@@ -219,6 +235,7 @@ def _run_each(
     listener: Listener,
     *,
     stop_at_failure: bool,
+    costs: bool,
     limits: Limits,
 ) -> None:
     waiting = deque(analyses)
@@ -235,7 +252,7 @@ def _run_each(
             result = conduct(analysis)
             verdict = result.verdict
             reasons.append(verdict.reason if _never_ran(verdict) else None)
-        _keep(results, result, listener)
+        _keep(results, result, listener, costs=costs)
         if stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}:
             return
 
@@ -258,13 +275,15 @@ def _only_invalid(invalid: list[Result], listener: Listener, results: list[Resul
         _keep(results, result, listener)
 
 
-def _keep(results: list[Result], result: Result, listener: Listener) -> None:
+def _keep(
+    results: list[Result], result: Result, listener: Listener, *, costs: bool = False
+) -> None:
     """Report a result, and keep of it what later reports need: no tensor outlives its case.
 
     An interrupt comes before or after: no report has a result that another one lacks.
     """
     with held_back():
-        results.append(replace(result, verdict=slimmed(result.verdict)))
+        results.append(replace(result, verdict=slimmed(result.verdict, costs=costs)))
         listener.finish(result)
 
 

@@ -20,8 +20,9 @@ class Format:
 
     `made_by` is `module:Class`. A report that `streams` writes straight to its file, so that
     another program can follow it; every other appears whole, at the end. One that reads `traces`
-    is handed results with every value that each rank held, from `check` too. One that is `again`
-    can be made of results that were read back from a file.
+    is handed results with every value that each rank held, from `check` too; one that tells `costs`
+    those with what a program costs. One that is `again` can be made of results that were read back
+    from a file.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Format:
     help: str
     streams: bool = False
     traces: bool = False
+    costs: bool = False
     again: bool = True
 
     @property
@@ -52,11 +54,13 @@ FORMATS: tuple[Format, ...] = (
     Format(
         name="json",
         made_by="runner.report.json:JsonReport",
+        costs=True,
         help="Write all results as JSON.",
     ),
     Format(
         name="jsonl",
         made_by="runner.report.json:JsonLinesReport",
+        costs=True,
         help="Write a line of JSON for each result as it comes.",
         streams=True,
     ),
@@ -87,6 +91,7 @@ FORMATS: tuple[Format, ...] = (
         name="html",
         made_by="runner.report.html:HtmlReport",
         traces=True,
+        costs=True,
         help="Write one self-contained page: every case as a picture, for any browser.",
     ),
 )

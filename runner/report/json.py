@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from math import nan
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import jsonschema
 
+from runner.cost.structure import structure_json
 from runner.display import clean_json
 from runner.errors import Mark, Problem, ScenarioError, Source
 from runner.files import schema_file
 from runner.model.scenario import Scenario
 from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
+from runner.model.traffic import Structure, Traffic
 from runner.pipeline.results import AtEnd, Outcome, Result, Shard, environment
-from runner.report.text import blocked_of, details
-from runner.verdict.finding import Difference, Finding, Verdict
+from runner.report.text import blocked_of, details, structure_in
+from runner.verdict.finding import Difference, Finding, StatedCost, Verdict
+
+T = TypeVar("T")
 
 # -------------------------------------------------------------------------------------------------
 # Results as JSON, for other programs; schemas/result.schema.json describes them.
@@ -154,6 +159,7 @@ def entry(result: Result) -> dict[str, Any]:
         "notes": list(verdict.notes),
         "silently_wrong": verdict.silently_wrong,
         "compared": verdict.compared,
+        "cost": _cost(verdict),
         "text": [line.printable for line in details(result)],
     }
 
@@ -204,6 +210,29 @@ def _of_all(ranks: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return ranks[0] if len(ranks) == 1 else tuple(sorted({rank for each in ranks for rank in each}))
 
 
+def _cost(verdict: Verdict) -> dict[str, Any] | None:
+    """Return what the program costs, where the semantics let it complete and it was counted."""
+    structure = structure_in(verdict)
+    if structure is None:
+        return None
+    counted = structure_json(structure)
+    return {
+        **counted,
+        "sent": _by_rank({int(rank): size for rank, size in counted["sent"].items()}),
+        "stated": [
+            {
+                "name": each.name,
+                "min": each.low,
+                "max": each.high,
+                "computed": each.computed,
+                "holds": each.holds,
+                "ranks": ranges(each.ranks),
+            }
+            for each in verdict.costs
+        ],
+    }
+
+
 def _observed(trace: Trace) -> dict[str, Any]:
     return {
         "outcome": trace.outcome,
@@ -222,15 +251,19 @@ def _observed(trace: Trace) -> dict[str, Any]:
 
 
 def _blocked(trace: Trace) -> dict[str, str]:
-    blocked = blocked_of(trace)
-    if len(blocked) <= LISTED:
-        return {str(rank): label for rank, label in blocked.items()}
-    by_label: dict[str, list[int]] = {}
-    for rank, label in blocked.items():
-        by_label.setdefault(label, []).append(rank)
+    return _by_rank(blocked_of(trace))
+
+
+def _by_rank(values: Mapping[int, T]) -> dict[str, T]:
+    """Return a value for each rank as plain data: of many, those in a row that share it are one."""
+    if len(values) <= LISTED:
+        return {str(rank): value for rank, value in values.items()}
+    alike: dict[T, list[int]] = {}
+    for rank, value in values.items():
+        alike.setdefault(value, []).append(rank)
     return {
-        str(part) if isinstance(part, int) else f"{part[0]}-{part[1]}": label
-        for label, ranks in by_label.items()
+        str(part) if isinstance(part, int) else f"{part[0]}-{part[1]}": value
+        for value, ranks in alike.items()
         for part in ranges(ranks, listed=0)
     }
 
@@ -394,7 +427,7 @@ def _result(entry: Json, environment: Mapping[str, str]) -> Result:
     verdict = Verdict(
         status=entry["verdict"],
         findings=tuple(_read_finding(each) for each in entry["problems"] if "alone" in each),
-        predicted=None if entry["predicted"] is None else _read_predicted(entry["predicted"]),
+        predicted=None if entry["predicted"] is None else _read_predicted(entry),
         observed=None
         if entry["observed"] is None
         else _read_observed(entry["observed"], environment),
@@ -404,6 +437,7 @@ def _result(entry: Json, environment: Mapping[str, str]) -> Result:
         notes=tuple(entry["notes"]),
         compared=entry["compared"],
         silently_wrong=entry["silently_wrong"],
+        costs=_read_stated(entry.get("cost")),
     )
     return Result(
         file=entry["file"],
@@ -418,7 +452,8 @@ def _result(entry: Json, environment: Mapping[str, str]) -> Result:
     )
 
 
-def _read_predicted(entry: Json) -> Trace:
+def _read_predicted(result: Json) -> Trace:
+    entry = result["predicted"]
     diagnoses = (
         Diagnosis(
             name=each["diagnosis"],
@@ -435,6 +470,7 @@ def _read_predicted(entry: Json) -> Trace:
         open=tuple(entry["open"]),
         diagnoses=tuple(diagnoses),
         limits=tuple(entry["limits"]),
+        traffic=_read_cost(result.get("cost")),
     )
 
 
@@ -461,13 +497,47 @@ def _read_observed(entry: Json, environment: Mapping[str, str]) -> Trace:
 
 
 def _read_blocked(entry: Json) -> tuple[RankTrace, ...]:
-    labels: dict[int, str] = {}
-    for key, label in entry["blocked"].items():
-        first, _, last = key.partition("-")
-        labels |= dict.fromkeys(range(int(first), int(last or first) + 1), label)
+    labels: dict[int, str] = _of_ranks(entry["blocked"])
     return tuple(
         RankTrace(rank=rank, ending="blocked", events=(Event(index=-1, label=labels[rank]),))
         for rank in sorted(labels)
+    )
+
+
+def _of_ranks(told: Mapping[str, T]) -> dict[int, T]:
+    """Return a value for each rank that is told for one, or for those in a row."""
+    found: dict[int, T] = {}
+    for key, value in told.items():
+        first, _, last = key.partition("-")
+        found |= dict.fromkeys(range(int(first), int(last or first) + 1), value)
+    return found
+
+
+def _read_cost(entry: Json | None) -> Traffic | None:
+    if entry is None:
+        return None
+    told: dict[int, float | None] = _of_ranks(entry["sent"])
+    sent = {rank: nan if size is None else size for rank, size in told.items()}
+    structure = Structure(
+        rounds=entry["rounds"],
+        messages=entry["messages"],
+        sent=tuple(sent[rank] for rank in sorted(sent)),
+        collectives=tuple(entry["collectives"]),
+    )
+    return Traffic.counted(structure)
+
+
+def _read_stated(entry: Json | None) -> tuple[StatedCost, ...]:
+    return tuple(
+        StatedCost(
+            name=each["name"],
+            low=each["min"],
+            high=each["max"],
+            computed=each["computed"],
+            holds=each["holds"],
+            ranks=_ranks(each["ranks"]),
+        )
+        for each in (entry or {}).get("stated", ())
     )
 
 

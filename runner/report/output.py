@@ -230,7 +230,7 @@ class Reports:
             self._entries.insert(0, _Entry("for people", terminal, essential=True))
         self._begun = False
         self._aside = Aside()
-        self.traces = False
+        self.traces = self.costs = False
 
     def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
         """Open each report's path. Raises ScenarioError, naming every path that cannot be used."""
@@ -246,6 +246,7 @@ class Reports:
             entry = _Entry(f"{kind.option} {path}", kind.make(target.file), target)
             self._entries.append(entry)
             self.traces = self.traces or kind.traces
+            self.costs = self.costs or kind.costs
         if problems:
             self.close()
             raise ScenarioError(problems)

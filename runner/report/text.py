@@ -10,15 +10,17 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.cost.structure import structure_phrases
 from runner.display import MOST_LINE, brief, clean_line, short, wrapped
 from runner.errors import Mark, Problem
 from runner.model.scenario import Scenario, Step
 from runner.model.trace import Trace
+from runner.model.traffic import Structure
 from runner.pipeline.results import AtEnd, Outcome, Result
 from runner.pipeline.selection import step_at
 from runner.report.output import timeline
 from runner.timeline.model import Lane, StepSpan
-from runner.verdict.finding import Difference, Finding, Verdict, ranks_text
+from runner.verdict.finding import Difference, Finding, StatedCost, Verdict, ranks_text
 
 # -------------------------------------------------------------------------------------------------
 # What differed, as a grid of ranks and indices: expected against got, of a size a person reads.
@@ -355,6 +357,43 @@ def blocked_of(trace: Trace) -> dict[int, str]:
     }
 
 
+def structure_in(verdict: Verdict) -> Structure | None:
+    """Return what the program costs; None where it was not counted, or the program has no cost."""
+    trace = verdict.predicted
+    if trace is None or trace.traffic is None or trace.outcome != "completes":
+        return None
+    if any(not each.optional for each in trace.diagnoses):
+        return None
+    return trace.traffic.structure
+
+
+#: what is stated of a cost -> its unit
+_COSTS = {"rounds": "rounds", "messages": "messages", "sent": "bytes sent", "time_us": "us"}
+
+
+def cost_lines(verdict: Verdict) -> list[str]:
+    """Return what the program costs in a line, and a line for each cost that is not as stated."""
+    structure = structure_in(verdict)
+    if structure is None or not any(structure.sent):
+        return []
+    holds = bool(verdict.costs) and all(each.holds for each in verdict.costs)
+    phrases = "; ".join(structure_phrases(structure))
+    lines = [f"cost: {phrases}{', as stated' if holds else ''}"]
+    for each in verdict.costs:
+        if not each.holds or each.name == "time_us":
+            whose = f" by {ranks_text(each.ranks)}" if each.ranks else ""
+            found = f"{each.computed:.12g} {_COSTS[each.name]}{whose}"
+            lines.append(f"cost: {found}, stated {_bounds(each)}")
+    return lines
+
+
+def _bounds(stated: StatedCost) -> str:
+    if stated.low is not None and stated.low == stated.high:
+        return f"{stated.low:.12g}"
+    named = (("at least", stated.low), ("at most", stated.high))
+    return " and ".join(f"{word} {bound:.12g}" for word, bound in named if bound is not None)
+
+
 def _many_blocked(blocked: dict[int, str]) -> list[Line]:
     """Return who is blocked where, a line for each of the first steps."""
     by_step: dict[str, list[int]] = {}
@@ -408,6 +447,7 @@ def more(verdict: Verdict) -> list[Line]:
                 lines += _many_blocked(blocked)
     if verdict.predicted is not None:
         lines += _diagnoses(verdict.predicted)
+    lines += [Line(f"    {line}", "dim") for line in cost_lines(verdict)]
     for note in verdict.notes:
         first, *rest = note.splitlines() or [""]
         lines.append(Line(f"    note: {first}", "dim"))

@@ -211,6 +211,7 @@ def _judge_on(case: Case) -> Verdict:
         notes=tuple(dict.fromkeys(notes)),
         warnings=_distinct([*case.scenario.warnings, *predicted.warnings, *case.warnings]),
         compared=case.compared,
+        costs=tuple(case.costs),
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
 

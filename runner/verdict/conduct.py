@@ -23,7 +23,7 @@ from runner.model.scenario import (
 )
 from runner.model.trace import Diagnosis, Event, RankTrace, Trace
 from runner.model.traffic import Structure
-from runner.verdict.finding import Finding, Witness, ranks_text
+from runner.verdict.finding import Finding, StatedCost, Witness, ranks_text
 from runner.verdict.witnesses import (
     Case,
     Memories,
@@ -536,7 +536,7 @@ def judge_cost(case: Case) -> list[Finding]:
             ("messages", structure.messages, stated.messages),
             ("sent", max(structure.sent), stated.sent),
         )
-        if bounds is not None and value is not None and not _within_bounds(value, bounds)
+        if bounds is not None and value is not None and not _holds(case, name, value, bounds)
     ]
     return [*found, *_sent_by(case, structure, stated), *_time(case, stated)]
 
@@ -555,7 +555,7 @@ def _time(case: Case, stated: CostExpectation) -> list[Finding]:
             each if each.mark else replace(each, mark=asked.mark) for each in error.problems
         ]
         raise ScenarioError(problems) from None
-    if _within_bounds(found.time, bounds):
+    if _holds(case, "time_us", found.time, bounds):
         return []
     prose = (
         f"the forecast is {found.time:.6g} us ({found.origin}), the expectation is {_told(bounds)} "
@@ -593,6 +593,24 @@ def _structure(case: Case, stated: CostExpectation) -> Structure | None:
         hint = "leave `sent` out, or send tensors"
         raise ScenarioError([Problem(code="no_cost", message=message, mark=stated.mark, hint=hint)])
     return structure
+
+
+def _holds(
+    case: Case, name: str, value: float, bounds: Bounds, ranks: tuple[int, ...] = ()
+) -> bool:
+    """Return whether a cost is as it is stated, and keep both for reports."""
+    holds = _within_bounds(value, bounds)
+    case.costs.append(
+        StatedCost(
+            name=name,
+            low=bounds.low,
+            high=bounds.high,
+            computed=value,
+            holds=holds,
+            ranks=ranks,
+        )
+    )
+    return holds
 
 
 def _within_bounds(value: float, bounds: Bounds) -> bool:
@@ -639,6 +657,7 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     if stated.sent_by is None:
         return []
     wrong: list[tuple[int, float, Bounds]] = []
+    alike: dict[tuple[float, float | None, float | None], list[int]] = {}
     for rank, sent in enumerate(structure.sent):
         process = view_at_end(case.predicted, rank).process()
         asked: Any = process.choose(stated.sent_by)
@@ -649,8 +668,11 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
             for form in (asked.low, asked.high)
         )
         bounds = Bounds(low=low, high=high, mark=asked.mark)
+        alike.setdefault((sent, low, high), []).append(rank)
         if not _within_bounds(sent, bounds):
             wrong.append((rank, sent, bounds))
+    for (sent, low, high), ranks in alike.items():
+        _holds(case, "sent", sent, Bounds(low=low, high=high), tuple(ranks))
     if not wrong:
         return []
     shown = "; ".join(

@@ -167,13 +167,29 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatedCost:
+    """A cost that the author states, within bounds (None: without one), and what was computed.
+
+    `name` is rounds, messages, sent (bytes) or time_us; `ranks` are those that it is stated for.
+    """
+
+    name: str
+    low: float | None
+    high: float | None
+    computed: float
+    holds: bool
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What came of one case.
 
     `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says
     why it is UNSUPPORTED or INCONCLUSIVE, or that a warning made it FAILED. `notes` are facts that
     change no verdict and need no care; `warnings` pass and should be looked at (a step that no rank
-    takes), and fail with `--strict`. `compared` counts values and statements.
+    takes), and fail with `--strict`. `compared` counts values and statements. `costs` are those
+    that the author states, beside what they are.
     `silently_wrong`: the program has a diagnosis, and the backend let it finish as if nothing
     were the matter.
     """
@@ -188,6 +204,7 @@ class Verdict:
     warnings: tuple[Problem, ...] = ()
     compared: int = 0
     silently_wrong: bool = False
+    costs: tuple[StatedCost, ...] = ()
 
     def strict(self) -> Verdict:
         """Return what it is under `--strict`: FAILED where it has a warning and no worse fault."""

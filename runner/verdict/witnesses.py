@@ -28,6 +28,7 @@ from runner.model.trace import Diagnosis, Event, RankTrace, Trace, Value
 from runner.model.versions import installed, release_of
 from runner.operations.base import Entry, Group, GroupCreation, Operation
 from runner.verdict.comparison import Wanted
+from runner.verdict.finding import StatedCost
 
 # -------------------------------------------------------------------------------------------------
 # The program order: which of two step instances comes first, on whichever ranks they are.
@@ -609,6 +610,7 @@ class Case:
     compared: int = 0
     notes: list[str] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
+    costs: list[StatedCost] = field(default_factory=list)
 
     def warn(self, code: str, message: str, mark: Mark | None, hint: str | None = None) -> None:
         """Add a warning: it changes no verdict, and a person should look at it."""

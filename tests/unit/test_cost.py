@@ -17,8 +17,10 @@ from runner.language.document import load
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.traffic import Structure
+from runner.pipeline.attempts import analyse, result_of
 from runner.reference import simulate
 from runner.reference.simulate import walked
+from runner.report.html.page import body
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 SCHEMA = json.loads((CORPUS.parent / "schemas" / "cost.schema.json").read_text(encoding="utf-8"))
@@ -241,3 +243,97 @@ def test_the_command_says_what_is_modelled(tmp_path: Path) -> None:
     assert (case["rounds"], case["messages"], case["modelled"]) == (None, None, True)
     file.write_text("world_size: 2\nstep: []\n")
     assert shown(str(file))[0] == 2
+
+
+# -------------------------------------------------------------------------------------------------
+# In reports.
+
+SHIFT = """
+world_size: n
+parameters: {n: 4}
+tensors: {x: [1, 2], y: [0, 0]}
+steps:
+  - isend: {tensor: x, dst: "(rank + 1) % n"}
+    as: out
+  - recv: {tensor: y, src: "(rank - 1) % n"}
+  - wait: out
+"""
+RESULTS = json.loads((CORPUS.parent / "schemas" / "result.schema.json").read_text("utf-8"))
+
+
+def checked(tmp_path: Path, text: str, *arguments: str) -> tuple[str, dict[str, Any]]:
+    """Return what `check` prints of a file, and its result as JSON."""
+    file, report = tmp_path / "shown.yaml", tmp_path / "report.json"
+    file.write_text(text, encoding="utf-8")
+    words = ["check", str(file), "--json", str(report), *arguments]
+    output = CliRunner().invoke(cli, words).output
+    content = json.loads(report.read_text(encoding="utf-8"))
+    jsonschema.validate(content, RESULTS)
+    return output, content["results"][0]
+
+
+def test_reports_tell_what_a_program_costs_beside_what_is_stated(tmp_path: Path) -> None:
+    stated = f"{SHIFT}expect: {{cost: {{rounds: 1, messages: {{max: 4}}, sent: {{1: 8, 2: 8}}}}}}\n"
+    output, result = checked(tmp_path, stated, "-v")
+    assert "cost: 1 round; 4 messages; 8 bytes sent by each rank, as stated" in output
+    rows = {(row["name"], *row["ranks"]): row for row in result["cost"].pop("stated")}
+    assert result["cost"] == {
+        "rounds": 1,
+        "messages": 4,
+        "sent": dict.fromkeys("0123", 8),
+        "modelled": False,
+        "collectives": [],
+    }
+    assert (rows["rounds",]["min"], rows["rounds",]["max"]) == (1, 1)
+    assert (rows["messages",]["min"], rows["messages",]["max"]) == (None, 4)
+    assert rows["sent", 1, 2]["computed"] == 8
+    assert all(row["holds"] for row in rows.values())
+
+
+def test_reports_tell_a_cost_that_is_not_as_stated(tmp_path: Path) -> None:
+    output, result = checked(tmp_path, f"{SHIFT}expect: {{cost: {{rounds: 2}}}}\n", "-v")
+    assert "cost: 1 rounds, stated 2" in output
+    assert [(row["computed"], row["holds"]) for row in result["cost"]["stated"]] == [(1, False)]
+
+
+def test_reports_tell_the_time_beside_what_is_stated(tmp_path: Path) -> None:
+    stated = f"{SHIFT}expect: {{cost: {{time: {{max: 60us, on: flat}}}}}}\n"
+    output, result = checked(tmp_path, stated, "-v")
+    (row,) = result["cost"]["stated"]
+    assert (row["name"], row["max"], row["holds"]) == ("time_us", 60, True)
+    assert f"cost: {row['computed']:.12g} us, stated at most 60" in output
+
+
+def test_a_wrong_program_has_no_cost_in_reports(tmp_path: Path) -> None:
+    _, result = checked(tmp_path, (CORPUS / "p2p" / "both_send_first.yaml").read_text("utf-8"))
+    assert result["cost"] is None
+
+
+def test_many_ranks_that_send_the_same_are_one_key(tmp_path: Path) -> None:
+    _, result = checked(tmp_path, SHIFT, "--set", "n=128", "--max-ranks", "128")
+    assert result["cost"]["sent"] == {"0-127": 8}
+
+
+def test_costs_come_back_from_a_file_of_results(tmp_path: Path) -> None:
+    _, result = checked(tmp_path, f"{SHIFT}expect: {{cost: {{rounds: 1, sent: 8}}}}\n")
+    again = tmp_path / "again.json"
+    words = ["merge", str(tmp_path / "report.json"), "--json", str(again)]
+    assert CliRunner().invoke(cli, words).exit_code == 0
+    (merged,) = json.loads(again.read_text(encoding="utf-8"))["results"]
+    assert merged["cost"] == result["cost"]
+
+
+def test_costs_come_back_from_the_processes_of_an_analysis(tmp_path: Path) -> None:
+    every = "matrix: {n: [2, 3, 4, 5], again: [1, 2, 3, 4, 5, 6, 7, 8]}"
+    matrix = SHIFT.replace("parameters: {n: 4}", every)
+    output, result = checked(tmp_path, matrix)
+    assert "32 passed" in output
+    assert result["cost"]["messages"] == 2
+
+
+def test_the_page_of_a_run_tells_the_cost(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(SHIFT, encoding="utf-8")
+    (case,) = load(tmp_path / "one.yaml")
+    assert body(result_of(analyse(case)))["cost"] == [
+        "cost: 1 round; 4 messages; 8 bytes sent by each rank"
+    ]

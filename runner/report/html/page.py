@@ -22,7 +22,7 @@ from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result, environment
 from runner.report.output import timeline
 from runner.report.terminal import summary_lines
-from runner.report.text import MOST_FINDINGS, Line, details, warning_lines
+from runner.report.text import MOST_FINDINGS, Line, cost_lines, details, warning_lines
 from runner.timeline.codec import packed
 from runner.verdict.finding import Finding, Verdict
 
@@ -56,6 +56,7 @@ def body(result: Result) -> dict[str, Any]:
         "text": _text(result),
         "diagnoses": _diagnoses(verdict),
         "notes": list(verdict.notes),
+        "cost": cost_lines(verdict),
         "silent": verdict.silently_wrong,
         **_timelines(result),
     }

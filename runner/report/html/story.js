@@ -25,6 +25,7 @@ function showStory(root, opened, run) {
   }
   const told = opened.lines.map(([text]) => text.trim()).join(" ");
   for (const each of opened.diagnoses) parts.push(diagnosisBox(each, told, run.explanations[each.name]));
+  for (const each of opened.cost ?? []) parts.push(make("p", "note cost", each));
   for (const note of opened.notes) parts.push(make("p", "note", note));
   if (opened.undrawn) {
     parts.push(make("p", "note", `There is no picture: ${opened.undrawn.toLocaleString("en")} steps are too many for one.`));
