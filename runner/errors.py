@@ -8,10 +8,11 @@ prints, and nothing here knows which stage complains.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
 from runner import display
+from runner.dataclass import immutable
 
 #: problems of one file that are reported: the others are mostly the same
 MOST_PROBLEMS = 50
@@ -26,7 +27,7 @@ def _lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Source:
     """A file as it was read: its path as the user named it, and its text."""
 
@@ -39,7 +40,7 @@ class Source:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Mark:
     """A place in a source: line and column count from 1; the end is exclusive."""
 
@@ -65,7 +66,7 @@ class Mark:
         return own if self.at is None else f"{display.brief(self.at)}, {own}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Problem:
     """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
 
@@ -249,7 +250,7 @@ def _folded(word: str) -> str:
 # What a code means, as `scenario explain` shows it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Explanation:
     """What a code means. `example` and `fixed` are whole scenario files, or empty.
 

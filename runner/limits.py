@@ -6,10 +6,11 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from math import prod
 from typing import NoReturn
 
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError
 
 # -------------------------------------------------------------------------------------------------
@@ -25,7 +26,7 @@ def _bound(default: int, flag: str, counts: str) -> int:
     return made
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Limits:
     """The bounds on a scenario file, on the program in it, and on one expression."""
 

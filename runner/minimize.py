@@ -21,6 +21,7 @@ from math import prod
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
+from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.language.document import load_content
 from runner.language.expectations import is_section
@@ -960,7 +961,7 @@ _VALUES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class FaultSignature:
     """The fault of a scenario, whatever its size.
 
@@ -1079,7 +1080,7 @@ class NothingToMinimizeError(Exception):
     """The scenario shows no fault that could be kept; the message says what it shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Minimized:
     """What came of a search. `minimal` is False where the budget, or a person, ended it."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -16,6 +16,7 @@ from typing import Self, TypeAlias
 from rich.rule import Rule
 from watchfiles import DefaultFilter, watch
 
+from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.execution.launcher import Launcher
 from runner.files import SUFFIXES, discover, project_root, read_file
@@ -153,7 +154,7 @@ TICK_NS = 10_000_000
 RESTLESS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Look:
     """What stood on the disk at one moment.
 
@@ -183,7 +184,7 @@ class Look:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class FileChanges:
     """What changed: `affected` are the scenario files to be run again."""
 

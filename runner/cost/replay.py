@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
+from runner.dataclass import immutable
 from runner.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
@@ -450,7 +451,7 @@ class _Batches:
         return ReplayEvents(**dict(zip(names, [*joined, self.names], strict=True)))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class _Column:
     """One link of each of some messages: `distinct` where no two have the same."""
 
@@ -460,7 +461,7 @@ class _Column:
     distinct: bool
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class _Way:
     """The routes of messages, made ready."""
 

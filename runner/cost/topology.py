@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from runner.cost.measurements import Table, Tables, read_log
 from runner.cost.nccl import GPUS, VERSIONS, Channels, Tuner, constants_of
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
 from runner.limits import DEFAULT, Limits
@@ -39,7 +40,7 @@ MODELS = {
 PORT, NIC, SPINE = "port", "nic", "spine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Links:
     """The links of one kind. `bandwidth` is in bytes a microsecond, for each direction.
 
@@ -55,7 +56,7 @@ class Links:
     oversubscription: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Topology:
     """A machine. Sends of up to `eager` bytes free their sender once their bytes are out."""
 
@@ -90,7 +91,7 @@ class Topology:
         return len(np.unique(self.nodes_of(ranks, world_size)))
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Routes:
     """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
 

@@ -9,13 +9,14 @@ import resource
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from runner.dataclass import immutable
 from runner.errors import LaunchError, ScenarioError, UnsupportedError, nearest
 from runner.expressions.values import Constant
 from runner.model.plan import Plan
@@ -29,7 +30,7 @@ from runner.vocabulary import WORLD
 # How scenarios are executed: what the command line chose, and no scenario can.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class LaunchOptions:
     """The choices that hold for a whole run.
 
@@ -131,7 +132,7 @@ BOUNDS_CTAS: Version = (2, 17, 0)
 MOST_ON_A_GPU = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Sharing:
     """How the ranks of a launch share its GPUs: one environment, and what differs by rank.
 
@@ -434,7 +435,7 @@ def failure_of(error: BaseException) -> Failure:
 # name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cuda:nccl`).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class BackendChoice:
     """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
 

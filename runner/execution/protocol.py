@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.execution.backends import Sharing
 from runner.execution.heartbeat import SILENT_S, STOPPED_S
 from runner.model.plan import Plan
@@ -34,7 +35,7 @@ STOP = -1
 BEGUN = "begun"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Assignment:
     """One scenario for the workers. `number` tells it from all others of one launch.
 
@@ -51,7 +52,7 @@ class Assignment:
     proof: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Stop:
     """Where one rank may be in the end, as predicted.
 
@@ -64,7 +65,7 @@ class Stop:
     may_end: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Supervision:
     """What to watch a running scenario for.
 
@@ -89,7 +90,7 @@ class Supervision:
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Job:
     """One scenario for the host, on a launch of at least `size` workers.
 
@@ -104,7 +105,7 @@ class Job:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Hello:
     """A worker is up. `host` and `pid` name its process.
 
@@ -119,14 +120,14 @@ class Hello:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Begun:
     """A rank has made its world on a device, which may hang without a timeout of its own."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Stuck:
     """A rank has not moved for a while, inside a communication call."""
 
@@ -134,21 +135,21 @@ class Stuck:
     position: Position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Alive:
     """A rank's watching thread comes to its turn, whatever its main thread does."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Moved:
     """A rank that was stuck has moved on."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Told:
     """What a rank has to tell, once a scenario: everything that it saw.
 
@@ -167,14 +168,14 @@ class Told:
     spoilt: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Free:
     """A rank is ready for the next scenario: its stuck call was broken, or its proof came out."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Unable:
     """A rank could not make its world; `unsupported` where the backend refuses the scenario."""
 
@@ -187,7 +188,7 @@ class Unable:
 TERMINATED = 128 + 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Leaving:
     """A rank was told by its agent to end, because another process of its launch died."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
 
+from runner.dataclass import immutable
 from runner.errors import LaunchError, UnsupportedError
 from runner.execution import heartbeat, nodes
 from runner.execution.backends import (
@@ -479,7 +480,7 @@ PROOF_S = 20.0
 GRACE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Findings:
     """What is known of one scenario in the end.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError, near, nearest
 from runner.expressions.signatures import (
     BEGIN,
@@ -188,7 +188,7 @@ class Guarded(NamedTuple):
     roots: frozenset[str] = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Variable:
     """A variable of a comprehension."""
 

@@ -7,8 +7,10 @@ the sort of value; what a kind means for YAML and for the schema stands in `runn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from runner.dataclass import immutable
 
 #: kind -> what the evaluated value is, on one rank
 KINDS = {
@@ -43,7 +45,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Param:
     """One argument of an operation, under torch's own name for it.
 

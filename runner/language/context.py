@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from runner.dataclass import immutable
 from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, nearest, too_many, warning
 from runner.expressions.values import PerRank
 from runner.files import project_root
@@ -315,7 +316,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
     return mark.source.path, mark.line, mark.column, problem.code, problem.message
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Definition:
     """One name where it is defined."""
 
@@ -340,7 +341,7 @@ class Library:
         return self._root
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class DefinedNames:
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
@@ -378,7 +379,7 @@ class DefinedNames:
         return self.tensors | self.objects | self.computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Binding:
     """What `with:` gave for an input: a node, to be read where it was written."""
 
@@ -386,7 +387,7 @@ class Binding:
     context: Context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Inlined:
     """How the names of a used file read outside of it.
 
@@ -404,7 +405,7 @@ class Inlined:
     opaque: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Context:
     """Where in which file something is read, and what may be named there."""
 
@@ -549,7 +550,7 @@ _MADE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Later:
     """Why a name has no value yet, and what to do."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from runner.dataclass import immutable
 from runner.errors import ScenarioError, Source
 from runner.language.document import police_top
 from runner.language.keys import ACTION, BODY, STEP_ORDER, TOP
@@ -340,7 +341,7 @@ _HEADERS = ("# yaml-language-server:", "#!")
 _TOP_ORDER = tuple(TOP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class _Text:
     """The lines of a text, which change, and those that hold no token: `gaps`, of them `comments`.
 

@@ -15,10 +15,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from runner.dataclass import immutable
 from runner.errors import Mark
 from runner.files import schema_file
 from runner.language.context import STEPS, Problems, likely
@@ -304,7 +305,7 @@ def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
 # What jsonschema finds, with the nodes that it is about.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Level:
     """One step of the way from the root to a finding.
 
@@ -319,7 +320,7 @@ class Level:
     wanted: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Misfit:
     """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Protocol
 
+from runner.dataclass import immutable
 from runner.errors import DataError, Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
@@ -155,7 +156,7 @@ class Membership(TypedEvaluator):
 # A call: one step as one rank takes it, its arguments evaluated.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Call:
     """One step taken by one rank, its arguments evaluated.
 
@@ -738,7 +739,7 @@ STORED = OBJECTS | {"tensor", "tensors", "tensor_lists"}
 NOTHING: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Same:
     """What is known beforehand of one step's call.
 

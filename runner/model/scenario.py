@@ -9,9 +9,10 @@ loop variable or a tensor is one of :mod:`runner.expressions.values`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem, Source
 from runner.expressions.values import Expression, Form, PerRank, Selector
 from runner.model.versions import VersionRange, release_of
@@ -19,12 +20,12 @@ from runner.operations.base import Issued, Operation
 from runner.strategies.base import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Unchanged:
     """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ElapsedBounds:
     """Seconds since the scenario began, on that rank; None is no bound."""
 
@@ -33,7 +34,7 @@ class ElapsedBounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class RaiseSpec:
     """Kinds of which any will do; empty means that nothing may be raised (`none`).
 
@@ -45,7 +46,7 @@ class RaiseSpec:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ValueExpectation:
     """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
 
@@ -57,7 +58,7 @@ class ValueExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Expectation:
     """What must hold right after a step, on every rank that took it."""
 
@@ -67,7 +68,7 @@ class Expectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Communicates:
     """The calls of all steps of a model, in order; on one group, where one is named.
 
@@ -80,7 +81,7 @@ class Communicates:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Bounds:
     """Between which values a number must be, both among them; None is no bound."""
 
@@ -89,7 +90,7 @@ class Bounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class RankBounds:
     """The same as forms, for each rank its own."""
 
@@ -98,7 +99,7 @@ class RankBounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class TimeExpectation:
     """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
 
@@ -108,7 +109,7 @@ class TimeExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class CostExpectation:
     """What a program costs on any machine; what is None was not stated.
 
@@ -124,7 +125,7 @@ class CostExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
@@ -174,7 +175,7 @@ class FinalExpectation:
         return versions_between(self.sections)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Section:
     """The condition of a section of the top-level `expect`; what is None asks nothing."""
 
@@ -198,7 +199,7 @@ def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
     return (None, *sorted(found.values(), key=release_of))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class GroupSpec:
     """One entry of `groups:`. Exactly one of the five forms is not None.
 
@@ -220,7 +221,7 @@ class GroupSpec:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Step:
     """One step of the list, or (with `body`) a `for` over further steps.
 
@@ -248,7 +249,7 @@ class Step:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Scenario:
     """One case: a file, one combination of its matrix, its parameters bound.
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any, TypeAlias, overload
 
+from runner.dataclass import immutable
 from runner.errors import Problem
 from runner.model.traffic import Traffic
 from runner.model.traits import variant_of
@@ -22,7 +23,7 @@ from runner.operations.base import Issued
 Value: TypeAlias = Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Failure:
     """What a call raised: a kind of :data:`runner.vocabulary.RAISE_KINDS`, the backend's words.
 
@@ -35,7 +36,7 @@ class Failure:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Event:
     """One step taken by one rank.
 
@@ -200,7 +201,7 @@ class Events(Sequence[Event]):
                 yield event, before, dict(held)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class RankTrace:
     """One rank: what it held before step 1, its events in program order, and how it ended.
 
@@ -267,7 +268,7 @@ class RankTrace:
         return self._log.beside(indexes, self.initial)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class WaitEdge:
     """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
 
@@ -283,7 +284,7 @@ class WaitEdge:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Diagnosis:
     """What is wrong with a program: its name, the first step where it shows, its ranks.
 
@@ -328,7 +329,7 @@ class Orders(Sequence["Trace"]):
         return tuple, ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Trace:
     """What a whole scenario did. `backend` is `reference` or the backend's name.
 

@@ -8,18 +8,20 @@ machine, and (:mod:`runner.cost`) forecasts of its time. Knows no operation and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
+
 #: ranks, or rows of a post: an integer, an array, or None for all rows in their order
 Rows = Any
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class TrafficRow:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
@@ -34,7 +36,7 @@ class TrafficRow:
     step: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Meet:
     """Rows of one post of sends that meet rows of one of receives."""
 
@@ -44,7 +46,7 @@ class Meet:
     received: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Finish:
     """Ranks that return from a step which completes rows of a post, or their collective."""
 
@@ -53,7 +55,7 @@ class Finish:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Enter:
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 
@@ -71,7 +73,7 @@ class Enter:
     step: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Pause:
     """Ranks that are busy by themselves for some seconds."""
 
@@ -80,7 +82,7 @@ class Pause:
     step: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Structure:
     """What a program costs on any machine.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.modules.base import Array
 
 #: what an optimizer keeps of one parameter, by torch's names
@@ -45,7 +46,7 @@ def not_below_zero(optimizer: Optimizer, *names: str) -> None:
             raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class SGD(Optimizer):
     """`torch.optim.SGD`."""
 
@@ -80,7 +81,7 @@ class SGD(Optimizer):
         return numel * itemsize if self.momentum else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Adam(Optimizer):
     """`torch.optim.Adam`."""
 
@@ -120,7 +121,7 @@ class Adam(Optimizer):
         return 2 * numel * itemsize + 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class AdamW(Adam):
     """`torch.optim.AdamW`: the weight decays by itself, not through the gradient."""
 

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.errors import Mark
 from runner.expressions.params import Param
 from runner.expressions.values import Expression, Form, PerRank, Record
@@ -34,7 +35,7 @@ from runner.expressions.values import Expression, Form, PerRank, Record
 # A process group, as operations and plans know it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Group:
     """One process group. `ranks` are world ranks; their order is that of the group ranks.
 
@@ -74,7 +75,7 @@ class Group:
 # The values that operations take and give: what each rank enters with, and what it gets.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Refusal:
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
@@ -87,7 +88,7 @@ class Refusal:
     late: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Disagreement:
     """Members of one operation whose arguments do not fit together.
 
@@ -100,14 +101,14 @@ class Disagreement:
     values: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class PremulSum:
     """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
 
     factor: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Volume:
     """The bytes of a collective: `size` as nccl-tests counts them, `sent` by one rank in a ring.
 
@@ -129,7 +130,7 @@ def bytes_of(value: Any) -> float:
     return 0.0 if value is None else float(value.nbytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Entry:
     """One rank entering an operation, its arguments evaluated.
 
@@ -157,7 +158,7 @@ class Entry:
         return self.arguments[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Message:
     """One message of a point-to-point operation, seen from the rank that posts it.
 
@@ -173,7 +174,7 @@ class Message:
     group: Group | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Part:
     """One call of those that a compound operation is made of, on one rank.
 

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
 from runner.operations.base import Group, Operation, Part, operation_named
 
 #: reduce ops that a `Partial` may have
@@ -40,7 +41,7 @@ Array: TypeAlias = NDArray[Any]
 Moving: TypeAlias = Generator[Part, None, Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Placement:
     """One placement: `Shard(dim)`, `Replicate()` or `Partial(op)`."""
 
@@ -95,7 +96,7 @@ def placement_of(text: str) -> Placement:
     raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Layout:
     """A distributed tensor as one rank knows it.
 
@@ -168,7 +169,7 @@ def impassable(layout: Layout, goal: Sequence[Placement]) -> str | None:
 # The rule: which mesh dimension changes when.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Transition:
     """One mesh dimension that changes its placement.
 

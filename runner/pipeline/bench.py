@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.expressions.values import Constant
 from runner.model.groups import plan
@@ -48,7 +49,7 @@ def bus_factor(collective: str, ranks: int) -> float:
     return (ranks - 1) / ranks if collective in _PARTS else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class BenchRow:
     """What was measured of one case at one size.
 
@@ -237,7 +238,7 @@ RESAMPLES = 4000
 INTERVAL = (2.5, 97.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class BenchComparison:
     """New time over old: the ratio of medians, its 95 % interval, and the verdict from that."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol, TypeAlias
 
+from runner.dataclass import immutable
 from runner.errors import Problem
 from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan
@@ -96,7 +97,7 @@ _CODES: dict[Status, int] = {
 Key: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Shard:
     """One of `of` parts of the selected cases, counted from 1."""
 
@@ -108,7 +109,7 @@ class Shard:
         return f"{self.number}/{self.of}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Selection:
     """Which cases are meant, in which order, and with which parameters and bounds they are read.
 
@@ -134,7 +135,7 @@ class Selection:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Result:
     """What came of one case; of a whole file where it is INVALID (`case` is then its path).
 
@@ -163,7 +164,7 @@ class Result:
         return self.file if self.case == self.file else f"{self.file}::{self.case}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Analysis:
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
@@ -179,7 +180,7 @@ class Analysis:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Loaded:
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
@@ -194,7 +195,7 @@ class Loaded:
     warnings: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Outcome:
     """What a whole command came to: every result so far, whether it was cut short, how long.
 

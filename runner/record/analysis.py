@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from runner.dataclass import immutable
 from runner.language.document import load_content
 from runner.limits import DEFAULT, Limits
 from runner.model.scenario import Scenario
@@ -33,7 +34,7 @@ from runner.verdict.finding import Finding, Verdict
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Judged:
     """What came of a record: its scenario, and the result with the words for a person."""
 
@@ -47,7 +48,7 @@ class Judged:
         return self.result.verdict.status == "FAILED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Recorded:
     """A program that was run and recorded: its records, how it ran, and what came of it."""
 

@@ -8,13 +8,14 @@ be compared too. What a rank would only know from what it receives is not known 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.expressions.functions import numpy_arrays
 from runner.language.document import load, load_content
@@ -42,7 +43,7 @@ EXACT = 3000
 MOST = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class CalledLine:
     """One call of one rank: what it communicates, which is compared, and where it is."""
 
@@ -55,7 +56,7 @@ class CalledLine:
         return f"{self.what} ({self.place})" if self.place else self.what
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ComparedProgram:
     """One of the two: its ranks' calls, as far as they are known."""
 
@@ -64,7 +65,7 @@ class ComparedProgram:
     lines: Mapping[int, Sequence[CalledLine]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ProgramDifference:
     """One difference, and the ranks that have it.
 

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 
 VERSION = 1
@@ -76,7 +77,7 @@ _PEER_GONE = re.compile(
 MESSAGES = frozenset({"send", "recv"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Tensor:
     """A tensor that a call passes: its place in memory and its size are in bytes."""
 
@@ -96,7 +97,7 @@ class Tensor:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ScriptPlace:
     """Where a call stands in the user's own files: the innermost frame first."""
 
@@ -173,7 +174,7 @@ class RecordedCall:
         return sum(each.elements * each.count for each in self.inputs or self.outputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class RecordedWait:
     """A rank waits for the work of calls, by their numbers."""
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.record.format import RankRecord, lines_of, read
 from runner.record.launch import LIKELY
@@ -38,7 +39,7 @@ STACK_S = 0.3
 AGAIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Order:
     """What is to be run: a script, a module, or a launcher of the user's own."""
 

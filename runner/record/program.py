@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
+from runner.dataclass import immutable
 from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
 from runner.record.format import (
     CREATION,
@@ -41,7 +42,7 @@ MOST_WORDS = 180
 WIDTH = 110
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Slot:
     """An argument that holds tensors: the first or all of what a call passes in, or takes.
 
@@ -102,7 +103,7 @@ LEAVING = frozenset({"reduce"})
 ROWS = frozenset({"all_to_all_single"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ProgramStep:
     """What a step has in common on all ranks that take it.
 
@@ -137,7 +138,7 @@ class Family:
         return sorted(rank for part in self.parts for rank in part)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class RecordedProgram:
     """One list of steps for all ranks, and the text of the scenario that it is."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant
@@ -220,7 +221,7 @@ Connection: TypeAlias = tuple[str, int, int]
 Place: TypeAlias = Connection | tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Hosts:
     """Where hosts stand: rank -> the number of its work, and the connections that none completes.
 
@@ -234,7 +235,7 @@ class Hosts:
     garbled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Made:
     """A call that starts work, for hosts: the ranks that it sends to (True) or receives from."""
 

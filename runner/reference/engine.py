@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.expressions.arrays import Arrays
 from runner.expressions.values import PerRank, Undefined
 from runner.limits import DEFAULT, Limits
@@ -324,7 +325,7 @@ LOST_KINDS = ("peer_lost", "timeout", "aborted", "other")
 STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Late:
     """A call that raises as it ends: a rank waited too long, or its work was refused."""
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.expressions.arrays import Arrays
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant, Expression, Undefined
@@ -89,7 +90,7 @@ EXPLORING = 0.25
 OPTION_WORK = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Rest:
     """A run that has come to rest, with everything that is to be said of it.
 
@@ -210,7 +211,7 @@ class _Node:
         return bool(self.options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@immutable(eq=False)
 class _Known:
     """A state of which every continuation was seen."""
 

@@ -7,11 +7,12 @@ one from there on. What no later step reads is no part of a state: a buffer that
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.expressions.values import Expression, Undefined, expressions_in
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step, steps_of
@@ -33,7 +34,7 @@ PLACE_BYTES = 400
 NOTHING: frozenset[Place] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Snapshot:
     """A state: `control` is who stands where, `held` what the names hold, `beside` all else."""
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem
 from runner.expressions.values import Undefined
 from runner.limits import Account, BoundError, Limits, account, beyond
@@ -358,7 +359,7 @@ def _shares(held: Any, target: Any) -> bool:
 Place = tuple[int, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@immutable(eq=False)
 class InFlightAccess:
     """A tensor argument in the hands of asynchronous work.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
+from runner.dataclass import immutable
 from runner.model.trace import WaitEdge
 from runner.reference.matching import Post, Work
 
@@ -12,7 +12,7 @@ from runner.reference.matching import Post, Work
 # An edge of the wait-for graph.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class PostEdge:
     """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
 
@@ -39,7 +39,7 @@ class PostEdge:
 # A fault that the simulation came across, before it is put into words for the whole program.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Symptom:
     """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.model.process import Call
 from runner.operations.base import (
@@ -83,7 +84,7 @@ HORIZON = 10_000
 SHOWN, SHOWN_IN_ALL = 16, 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@immutable(eq=False)
 class Need:
     """What some ranks wait for: that each of `peers` does what `because` says.
 
@@ -304,7 +305,7 @@ class Futures:
         return "late" if ahead < coming else "never"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class AtRest:
     """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.structure import structure_phrases
+from runner.dataclass import immutable
 from runner.display import MOST_LINE, brief, clean_line, short, wrapped
 from runner.errors import Mark, Problem
 from runner.model.scenario import Scenario, Step
@@ -204,7 +204,7 @@ PAGE = 100
 MOST_BLOCKED = 8
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Line:
     """One line of a report."""
 

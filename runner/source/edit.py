@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from runner.dataclass import immutable
+
 # -------------------------------------------------------------------------------------------------
 # Where every node of a YAML text stands, to the character.
 #
@@ -145,7 +147,7 @@ def _last(span: Span) -> int:
 # :mod:`runner.source.edit`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Edit:
     """Replace the characters `start` to `end` (exclusive) of a text by another text."""
 
@@ -285,7 +287,7 @@ def _next_line(text: str, offset: int) -> int:
 ROW = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Stated:
     """What is stated: `entries` are (selector, value); one without a selector holds for all."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.errors import DataError, Mark
 from runner.expressions.values import Form
 from runner.limits import MATMUL, account
@@ -85,7 +86,7 @@ class LeftOutError(Exception):
     """What torch has, or has elsewhere, and no model here: the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Model:
     """One entry of `models:`. `init` has the forms of those weights that are stated."""
 
@@ -158,7 +159,7 @@ class Model:
 # One step of training, as a scenario asks for it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Rows:
     """Which rows a rank takes of what it holds.
 
@@ -193,7 +194,7 @@ class Rows:
         return slice(start, start + sizes[at] if at < len(sizes) else start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class TrainStep:
     """One `train`: the arguments of the step, evaluated on one rank."""
 
@@ -498,7 +499,7 @@ def clipped(grads: Arrays, most: float, total: float) -> Arrays:
 # One rank of a model, in the reference.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Unequal:
     """A value that is not what one process has: the first of a model, on one rank."""
 

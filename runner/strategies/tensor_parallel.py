@@ -12,11 +12,12 @@ positions: its gradients are partial sums until the optimizer meets them (torch 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from runner.dataclass import immutable
 from runner.modules.attention import ENTRIES, EXIT, CausalSelfAttention
 from runner.modules.base import Array, Layer, Params, flat, inner
 from runner.modules.layer_norm import LayerNorm
@@ -65,7 +66,7 @@ LAST = shard(-1)
 SUM = partial_of("sum")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Style:
     """How one layer is cut, and how its input and output lie.
 
@@ -81,7 +82,7 @@ class Style:
     local: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class ParallelizeModule(Strategy):
     """`torch.distributed.tensor.parallel.parallelize_module`."""
 
@@ -197,7 +198,7 @@ def _style(label: str, given: Any) -> Style:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Flowing:
     """A tensor between two layers: what the rank holds of it.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
+
+from runner.dataclass import immutable
 
 #: what a step does with others; `expect` is a step without an operation
 Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", "expect"]
@@ -16,7 +18,7 @@ At: TypeAlias = tuple[int, int]
 STUCK = frozenset({"blocked", "possibly_blocked", "running"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class StepSpan:
     """One step on one rank.
 
@@ -59,7 +61,7 @@ class StepSpan:
         return self.state in STUCK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Lane:
     """One rank: its spans in program order, what it held before the first, and how it ended."""
 
@@ -70,7 +72,7 @@ class Lane:
     died: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Match:
     """A collective, a message or a creation of a group: the spans that took part in it.
 
@@ -90,7 +92,7 @@ class Match:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Edge:
     """One edge of the wait-for graph: the waiter cannot move before the peer does.
 
@@ -105,7 +107,7 @@ class Edge:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class DrawnDiagnosis:
     """A diagnosis: its name, its explanation, its ranks, and the first divergent line.
 
@@ -119,7 +121,7 @@ class DrawnDiagnosis:
     odd: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Timeline:
     """One case, as it was predicted or observed. `witness` says which of the two."""
 

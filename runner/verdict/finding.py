@@ -7,11 +7,12 @@ Nothing here judges; nothing here prints.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
 from runner.errors import Mark, Problem
 from runner.model.trace import Trace, Value
 
@@ -98,7 +99,7 @@ FINDING_CODES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Difference:
     """How one value on one rank differs from what it should be.
 
@@ -118,7 +119,7 @@ class Difference:
     item: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Finding:
     """One disagreement: who stands alone, where, on which ranks, and how.
 
@@ -166,7 +167,7 @@ class Finding:
         return f"error[{self.kind}]: {self.title}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class StatedCost:
     """A cost that the author states, within bounds (None: without one), and what was computed.
 
@@ -181,7 +182,7 @@ class StatedCost:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Verdict:
     """What came of one case.
 

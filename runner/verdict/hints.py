@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.dataclass import immutable
 from runner.errors import Mark, ScenarioError
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.functions import numpy_arrays
@@ -255,7 +256,7 @@ MOST_LOOKS = 100_000
 AT_END = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class _Unit:
     """What some rank must reach: a step, or a key of a mapping by rank (`form`, its `branch`).
 

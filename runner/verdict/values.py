@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from runner.dataclass import immutable
 from runner.expressions.values import Undefined
 from runner.model.scenario import ValueExpectation
 from runner.model.tolerance import same
@@ -65,7 +66,7 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class _Found:
     spots: dict[tuple[int, tuple[int, ...], str], _Spot]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
@@ -387,7 +388,7 @@ class Values:
             self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class _Place:
     rank: int
     event: Event | None

@@ -35,6 +35,7 @@ from typing import Any, NoReturn, Self
 import torch
 import torch.distributed
 
+from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.execution import backends
 from runner.execution.backends import LaunchOptions
@@ -72,7 +73,7 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Endpoint:
     """Where the nodes meet: an address of the first of them, and a port there."""
 

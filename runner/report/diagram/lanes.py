@@ -13,6 +13,7 @@ from typing import Literal, TextIO, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
+from runner.dataclass import immutable
 from runner.display import clean_line
 from runner.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, ordered
 from runner.report.text import milliseconds
@@ -26,7 +27,7 @@ Style: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Piece:
     """Some text in one style; a line of the picture is a list of them."""
 
@@ -34,7 +35,7 @@ class Piece:
     style: Style = "plain"
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Glyph:
     """A character for a span, and what the legend says of it; nothing where it is clear."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from runner.dataclass import immutable
 from runner.timeline.build import columns_of, ends_of
 from runner.timeline.model import At, Match, Timeline
 
@@ -19,7 +20,7 @@ class NoStepsError(ValueError):
     """The picture has none of the steps that are asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class PictureView:
     """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
 
@@ -157,7 +158,7 @@ def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
 # message). A line may pass a rank that takes no step in that row, never one that does.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Bar:
     """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
 
@@ -171,7 +172,7 @@ class Bar:
         return min((*self.lanes, *self.missing)), max((*self.lanes, *self.missing))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Arrow:
     """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
 

@@ -9,13 +9,14 @@ import json
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
 from string import Template
 from typing import Any, NoReturn, TextIO
 
+from runner.dataclass import immutable
 from runner.display import clean, clean_line
 from runner.errors import Mark, Problem, ScenarioError
 from runner.model.scenario import Scenario
@@ -233,7 +234,7 @@ _DATA = re.compile(r'<script type="text/plain" id="data">([^<]*)</script>')
 _BEGIN = b"<!doctype html>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@immutable
 class Shown:
     """A case of a page: its verdict, how long it took in microseconds, its body as it stands."""
 
