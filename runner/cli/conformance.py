@@ -31,6 +31,7 @@ from runner.limits import DEFAULT
 from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
+    from runner.conformance.document import Conformance
     from runner.pipeline.results import Executor, Outcome
     from runner.report.output import Reports
 
@@ -114,7 +115,14 @@ def conformance(context: click.Context, /, **options: Any) -> None:
 
     options = {**AS_EVER, **options}
     if options["launcher"]:
-        _launched(options)
+        from runner.conformance.run import is_runnable
+
+        try:
+            runnable = is_runnable(selection_of(options))
+        except ScenarioError as error:
+            refuse(error)
+        if runnable:  # else nothing is launched, and the reports say why
+            _launched(options)
     chosen = replace(launch_options(options), share_gpu=options["share_gpu"])
     reported(
         options,
@@ -159,7 +167,8 @@ def kept(
 ) -> Outcome:
     """Run the corpus and the table, and put what was seen into the file as a column of its own.
 
-    A run that was interrupted, or that had nothing to run on, leaves the file as it was.
+    A run that was interrupted, that had nothing to run or nothing to run on, leaves the file as it
+    was.
     """
     from runner.conformance import document
     from runner.conformance.run import conducted
@@ -174,12 +183,26 @@ def kept(
         name=options.get("name", ""),
         say=lambda line: click.echo(clean(line), err=True),
     )
-    if outcome.interrupted or not {"same", "refuses"} & {e.outcome for e in column.cells.values()}:
-        click.echo(f"nothing is written to {path}: no call ran to its end", err=True)
+    lack = _lack(outcome, column)
+    if lack is not None:
+        click.echo(f"nothing is written to {path}: {lack}", err=True)
         return outcome
     replace_file(Path(path), document.text({**columns, column.name: column}.values()).encode())
     click.echo(f"column {column.name!r} is in {path}", err=True)
     return outcome
+
+
+def _lack(outcome: Outcome, column: Conformance) -> str | None:
+    """Return what keeps a column from saying what a backend does, if anything."""
+    if outcome.interrupted:
+        return "the run was interrupted"
+    if any(result.verdict.status == "INVALID" for result in outcome.results):
+        return "a file is invalid"
+    if not outcome.results:
+        return "no case is selected"
+    if not {"same", "refuses"} & {seen.outcome for seen in column.cells.values()}:
+        return "no call ran to its end"
+    return None
 
 
 @conformance.command("compare")

@@ -41,11 +41,15 @@ def conducted(
 
     Returns the outcome of the cases, and both as a column; `name` is the column's, which else is
     called after the backend and the version of torch; `backend` is what was asked for. `say`
-    hears of each dtype.
+    hears of each dtype. No call is run where no case can be (:func:`is_runnable`).
     """
-    with launch() as executor:
-        cells = table(executor, dtypes, lambda dtype, seen: say(_counted(dtype, seen)))
-        outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
+    cells: dict[Cell, Seen] = {}
+    if is_runnable(selection):
+        with launch() as executor:
+            cells = table(executor, dtypes, lambda dtype, seen: say(_counted(dtype, seen)))
+            outcome = pipeline.run(selection, lambda: nullcontext(executor), listener)
+    else:
+        outcome = pipeline.run(selection, launch, listener)
     found = environment(outcome)
     torch = found.get("torch") or metadata.version("torch")
     backend = found.get("backend") or backend
@@ -64,6 +68,15 @@ def conducted(
         cells=cells,
     )
     return outcome, column
+
+
+def is_runnable(selection: Selection) -> bool:
+    """Return whether a selection has a case, and no file that is invalid.
+
+    Raises ScenarioError as :func:`runner.pipeline.selection.load_all` does.
+    """
+    loaded = load_all(selection)
+    return bool(loaded.scenarios) and not loaded.invalid
 
 
 def launched(

@@ -173,6 +173,32 @@ def test_the_document_of_this_repository_has_three_versions_of_torch_whole() -> 
         assert sum(column.counts.values()) == len(column.cases)
 
 
+WRONG_CORPORA = {
+    "an invalid file": ("world_size: two\n", 2, "INVALID"),
+    "no file": (None, 2, "file_not_found"),
+    "no case": ("world_size: 1\nsteps: [{barrier: {}}]\n", 5, "no case"),
+}
+
+
+@pytest.mark.parametrize("launcher", [(), ("--launcher", "true")], ids=["here", "launched"])
+@pytest.mark.parametrize("kind", WRONG_CORPORA)
+def test_a_corpus_without_a_case_to_run_leaves_the_file_as_it_was(
+    kind: str, launcher: tuple[str, ...], tmp_path: Path
+) -> None:
+    text, code, words = WRONG_CORPORA[kind]
+    corpus, path = tmp_path / "corpus.yaml", tmp_path / "seen.json"
+    if text is not None:
+        corpus.write_text(text, encoding="utf-8")
+    path.write_text(document.text([OLD]), encoding="utf-8")
+    arguments = ["--corpus", str(corpus), "-k", "sum" if kind == "no case" else "corpus"]
+    arguments += ["-o", str(path), "--name", "here", *launcher]
+    done = CliRunner().invoke(cli, ["conformance", *arguments])
+    assert done.exit_code == code, done.output
+    assert words in done.output
+    assert f"nothing is written to {path}" in " ".join(done.output.split())
+    assert list(document.read(str(path))) == [OLD.name]
+
+
 @pytest.mark.torch
 def test_a_run_keeps_the_columns_of_others(tmp_path: Path) -> None:
     scenario = tmp_path / "sum.yaml"
