@@ -128,7 +128,23 @@ def test_both_hosts_end_with_the_code_of_a_failure(folder: Path, tmp_path: Path)
     assert "exit code 1: a scenario failed" in run.output
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+def _but_times_and_hosts(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result without what may differ between two runs of the same case.
+
+    Where the semantics leave open what comes of a case, what was raised and compared is open too.
+    """
+    same = {key: value for key, value in result.items() if key != "duration_s"}
+    observed = same.get("observed")
+    if observed is not None:
+        notes = [note for note in observed["notes"] if not note.startswith("hosts: ")]
+        same["observed"] = {**observed, "notes": notes, "duration_s": 0.0}
+        if not same["predicted"]["sure"]:
+            same["observed"]["raised"] = {}
+            same["compared"] = 0
+    return same
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("name", sorted(each.name for each in CORPUS.iterdir() if each.is_dir()))
 def test_a_folder_comes_to_the_same_on_simulated_hosts(
     name: str, ranks: int, tmp_path: Path
@@ -149,11 +165,10 @@ def test_a_folder_comes_to_the_same_on_simulated_hosts(
     run.ended()
     far = run.results()
     wide = {case for case in far if "ranks; this launch has" in str(far[case].get("reason"))}
+    assert all(far[case]["world_size"] > 2 * ranks for case in wide)
     assert far.keys() == here.keys()
     for case in far.keys() - wide:
-        assert far[case]["verdict"] == here[case]["verdict"], far[case]
-        for field in ("predicted", "problems", "description", "tags", "world_size"):
-            assert far[case][field] == here[case][field]
+        assert _but_times_and_hosts(far[case]) == _but_times_and_hosts(here[case])
 
 
 @pytest.mark.parametrize("whom", ["run", "switch"])

@@ -4,7 +4,9 @@
     eth0 10.77.0.1 ----- p0 [bridge] p1 ------- eth0 10.77.0.2
 
 A host can lose its link with a word (its interface goes down) and without one (its port leaves the
-bridge: packets are dropped, no address is unreachable, no connection is reset).
+bridge: packets are dropped, no address is unreachable, no connection is reset). Its link can be
+slow, and lose a part of the packets: its port is in a bridge of its own then, and a program carries
+the frames between both (`link`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
+
+import link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,6 +108,7 @@ class Hosts:
         self.names = [f"scenario-{os.getpid()}-{number}" for number in range(count)]
         self.switch = f"scenario-{os.getpid()}-s"
         self.agents: list[subprocess.Popen[bytes]] = []
+        self._links: list[subprocess.Popen[str]] = []
         self._since_s = 0.0
         self._report = folder / "report.json"
         self._junit = folder / "report.xml"
@@ -136,8 +141,10 @@ class Hosts:
             for pid in self.processes(name):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        for agent in self.agents:
-            agent.wait(timeout=30)
+        for child in (*self.agents, *self._links):
+            child.wait(timeout=30)
+            if child.stdout is not None:
+                child.stdout.close()
         for name in (*self.names, self.switch):
             with suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", name)
@@ -149,6 +156,27 @@ class Hosts:
     def cut_silently(self, number: int) -> None:
         """Drop every packet from and to a host; no side is told."""
         _ip("-n", self.switch, "link", "set", f"p{number}", "nomaster")
+
+    def impair(
+        self, number: int, *, delay_s: float = 0.0, loss: float = 0.0, seed: int = 1
+    ) -> None:
+        """Let the link of a host take a time, each way, and lose a part (0 to 1) of its packets."""
+        bridge = f"br{number + 1}"
+        _ip("-n", self.switch, "link", "add", bridge, "type", "bridge")
+        _ip("-n", self.switch, "link", "set", bridge, "up")
+        _ip("-n", self.switch, "link", "set", f"p{number}", "master", bridge)
+        how = (str(delay_s), str(loss), str(seed))
+        carrier = subprocess.Popen(
+            [
+                *(IP, "netns", "exec", self.switch),
+                *(sys.executable, link.__file__, "br0", bridge, *how),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._links.append(carrier)
+        assert carrier.stdout is not None
+        assert carrier.stdout.readline() == "forwards\n"
 
     # ------------------------------------------------------------------ processes
 
@@ -236,6 +264,19 @@ class Hosts:
                     environment={**more, **(environment or {}).get(number, {})},
                 )
             self.agents.append(agent)
+
+    def spread(self, *arguments: str, ranks: int = 2) -> None:
+        """Start `scenario run --nnodes` on every host, with as many ranks on each."""
+        self._since_s = time.monotonic()
+        for number in range(len(self.names)):
+            command = [
+                *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
+                *("run", "--nnodes", str(len(self.names)), "--nproc-per-node", str(ranks)),
+                *("--rdzv-endpoint", f"{address(0)}:{PORT}", "--no-cache"),
+                *("--json", str(self._report), "--junit", str(self._junit), *arguments),
+            ]
+            with self._output(number).open("wb") as output:
+                self.agents.append(self.start(number, command, output=output, environment=ON_EACH))
 
     def start(
         self,
