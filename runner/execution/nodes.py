@@ -352,6 +352,14 @@ def name_ranks(ranks: Iterable[int]) -> str:
     return f"ranks {', '.join(map(str, ordered))}"
 
 
+def name_hosts(hosts: Mapping[int, str]) -> str:
+    """Say which ranks are on which host: `ranks 0, 1 on node0; rank 2 on node1`."""
+    by_host: dict[str, list[int]] = {}
+    for rank, host in sorted(hosts.items()):
+        by_host.setdefault(host, []).append(rank)
+    return "; ".join(f"{name_ranks(ranks)} on {host}" for host, ranks in by_host.items())
+
+
 def difference(
     hellos: Mapping[int, Hello], files: Callable[[int], Mapping[str, str]]
 ) -> str | None:

@@ -298,8 +298,6 @@ def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
     ranks = _settled(plan, ranks, predicted)
     any_told = next(iter(findings.told.values()), None)
     notes = [*findings.notes, *(note for told in findings.told.values() for note in told.notes)]
-    if hosts := _hosts(findings):
-        notes.append(f"hosts: {hosts}")
     if findings.hung:
         notes.append("the backend's own timeout did not end it")
     return Trace(
@@ -309,6 +307,7 @@ def observed(plan: Plan, findings: Findings, predicted: Trace) -> Trace:
         duration_s=findings.duration_s,
         notes=tuple(filter(None, notes)),
         environment=_environment(findings),
+        hosts=_hosts(findings),
     )
 
 
@@ -339,20 +338,16 @@ def _environment(findings: Findings) -> dict[str, str]:
     if made_s:
         found["world_s"] = f"{made_s:.4f}"
     if hosts := _hosts(findings):
-        found["hosts"] = hosts
+        found["hosts"] = nodes.name_hosts(hosts)
     if findings.ready_s:
         found["ready_s"] = f"{findings.ready_s:.4f}"
     return found
 
 
-def _hosts(findings: Findings) -> str:
-    """Return which ranks are on which host, in words; nothing where there is one host."""
-    by_host: dict[str, list[int]] = {}
-    for rank, told in sorted(findings.told.items()):
-        by_host.setdefault(told.host, []).append(rank)
-    if len(by_host) < 2:
-        return ""
-    return "; ".join(f"{nodes.name_ranks(ranks)} on {host}" for host, ranks in by_host.items())
+def _hosts(findings: Findings) -> dict[int, str]:
+    """Return the host of each rank; nothing where there is one host."""
+    found = {rank: told.host for rank, told in sorted(findings.told.items())}
+    return found if len(set(found.values())) > 1 else {}
 
 
 def _late(findings: Findings) -> dict[int, float]:

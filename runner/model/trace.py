@@ -358,6 +358,8 @@ class Trace:
     duration_s: float = 0.0
     notes: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: the host of each rank, where they are on several (observed only)
+    hosts: Mapping[int, str] = field(default_factory=dict)
     forecasts: Mapping[str, Trace] = field(default_factory=dict, repr=False, compare=False)
     because: tuple[str, ...] = ()
     drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = field(

@@ -70,12 +70,13 @@ _OF_ONE_CASE = frozenset({"world_s", "ready_s", "gpus"})
 
 def environment(outcome: Outcome) -> dict[str, str]:
     """Return what the run knows of torch and the backend; empty where nothing ran."""
-    for result in outcome.results:
-        observed = result.verdict.observed
-        if observed is not None:
-            facts = {k: v for k, v in observed.environment.items() if k not in _OF_ONE_CASE}
-            return {**facts, "backend": observed.backend}
-    return {}
+    ran = [each.verdict.observed for each in outcome.results if each.verdict.observed is not None]
+    if not ran:
+        return {}
+    # of several hosts all are named by the case with the most ranks
+    observed = max(ran, key=lambda trace: len(trace.hosts))
+    facts = {k: v for k, v in observed.environment.items() if k not in _OF_ONE_CASE}
+    return {**facts, "backend": observed.backend}
 
 
 # -------------------------------------------------------------------------------------------------

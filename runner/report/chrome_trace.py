@@ -113,7 +113,8 @@ def _device(lane: Lane, numbers: Numbers, pid: int) -> Iterator[Event]:
 
 def _lanes(timeline: Timeline, pid: int, tids: list[int]) -> Iterator[Event]:
     for lane, tid in zip(timeline.lanes, tids, strict=True):
-        yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}"}), "tid": tid}
+        where = f" on {lane.host}" if lane.host else ""
+        yield {**_named("thread_name", pid, {"name": f"rank {lane.rank}{where}"}), "tid": tid}
         yield {**_named("thread_sort_index", pid, {"sort_index": 2 * lane.rank}), "tid": tid}
 
 

@@ -247,7 +247,15 @@ def _observed(trace: Trace) -> dict[str, Any]:
             if rank.ending == "raised" and event.failure is not None
         },
         "notes": list(trace.notes),
+        **({"hosts": _hosts(trace)} if trace.hosts else {}),
     }
+
+
+def _hosts(trace: Trace) -> dict[str, list[Any]]:
+    by_host: dict[str, list[int]] = {}
+    for rank, host in sorted(trace.hosts.items()):
+        by_host.setdefault(host, []).append(rank)
+    return {host: ranges(ranks) for host, ranks in by_host.items()}
 
 
 def _blocked(trace: Trace) -> dict[str, str]:
@@ -493,6 +501,9 @@ def _read_observed(entry: Json, environment: Mapping[str, str]) -> Trace:
         duration_s=entry["duration_s"],
         notes=tuple(entry["notes"]),
         environment=environment,
+        hosts={
+            rank: host for host, ranks in entry.get("hosts", {}).items() for rank in _ranks(ranks)
+        },
     )
 
 

@@ -252,9 +252,20 @@ def details(result: Result) -> list[Line]:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
     if verdict.reason and verdict.status != "FLAKY":
         lines.append(Line(f"  {_brief(verdict.reason)}"))
+    if verdict.findings and verdict.observed is not None:
+        lines += _hosts(verdict.observed)
     if verdict.status == "FAILED" and verdict.observed is None:
         lines.append(Line("  found by the analysis; no process was started", "dim"))
     return lines
+
+
+def _hosts(trace: Trace) -> list[Line]:
+    """Return which ranks were on which host; nothing where all were on one."""
+    by_host: dict[str, list[int]] = {}
+    for rank, host in sorted(trace.hosts.items()):
+        by_host.setdefault(host, []).append(rank)
+    told = "; ".join(f"{ranks_text(ranks)} on {host}" for host, ranks in by_host.items())
+    return [Line(f"  hosts: {told}", "dim")] if told else []
 
 
 def problem_lines(problem: Problem) -> list[Line]:
@@ -448,6 +459,8 @@ def more(verdict: Verdict) -> list[Line]:
     if verdict.predicted is not None:
         lines += _diagnoses(verdict.predicted)
     lines += [Line(f"    {line}", "dim") for line in cost_lines(verdict)]
+    if verdict.observed is not None and not verdict.findings:
+        lines += _hosts(verdict.observed)
     for note in verdict.notes:
         first, *rest = note.splitlines() or [""]
         lines.append(Line(f"    note: {first}", "dim"))

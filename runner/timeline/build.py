@@ -563,7 +563,10 @@ def timeline(scenario: Scenario, trace: Trace, predicted: Trace | None) -> Timel
     meetings = _meetings(resolved, places, rows, completed)
     columns = columns_of([len(row.links) for row in rows], *_constraints(meetings))
     texts = Texts()
-    lanes = tuple(_lane(row, places, texts, own) for row, own in zip(rows, columns, strict=True))
+    lanes = tuple(
+        _lane(row, places, texts, own, trace.hosts.get(row.trace.rank, ""))
+        for row, own in zip(rows, columns, strict=True)
+    )
     return Timeline(
         file=scenario.source.path,
         case=scenario.case,
@@ -628,7 +631,7 @@ def _constraints(meetings: list[Match]) -> tuple[list[tuple[At, ...]], list[tupl
 # ---------------------------------------------------------------------------- lanes
 
 
-def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int]) -> Lane:
+def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int], host: str) -> Lane:
     rank = row.trace
     spans = [
         _span(row, position, places[event.index], texts, columns[position])
@@ -640,6 +643,7 @@ def _lane(row: LaneRow, places: Places, texts: Texts, columns: list[int]) -> Lan
         initial=texts.all_of(row.initial),
         ending=rank.ending,
         died=rank.died,
+        host=host,
     )
 
 

@@ -65,6 +65,7 @@ def packed(timeline: Timeline) -> dict[str, Any]:
             "rank": lane.rank,
             "ending": lane.ending,
             "died": lane.died,
+            **({"host": lane.host} if lane.host else {}),
             "initial": tables.values(lane.initial),
             "spans": [_span(tables, span, (at, nth)) for nth, span in enumerate(lane.spans)],
         }
@@ -167,6 +168,7 @@ def _unpacked(found: Mapping[str, Any]) -> Timeline:
             rank=lane["rank"],
             ending=lane["ending"],
             died=lane["died"],
+            host=lane.get("host", ""),
             initial=_read_values(found["texts"], lane["initial"]),
             spans=tuple(
                 _read_span(found, iterations, names, calls.get((at, nth), ()), row)

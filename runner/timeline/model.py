@@ -63,13 +63,17 @@ class StepSpan:
 
 @immutable
 class Lane:
-    """One rank: its spans in program order, what it held before the first, and how it ended."""
+    """One rank: its spans in program order, what it held before the first, and how it ended.
+
+    `host` is the name of its host where the ranks were on several, else empty.
+    """
 
     rank: int
     spans: tuple[StepSpan, ...]
     initial: Mapping[str, str]
     ending: str
     died: str | None = None
+    host: str = ""
 
 
 @immutable

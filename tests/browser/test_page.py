@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from html_page import MISSPELT, analysed, invalid, observed, page_of
@@ -183,6 +185,14 @@ def test_hovering_a_span_lights_its_lines(open_page: Open, run: str) -> None:
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
     assert lit(page) == ["9"]
+
+
+def test_a_rank_is_named_with_its_host(open_page: Open, tmp_path: Path) -> None:
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n"
+    two_hosts = partial(replace, hosts={0: "node0", 1: "node1"})
+    page = open_page(page_of(observed(text, tmp_path, "two_hosts", two_hosts)))
+    page.mouse.move(*over(page, 1, 0))
+    assert page.locator("#tip").inner_text().splitlines()[0] == "rank 1 on node1: all_reduce"
 
 
 def test_hovering_a_line_lights_its_spans(open_page: Open, run: str) -> None:

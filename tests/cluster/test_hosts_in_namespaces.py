@@ -136,8 +136,8 @@ def _but_times_and_hosts(result: dict[str, Any]) -> dict[str, Any]:
     same = {key: value for key, value in result.items() if key != "duration_s"}
     observed = same.get("observed")
     if observed is not None:
-        notes = [note for note in observed["notes"] if not note.startswith("hosts: ")]
-        same["observed"] = {**observed, "notes": notes, "duration_s": 0.0}
+        same["observed"] = {**observed, "duration_s": 0.0}
+        same["observed"].pop("hosts", None)
         if not same["predicted"]["sure"]:
             same["observed"]["raised"] = {}
             same["compared"] = 0

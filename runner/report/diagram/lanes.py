@@ -154,6 +154,15 @@ class Canvas:
         line = "".join(f"{name:<{self._pitch}}" for name in names).rstrip()
         return line if wide else f"{line}  rank"
 
+    def hosts(self, names: Sequence[str]) -> str:
+        """Return the line with the host of each lane, once for lanes of one host in a row."""
+        line = ""
+        for name, run in groupby(names):
+            width = len(list(run)) * self._pitch
+            short = name if len(name) < width else f"{name[: width - 2]}…"
+            line += f"{short:<{width}}"
+        return line.rstrip()
+
     def passing(self) -> list[Piece]:
         """Return a line in which nothing happens."""
         return _pieces(self._blank())
@@ -406,6 +415,9 @@ class Drawing:
     def lines(self) -> Iterator[Line]:
         """Yield the lines, from the ranks' numbers to the legend."""
         lanes = {lane: self._timeline.lanes[lane] for lane in self._lanes}
+        hosts = self._canvas.hosts([lane.host for lane in lanes.values()])
+        if hosts:
+            yield [Piece(f"{'':>{self._left}}  {hosts}", "dim")]
         heads = self._canvas.heads([lane.rank for lane in lanes.values()])
         yield [Piece(f"{_TITLE:>{self._left}}  {heads}", "dim")]
         if self._view.values:

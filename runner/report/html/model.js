@@ -76,10 +76,10 @@ class Timelines {
 function unpack(packed) {
   const { texts } = packed;
   const letters = texts.map((text) => LETTERS[text]);
-  const lanes = packed.lanes.map(({ rank, ending, died, initial, spans }) => {
+  const lanes = packed.lanes.map(({ rank, ending, died, host, initial, spans }) => {
     const count = spans.length;
     const lane = {
-      rank, ending, died, initial, count, state: new Array(count), raised: new Array(count),
+      rank, ending, died, host: host || "", initial, count, state: new Array(count), raised: new Array(count),
       step: new Int32Array(count), iteration: new Int32Array(count), column: new Int32Array(count),
       start: new Float64Array(count), end: new Float64Array(count), values: new Array(count),
     };

@@ -15,11 +15,13 @@ function paintNames(painter) {
     context.font = `${bad ? 700 : 500} ${size}px ${palette.ui}`;
     context.fillStyle = bad ? palette.bad : row.ending === "possibly_blocked" ? palette.maybe : palette.dim;
     const name = geometry.lane < 12 ? `${row.rank}` : `rank ${row.rank}`;
-    const low = geometry.lane >= TWO_LINES && row.ending !== "finished" ? 7 : 0;
+    const ending = row.ending === "finished" ? "" : row.ending === "blocked" ? "stuck" : row.ending.replace("_", " ");
+    const below = [ending, row.host].filter(Boolean).join(" · ");
+    const low = geometry.lane >= TWO_LINES && below ? 7 : 0;
     context.fillText(name, left + LABELS - 14, geometry.middle(lane) - low);
     if (low) {
       context.font = `11px ${palette.ui}`;
-      context.fillText(row.ending === "blocked" ? "stuck" : row.ending.replace("_", " "), left + LABELS - 14, geometry.middle(lane) + 8);
+      context.fillText(below, left + LABELS - 14, geometry.middle(lane) + 8, LABELS - 18);
     }
   }
   context.textAlign = "left";

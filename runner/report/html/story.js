@@ -73,7 +73,8 @@ function diagnosisBox({ name, prose }, told, explanation) {
 /** Return what there is to say about a span, line by line. */
 function wordsAbout(opened, timeline, at) {
   const span = spanAt(timeline, at.lane, at.position);
-  const lines = [`rank ${span.rank}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
+  const host = timeline.lanes[at.lane].host;
+  const lines = [`rank ${span.rank}${host ? ` on ${host}` : ""}: ${span.label}${span.iteration.length ? ` (iteration ${span.iteration.join(", ")})` : ""}`];
   if (span.state !== "d") lines.push(span.state === "b" ? "stuck" : STATES[span.state]);
   if (STUCK.includes(span.state)) {
     const peers = timeline.edges.filter((edge) => edge.waiter === span.rank);
