@@ -141,10 +141,10 @@ class Hosts:
             for pid in self.processes(name):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        for child in (*self.agents, *self._links):
-            child.wait(timeout=30)
-            if child.stdout is not None:
-                child.stdout.close()
+        for agent in self.agents:
+            agent.wait(timeout=30)
+        for carrier in self._links:
+            carrier.communicate(timeout=30)
         for name in (*self.names, self.switch):
             with suppress(subprocess.CalledProcessError):
                 _ip("netns", "del", name)
