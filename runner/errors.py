@@ -66,6 +66,36 @@ class Mark:
         return own if self.at is None else f"{display.brief(self.at)}, {own}"
 
 
+@immutable(kw_only=False)
+class Clause:
+    """A part of an explanation: what one step has to do with it, and the step's place.
+
+    In prose the place follows `words`; a note begins with it, as a compiler's does. `joint` leads
+    to this clause from the one before it in the prose.
+    """
+
+    words: str
+    mark: Mark | None = None
+    rest: str = ""
+    joint: str = "; "
+
+    def __str__(self) -> str:
+        """Return it as prose: ``rank 0 waits in `send to 1` (stuck.yaml:6) for rank 1``."""
+        place = "" if self.mark is None else f" ({self.mark.short})"
+        return f"{self.words}{place}{self.rest}"
+
+    @property
+    def bare(self) -> str:
+        """The words without the place, which a note names before them."""
+        return f"{self.words}{self.rest}"
+
+
+def sentence_of(clauses: Sequence[Clause]) -> str:
+    """Return an explanation as one sentence."""
+    parts = ((clause.joint if at else "", str(clause)) for at, clause in enumerate(clauses))
+    return "".join(part for pair in parts for part in pair)
+
+
 @immutable
 class Problem:
     """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.

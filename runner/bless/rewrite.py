@@ -306,7 +306,7 @@ def _refusal(case: Analysed, finding: Finding) -> Objection:
 
 
 def _told(finding: Finding) -> str:
-    return "; ".join((finding.prose, *finding.because))
+    return "; ".join(filter(None, (finding.prose, finding.explained)))
 
 
 def proved(path: Path, text: str, limits: Limits) -> tuple[Analysis, ...]:

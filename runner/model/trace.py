@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, TypeAlias, overload
 
 from runner.dataclass import immutable
-from runner.errors import Problem
+from runner.errors import Clause, Problem, sentence_of
 from runner.model.traffic import Traffic
 from runner.model.traits import variant_of
 from runner.operations.base import Issued
@@ -289,7 +289,8 @@ class Diagnosis:
     """What is wrong with a program: its name, the first step where it shows, its ranks.
 
     `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
-    (or ranks) that most others disagree with; `prose` explains it to a person, naming places.
+    (or ranks) that most others disagree with; `clauses` explain it to a person, with the places of
+    the steps that they name, and `prose` is all of them in one sentence.
 
     Diagnoses with the same `finding` are names for one fault seen from several sides
     (`circular_wait` and `buffering_hazard`): a scenario that states one of them has stated the
@@ -299,7 +300,7 @@ class Diagnosis:
     """
 
     name: str
-    prose: str
+    clauses: tuple[Clause, ...]
     index: int = -1
     iteration: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
@@ -308,6 +309,11 @@ class Diagnosis:
     finding: int = 0
     also: tuple[str, ...] = ()
     optional: bool = False
+
+    @property
+    def prose(self) -> str:
+        """The explanation in one sentence."""
+        return sentence_of(self.clauses)
 
 
 class Orders(Sequence["Trace"]):

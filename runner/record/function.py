@@ -122,7 +122,9 @@ class ProgramRecorder:
             scenario=found.judged.scenario,
             text=found.judged.program.text,
             folder=folder,
-            words=tuple("; ".join([each.prose, *each.because]) for each in verdict.findings),
+            words=tuple(
+                "; ".join(filter(None, (each.prose, each.explained))) for each in verdict.findings
+            ),
         )
 
 

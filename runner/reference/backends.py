@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from runner.dataclass import immutable
-from runner.errors import ScenarioError
+from runner.errors import ScenarioError, sentence_of
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant
 from runner.limits import BoundError, Limits, uncollected
@@ -92,7 +92,8 @@ def _counted(main: Rest) -> Iterator[str]:
             counts[str(post.series[1])].append(post.rank)
         if len(counts) > 1:
             calls = simulation.reading.counts == "calls"
-            told = odd_first(counts, partial(_has_made if calls else _in_groups, counts))
+            parts = odd_first(counts, partial(_has_made if calls else _in_groups, counts))
+            told = sentence_of(parts)
             number = "calls that each has made to create groups" if calls else _GROUPS
             yield (
                 f"the members of `{posts[0].call.label}`{place(posts[0])} look for each other "
@@ -100,16 +101,17 @@ def _counted(main: Rest) -> Iterator[str]:
             )
 
 
-def _has_made(counts: Mapping[str, Sequence[int]], count: str) -> str:
+def _has_made(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, None]:
     """Say how many groups some ranks have named before."""
     verb = "has" if len(counts[count]) == 1 else "have each"
-    return f" {verb} made {count}"
+    return f"{verb} made {count}", None
 
 
-def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> str:
+def _in_groups(counts: Mapping[str, Sequence[int]], count: str) -> tuple[str, None]:
     """Say how many groups each of some ranks is in, the world included."""
     verb = "is" if len(counts[count]) == 1 else "are each"
-    return f" {verb} in {count} groups" if count != "1" else f" {verb} in the world alone"
+    many = f"{verb} in {count} groups"
+    return many if count != "1" else f"{verb} in the world alone", None
 
 
 def _named_again(main: Rest) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.errors import Clause
 from runner.expressions.evaluator import depends
 from runner.expressions.values import (
     Expression,
@@ -64,12 +65,17 @@ def undefined_read(state: RankState, call: Call | None, name: str, value: Undefi
     if value.diagnosis is not None and not race:
         return
     index = call.step.index if call else -1
-    place = f" ({call.mark.short})" if call and call.mark else ""
     label = call.label if call else "the end"
     state.findings.append(
         Symptom(
             name="buffer_race" if race else "undefined_read",
-            prose=f"rank {state.rank} in `{label}`{place} looks at {name}: {value.cause}",
+            clauses=(
+                Clause(
+                    f"rank {state.rank} in `{label}`",
+                    call.mark if call else None,
+                    f" looks at {name}: {value.cause}",
+                ),
+            ),
             index=index,
             iteration=call.iteration if call else (),
             ranks=(state.rank,),
@@ -158,8 +164,7 @@ def _with_itself(state: RankState, call: Call) -> bool:
     names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
     state.raced |= names
     told = ", ".join(sorted(names)) or "a tensor"
-    place = f" ({call.mark.short})" if call.mark else ""
-    _found(state, call, f"in `{call.label}`{place} uses {told} twice at once", told)
+    _found(state, call, f"uses {told} twice at once", told)
     return True
 
 
@@ -231,17 +236,18 @@ def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> Non
     """Note that a call comes near a tensor that is in flight; `does` is the verb."""
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
-    place = f" ({call.mark.short})" if call.mark else ""
-    other = f" ({busy.mark.short})" if busy.mark else ""
-    told = f"in `{call.label}`{place} {does} {names} while `{busy.label}`{other} still uses it"
-    _found(state, call, told, names)
+    still = Clause(f"`{busy.label}`", busy.mark, " still uses it", joint=" while ")
+    _found(state, call, f"{does} {names}", names, still)
 
 
-def _found(state: RankState, call: Call, told: str, names: str) -> None:
+def _found(state: RankState, call: Call, does: str, names: str, *more: Clause) -> None:
     state.findings.append(
         Symptom(
             name="buffer_race",
-            prose=f"rank {state.rank} {told}",
+            clauses=(
+                Clause(f"rank {state.rank} in `{call.label}`", call.mark, f" {does}"),
+                *more,
+            ),
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from runner.dataclass import immutable
+from runner.errors import Clause, Mark
 from runner.expressions.arrays import Arrays
 from runner.expressions.values import PerRank, Undefined
 from runner.limits import DEFAULT, Limits
@@ -68,7 +69,7 @@ from runner.reference.state import (
     store,
     tainted,
 )
-from runner.reference.symptoms import Symptom, clipped, odd_first, place
+from runner.reference.symptoms import Symptom, clipped, odd_first
 from runner.reference.waits import moves_nothing, needs, needs_of
 from runner.vocabulary import WORLD
 
@@ -228,13 +229,20 @@ def _disagreement(
     for at in sorted(values):
         parts.setdefault(values[at], []).append(meeting.group.ranks[at])
     places = _places(involved, values)
-    told = odd_first(parts, lambda value: f": {clipped(value)}{places[value]}")
+
+    def passes(value: str) -> tuple[str, Mark | None]:
+        verb = "passes" if len(parts[value]) == 1 else "pass"
+        return f"{verb} {clipped(value)}", places[value]
+
     first = involved[min(involved)].call
     return Symptom(
         name=disagreement.diagnosis,
-        prose=(
-            f"the members of {meeting.group.name} enter `{operation.name}` with different "
-            f"{disagreement.what}: {told}"
+        clauses=(
+            Clause(
+                f"the members of {meeting.group.name} enter `{operation.name}` with different "
+                f"{disagreement.what}"
+            ),
+            *odd_first(parts, passes),
         ),
         kind=f"{disagreement.diagnosis}:{meeting.group.key}:{meeting.position}",
         index=min(joining.call.step.index for joining in involved.values()),
@@ -244,12 +252,12 @@ def _disagreement(
     )
 
 
-def _places(involved: Mapping[int, Joining], values: Mapping[int, str]) -> dict[str, str]:
+def _places(involved: Mapping[int, Joining], values: Mapping[int, str]) -> dict[str, Mark | None]:
     """Return, by value, the place of the first call that has it."""
-    found: dict[str, str] = {}
+    found: dict[str, Mark | None] = {}
     for at in sorted(values):
         if values[at] not in found:
-            found[values[at]] = place(involved[at]) if at in involved else ""
+            found[values[at]] = involved[at].call.mark if at in involved else None
     return found
 
 
@@ -263,15 +271,19 @@ def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
     value: Any = payload
     misfit = _misfit(payload, buffer)
     if misfit:
-        name, what = misfit
+        name, sent, received = misfit
         simulation.opened |= ALL_OUTCOMES
         value = Undefined(cause=f"a message with a {name}", diagnosis=name)
         simulation.findings.append(
             Symptom(
                 name=name,
-                prose=(
-                    f"rank {send.rank} in `{send.call.label}`{_mark(send)} and rank {receive.rank} "
-                    f"in `{receive.call.label}`{_mark(receive)} disagree: {what}"
+                clauses=(
+                    Clause(f"rank {send.rank} in `{send.call.label}`", send.call.mark, f" {sent}"),
+                    Clause(
+                        f"rank {receive.rank} in `{receive.call.label}`",
+                        receive.call.mark,
+                        f" {received}",
+                    ),
                 ),
                 kind=f"{name}:{send.call.step.index}:{receive.call.step.index}",
                 index=min(send.call.step.index, receive.call.step.index),
@@ -286,26 +298,29 @@ def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
     receive.outcome = [(None, value, None)]
 
 
-def _mark(posted: Posted) -> str:
-    return f" ({posted.call.mark.short})" if posted.call.mark else ""
-
-
-def _misfit(payload: Any, buffer: Any) -> tuple[str, str] | None:
-    """Return how the two ends do not fit; a message has elements and no shape.
+def _misfit(payload: Any, buffer: Any) -> tuple[str, str, str] | None:
+    """Return how the two ends do not fit, and what each does; a message has elements and no shape.
 
     torch moves as many bytes as the sender has, whatever the shapes: [1, 4] fills [2, 2].
     """
     if isinstance(payload, np.ndarray) and isinstance(buffer, np.ndarray):
         if payload.dtype != buffer.dtype:
-            return "dtype_mismatch", f"{payload.dtype} is sent, {buffer.dtype} is received"
+            return "dtype_mismatch", f"sends {payload.dtype}", f"receives {buffer.dtype}"
         if payload.size != buffer.size:
-            return "shape_mismatch", f"{payload.size} elements are sent, {buffer.size} received"
+            counts = _counted(payload.size, "element"), _counted(buffer.size, "element")
+            return "shape_mismatch", f"sends {counts[0]}", f"receives {counts[1]}"
         return None
     if isinstance(payload, list) and isinstance(buffer, list):
         if len(payload) != len(buffer):
-            return "shape_mismatch", f"{len(payload)} objects are sent, {len(buffer)} received"
+            counts = _counted(len(payload), "object"), _counted(len(buffer), "object")
+            return "shape_mismatch", f"sends {counts[0]}", f"receives {counts[1]}"
         return None
-    return "dtype_mismatch", "one side passes a tensor, the other a list of objects"
+    ends = ["objects" if isinstance(each, list) else "a tensor" for each in (payload, buffer)]
+    return "dtype_mismatch", f"sends {ends[0]}", f"receives {ends[1]}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -377,11 +392,12 @@ def refused(
 
     `spoilt` are the names that it may have stored into by then.
     """
-    place = f" ({call.mark.short})" if call.mark else ""
     simulation.findings.append(
         Symptom(
             name="invalid_argument",
-            prose=f"rank {state.rank} in `{call.label}`{place}: {refusal.message}",
+            clauses=(
+                Clause(f"rank {state.rank} in `{call.label}`", call.mark, f": {refusal.message}"),
+            ),
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
@@ -408,12 +424,11 @@ def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:
     if looks_up is None:
         return False
     where = state.process.destroyed[group.name]
-    place = f" ({call.mark.short})" if call.mark else ""
     message = f"the group {group.name} was destroyed" + (f" at {where.short}" if where else "")
     simulation.findings.append(
         Symptom(
             name="invalid_argument",
-            prose=f"rank {state.rank} in `{call.label}`{place}: {message}",
+            clauses=(Clause(f"rank {state.rank} in `{call.label}`", call.mark, f": {message}"),),
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
@@ -691,11 +706,10 @@ def create_groups(simulation: Simulation) -> None:
         if creation.refused is None:
             continue
         label = f"{creation.kind} {creation.spec.name}"
-        place = f" ({creation.spec.mark.short})" if creation.spec.mark else ""
         simulation.findings.append(
             Symptom(
                 name="invalid_argument",
-                prose=f"{label}{place}: {creation.refused}",
+                clauses=(Clause(label, creation.spec.mark, f": {creation.refused}"),),
                 ranks=tuple(range(simulation.plan.world_size)),
                 kind="invalid_argument",
             )
@@ -754,12 +768,17 @@ def _whole(
     """Note a step of several calls, and what it does not compute as one process would."""
     unequal = operation.unequal(call.entry)
     if unequal is not None:
-        at = f" ({call.mark.short})" if call.mark else ""
         nth = len([event for event in state.events if event.label == call.label])
         simulation.findings.append(
             Symptom(
                 name="not_equivalent",
-                prose=f"rank {state.rank} in `{call.label}`{at}, step {nth}: {unequal.prose}",
+                clauses=(
+                    Clause(
+                        f"rank {state.rank} in `{call.label}`",
+                        call.mark,
+                        f", step {nth}: {unequal.prose}",
+                    ),
+                ),
                 kind=f"not_equivalent:{unequal.model}",
                 index=call.step.index,
                 iteration=call.iteration,
@@ -936,14 +955,16 @@ def _police_again(
             continue
         at = (call.step.index, call.iteration)
         simulation.again.append((state.rank, at))
-        place = f" ({call.mark.short})" if call.mark else ""
-        started = f" ({work.call.mark.short})" if work.call.mark else ""
         simulation.findings.append(
             Symptom(
                 name="double_wait",
-                prose=(
-                    f"rank {state.rank} in `{call.label}`{place} waits for "
-                    f"`{work.call.label}`{started}, for which it has waited before"
+                clauses=(
+                    Clause(
+                        f"rank {state.rank} in `{call.label}`",
+                        call.mark,
+                        f" waits for `{work.call.label}`, for which it has waited before",
+                    ),
+                    Clause(f"`{work.call.label}` starts here", work.call.mark),
                 ),
                 kind=f"double_wait:{call.step.index}",
                 index=call.step.index,

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from runner.dataclass import immutable
+from runner.errors import Clause
 from runner.expressions.arrays import Arrays
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant, Expression, Undefined
@@ -33,7 +34,7 @@ from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
 from runner.reference.state import Place, RankState, frozen, measured, stands_at
-from runner.reference.symptoms import Symptom, place
+from runner.reference.symptoms import Symptom
 from runner.reference.waits import Futures, Need, waiting_beyond
 
 # -------------------------------------------------------------------------------------------------
@@ -507,24 +508,26 @@ def race(runs: list[Rest]) -> Symptom | None:
     if not apart:
         return None
     (receive, candidates), text = min(apart, key=lambda each: each[0][0].order)
-    told = [f"rank {send.rank} (`{send.call.label}`{_at(send)})" for send in candidates]
-    senders = " or ".join(dict.fromkeys(told))
+    senders = dict.fromkeys(
+        Clause(f"rank {send.rank} sends one in `{send.call.label}`", send.call.mark)
+        for send in candidates
+    )
     return Symptom(
         name="message_race",
-        prose=(
-            f"rank {receive.rank} in `{receive.call.label}`{place(receive)} takes whichever "
-            f"message comes first, from {senders}: {text}"
+        clauses=(
+            Clause(
+                f"rank {receive.rank} in `{receive.call.label}`",
+                receive.call.mark,
+                " takes whichever message comes first",
+            ),
+            *(replace(each, joint="; " if at else ": ") for at, each in enumerate(senders)),
+            Clause(text),
         ),
         kind="message_race",
         index=receive.call.step.index,
         iteration=receive.call.iteration,
         ranks=(receive.rank,),
     )
-
-
-def _at(posted: Posted) -> str:
-    mark = posted.call.mark
-    return f", {mark.short}" if mark else ""
 
 
 def _parting(one: Rest, two: Rest) -> tuple[Posted, tuple[Posted, ...]]:
@@ -713,11 +716,18 @@ def unbuffered(
         replace(
             ring,
             name="buffering_hazard",
-            prose="it finishes only where the backend buffers what is sent, and no backend has to",
+            clauses=(Clause(_BUFFERED),),
         )
         for ring in rings
         if not (stuck | plan.scenario.truncated) & set(ring.ranks)
     ]
+
+
+_BUFFERED = "it finishes only where the backend buffers what is sent, and no backend has to"
+_LEFT_EARLY = (
+    "it finishes only where a rank leaves a collective before all members have entered, which no "
+    "backend has to allow"
+)
 
 
 def early_leavers(strict: Rest) -> list[Symptom]:
@@ -738,10 +748,7 @@ def _early(ring: Symptom) -> Symptom:
     return replace(
         ring,
         name="buffering_hazard",
-        prose=(
-            "it finishes only where a rank leaves a collective before all members have "
-            f"entered, which no backend has to allow: {ring.prose}"
-        ),
+        clauses=(Clause(_LEFT_EARLY), replace(ring.clauses[0], joint=": "), *ring.clauses[1:]),
         kind=f"early:{ring.kind}",
         also=("circular_wait", *ring.also),
     )

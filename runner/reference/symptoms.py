@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from runner.dataclass import immutable
+from runner.errors import Clause, Mark
 from runner.model.trace import WaitEdge
 from runner.reference.matching import Post, Work
 
@@ -45,12 +47,12 @@ class Symptom:
 
     `name` is one of :data:`runner.vocabulary.DIAGNOSES`; `index` and `iteration` the step where it
     shows; `ranks` those it concerns, `odd` the rank that most others disagree with.
-    `path` are the waits that explain it, edge by edge. An `optional` one follows from a fault that
-    the scenario itself asks for.
+    `clauses` say it to a person, `path` are the waits that explain it, edge by edge. An `optional`
+    one follows from a fault that the scenario itself asks for.
     """
 
     name: str
-    prose: str
+    clauses: tuple[Clause, ...]
     kind: str
     index: int = -1
     iteration: tuple[int, ...] = ()
@@ -102,15 +104,20 @@ def clipped(text: str) -> str:
     return f"{text[:half]} ... {text[-half:]}"
 
 
-def odd_first(parts: Mapping[str, Sequence[int]], tell: Callable[[str], str]) -> str:
+def odd_first(
+    parts: Mapping[str, Sequence[int]], tell: Callable[[str], tuple[str, Mark | None]]
+) -> list[Clause]:
     """Tell which ranks have which value: the fewest ranks first, and at most a few values.
 
     `parts` has the ranks by their value, in the order of the first rank; `tell` puts a value into
-    words, without its ranks.
+    words, without its ranks, and says where the first of them has it.
     """
     ordered = sorted(parts, key=lambda value: len(parts[value]))
-    told = [f"{several(parts[value])}{tell(value)}" for value in ordered[:PARTS]]
+    told = []
+    for value in ordered[:PARTS]:
+        words, mark = tell(value)
+        told.append(Clause(f"{several(parts[value])} {words}", mark))
     if len(ordered) > PARTS:
         more = sum(len(parts[value]) for value in ordered[PARTS:])
-        told.append(f"and other values on {more} more ranks")
-    return "; ".join(told)
+        told.append(Clause(f"and other values on {more} more ranks"))
+    return [replace(told[0], joint=": "), *told[1:]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from math import nan
 from pathlib import Path
@@ -13,7 +13,7 @@ import jsonschema
 
 from runner.cost.structure import structure_json
 from runner.display import clean_json
-from runner.errors import Mark, Problem, ScenarioError, Source
+from runner.errors import Clause, Mark, Problem, ScenarioError, Source
 from runner.files import schema_file
 from runner.model.scenario import Scenario
 from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
@@ -307,9 +307,10 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": finding.code,
         **_place(finding.mark),
         "message": ": ".join(
-            filter(None, (finding.diagnosis, finding.prose, "; ".join(finding.because)))
+            filter(None, (finding.diagnosis, finding.prose, _explained(finding.notes)))
         ),
         "hint": finding.guess,
+        "notes": [{**_place(note.mark), "message": note.bare} for note in finding.notes],
         "alone": finding.witness,
         "ranks": ranges(finding.ranks),
         "step": finding.label,
@@ -318,6 +319,11 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "max_abs": max(absolute) if absolute else None,
         "max_rel": max(relative) if relative else None,
     }
+
+
+def _explained(notes: Iterable[Clause]) -> str:
+    """Return what the notes say in one sentence; their places are their own."""
+    return "; ".join(note.bare for note in notes)
 
 
 def _place(mark: Mark | None) -> dict[str, Any]:
@@ -465,7 +471,7 @@ def _read_predicted(result: Json) -> Trace:
     diagnoses = (
         Diagnosis(
             name=each["diagnosis"],
-            prose=each["prose"],
+            clauses=tuple(Clause(clause) for clause in each["prose"].split("; ")),
             ranks=_ranks(each["ranks"]),
             odd=_ranks(each["odd"]),
         )
@@ -582,11 +588,13 @@ def _read_finding(entry: Json) -> Finding:
         max_rel=entry["max_rel"],
     )
     undeclared = entry["code"] == "diagnosis_undeclared"
-    diagnosis, _, prose = entry["message"].partition(": ") if undeclared else (None, "", "")
+    notes = tuple(Clause(note["message"], _mark(note)) for note in entry.get("notes", ()))
+    message = entry["message"].removesuffix(f": {_explained(notes)}")
+    diagnosis, _, prose = message.partition(": ") if undeclared else (None, "", "")
     return Finding(
         witness=entry["alone"],
         code=entry["code"],
-        prose=prose or entry["message"],
+        prose=prose or message,
         diagnosis=diagnosis,
         mark=_mark(entry),
         ranks=_ranks(entry["ranks"]),
@@ -595,4 +603,5 @@ def _read_finding(entry: Json) -> Finding:
         name=entry["name"],
         differences=(errors,),
         guess=entry["hint"],
+        notes=notes,
     )

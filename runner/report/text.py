@@ -198,8 +198,8 @@ SIDES = {
 
 #: findings shown whole for one case, and problems of one file; the rest is counted
 MOST_FINDINGS, MOST_PROBLEMS = 10, 100
-#: columns of a line of words
-PAGE = 100
+#: columns of a line of words, and those that a note has after its place
+PAGE, EXPLAINING = 100, 72
 #: blocked ranks that `-v` tells in one line, and steps that it tells of more
 MOST_BLOCKED = 8
 
@@ -300,11 +300,9 @@ def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]
     """Return a finding: its kind, what is wrong, where, which ranks it concerns, and what helps."""
     lines = _wrapped(f"error[{finding.kind}]: {_brief(finding.title)}", "  ", "    ", "strong")
     if finding.mark is not None:
-        recorded = f" (at {brief(finding.mark.at)})" if finding.mark.at is not None else ""
-        lines.append(Line(f"    --> {finding.mark}{recorded}", "dim"))
+        lines.append(Line(f"    --> {finding.mark}{_recorded(finding.mark)}", "dim"))
         lines += _excerpt(finding.mark, "        ")
-    for clause in finding.because:
-        lines += _wrapped(_brief(clause), "    ", "      ")
+    lines += _notes(finding)
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
     lines += _numbers(finding, world_size)
@@ -315,6 +313,34 @@ def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]
         lines += _wrapped(f"= help: {first}", "    ", "            ", "dim")
         lines += [Line(f"            {line}", "dim") for line in rest]
     return lines
+
+
+def _notes(finding: Finding) -> list[Line]:
+    """Return a line for each note; a place comes first, in a form that a terminal links.
+
+    The only place is left out where the finding itself is there.
+    """
+    places = [note.mark for note in finding.notes if note.mark is not None]
+    same = (
+        len(places) == 1 and finding.mark is not None and _where(places[0]) == _where(finding.mark)
+    )
+    lines: list[Line] = []
+    for note in finding.notes:
+        place = "" if note.mark is None or same else f"{_where(note.mark)}: "
+        # the words keep their room next to a long path
+        width = max(PAGE, len(place) + EXPLAINING)
+        text = _brief(f"{place}{note.bare}")
+        lines += [Line(line) for line in wrapped(text, width, "    ", "      ")]
+    return lines
+
+
+def _where(mark: Mark) -> str:
+    """Return `file:line`, and the place that it was recorded from."""
+    return f"{mark.source.path}:{mark.line}{_recorded(mark)}"
+
+
+def _recorded(mark: Mark) -> str:
+    return "" if mark.at is None else f" (at {brief(mark.at)})"
 
 
 def _wrapped(text: str, first: str, rest: str, style: Style = "plain") -> list[Line]:

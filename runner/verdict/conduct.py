@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.cost.forecast import forecast
 from runner.cost.topology import topology
-from runner.errors import Mark, Problem, ScenarioError, warning
+from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.values import PerRank
 from runner.model.scenario import (
@@ -732,21 +732,18 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     return found
 
 
-def clauses(prose: str) -> tuple[str, ...]:
-    """Return the clauses of a diagnosis's prose, which semicolons part."""
-    return tuple(clause.strip() for clause in prose.split(";") if clause.strip())
-
-
 def _undeclared(case: Case, diagnosis: Diagnosis, more: Sequence[Diagnosis] = ()) -> Finding:
     """Return the finding on a fault, and on `more` of the same kind at the same step."""
     step = case.order.steps.get(diagnosis.index)
     others = sorted({rank for each in more for rank in each.ranks})
-    beside = (f"and so {len(more)} times more, among {ranks_text(others)}",) if more else ()
+    beside: tuple[Clause, ...] = ()
+    if more:
+        beside = (Clause(f"and so {len(more)} times more, among {ranks_text(others)}"),)
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
         prose=DIAGNOSES[diagnosis.name],
-        because=(*clauses(diagnosis.prose), *beside),
+        notes=(*diagnosis.clauses, *beside),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),
         mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,
@@ -822,7 +819,7 @@ def warn_of_open(case: Case) -> None:
 def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
     stated = set(case.final.diagnoses)
     explained = [
-        diagnosis.prose
+        diagnosis.clauses
         for diagnosis in case.prediction.diagnoses
         if case.run is None and {diagnosis.name, *diagnosis.also} & stated
     ]
@@ -830,7 +827,7 @@ def _outcome_finding(case: Case, witness: Witness, what: str) -> Finding:
         witness=witness,
         code="outcome_differs",
         prose=f"{what}; you expect {' or '.join(case.final.ends)}",
-        because=clauses(explained[0]) if explained else explaining(case),
+        notes=explained[0] if explained else tuple(map(Clause, explaining(case))),
         mark=case.final.mark or _ended_at(case) or case.scenario.mark,
         ranks=tuple(r.rank for r in (case.run or case.prediction).ranks if r.ending != "finished"),
         name="outcome",

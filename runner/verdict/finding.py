@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 from numpy.typing import NDArray
 
 from runner.dataclass import immutable
-from runner.errors import Mark, Problem
+from runner.errors import Clause, Mark, Problem, sentence_of
 from runner.model.trace import Trace, Value
 
 # -------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class Difference:
 class Finding:
     """One disagreement: who stands alone, where, on which ranks, and how.
 
-    `because` explains the prose, a clause a line: who waits for whom. `label` names the step,
+    `notes` explain the prose, one line each: who waits for whom, and where. `label` names the step,
     `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is the key of
     the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
     of the same step with the same finding. `diagnosis` is that of a program whose file does not
@@ -135,7 +135,7 @@ class Finding:
     witness: Witness
     code: str
     prose: str
-    because: tuple[str, ...] = ()
+    notes: tuple[Clause, ...] = ()
     mark: Mark | None = None
     ranks: tuple[int, ...] = ()
     label: str | None = None
@@ -148,6 +148,16 @@ class Finding:
     against: Against = "reference"
     diagnosis: str | None = None
     help: tuple[str, ...] = ()
+
+    @property
+    def because(self) -> tuple[str, ...]:
+        """The notes as prose, with their places inside."""
+        return tuple(map(str, self.notes))
+
+    @property
+    def explained(self) -> str:
+        """The notes in one sentence."""
+        return sentence_of(self.notes)
 
     @property
     def kind(self) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from runner.dataclass import immutable
+from runner.errors import Clause
 from runner.expressions.values import Undefined
 from runner.model.scenario import ValueExpectation
 from runner.model.tolerance import same
@@ -448,7 +449,7 @@ def _of_orders(
         witness="expectation",
         code="holds_in_some_orders" if some else found[0].code,
         prose=f"{key} holds in some orders of arrival only: in another, {prose}" if some else prose,
-        because=because,
+        notes=tuple(map(Clause, because)),
         mark=place.expectation.mark or place.expectation.key.mark,
         ranks=tuple(sorted({each.rank for each in found})),
         label=place.event.label if place.event else None,

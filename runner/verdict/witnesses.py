@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
 from runner.dataclass import immutable
-from runner.errors import Mark, Problem, ScenarioError, warning
+from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.functions import NumpyArrays, numpy_arrays
 from runner.expressions.values import Expression, Form, PerRank, Typed, Undefined
 from runner.limits import Limits
@@ -676,7 +676,7 @@ class Case:
             self.relied.append(
                 Diagnosis(
                     name="undefined_read",
-                    prose=prose,
+                    clauses=(Clause(prose),),
                     index=event.index if event else -1,
                     iteration=event.iteration if event else (),
                     ranks=(rank,),

@@ -114,7 +114,7 @@ def test_every_verdict_has_its_place_in_pytest(mixed: Path) -> None:
 
 def test_a_failure_prints_our_report_and_no_traceback(mixed: Path) -> None:
     said = (mixed / "said.txt").read_text(encoding="utf-8")
-    assert "rank 0 waits in `send to 1` (stuck.yaml:4) for rank 1 to receive" in said
+    assert "stuck.yaml:4: rank 0 waits in `send to 1` for rank 1 to receive" in said
     assert "expected≠what the semantics give" in said
     assert "= help: did you mean `steps`?" in said
     assert "_ scenario stuck.yaml::stuck _" in said

@@ -69,7 +69,7 @@ def result(status: str, *diagnoses: str, outcome: str = "completes") -> Result:
         backend="reference",
         outcome="deadlock",
         ranks=(),
-        diagnoses=tuple(Diagnosis(name=name, prose="") for name in diagnoses),
+        diagnoses=tuple(Diagnosis(name=name, clauses=()) for name in diagnoses),
     )
     failure = Failure(kinds=("other",), message="CUDA error: words\nmore")
     event = Event(index=3, label="send to 1", failure=failure)

@@ -28,8 +28,8 @@ def told(text: str, folder: Path) -> dict[str, str]:
 
 def test_a_rank_that_skips_a_step_is_not_said_to_miss_the_last_one(tmp_path: Path) -> None:
     assert told(SKIPS, tmp_path)["missing_participant"] == (
-        "rank 1 skips `first` (judged.yaml:4), and so never makes operation 2 on world, for which "
-        "ranks 0, 2 wait in `second` (judged.yaml:5)"
+        "rank 1 skips `first` (judged.yaml:4), and so never makes operation 2 on world; "
+        "ranks 0, 2 wait for it in `second` (judged.yaml:5)"
     )
 
 
@@ -86,11 +86,11 @@ steps:
     found = told(text, tmp_path)
     assert found["unmatched_send"] == (
         "rank 0 sends to rank 1 on low in `send to 1` (judged.yaml:5), and rank 1 receives from "
-        "rank 0, and only on world: messages of two groups never meet"
+        "rank 0 on world only (judged.yaml:6); messages of two groups never meet"
     )
     assert found["unmatched_recv"] == (
         "rank 1 receives from rank 0 on world in `recv from 0` (judged.yaml:6), and rank 0 sends "
-        "to rank 1, and only on low: messages of two groups never meet"
+        "to rank 1 on low only (judged.yaml:5); messages of two groups never meet"
     )
 
 

@@ -96,6 +96,40 @@ def difference_lines(expected: Any, got: Any) -> Sequence[str]:
     return grid_lines(differences(0, Wanted(value=np.asarray(expected)), np.asarray(got)))
 
 
+STUCK = """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - {ranks: 0, send: {tensor: x, dst: 1}}
+  - {ranks: 1, send: {tensor: x, dst: 0}}
+  - recv: {tensor: y, src: "1 - rank"}
+"""
+
+
+def test_each_step_of_a_finding_has_its_place_in_a_form_that_terminals_link(
+    tmp_path: Path,
+) -> None:
+    verdict = checked(STUCK, tmp_path)
+    (finding,) = verdict.findings
+    lines = text_of(verdict).splitlines()
+    at = lines.index(f"    --> {tmp_path}/judged.yaml:4:5")
+    assert lines[at + 3 : at + 6] == [
+        f"    {tmp_path}/judged.yaml:4: rank 0 waits in `send to 1` for rank 1 to receive",
+        f"    {tmp_path}/judged.yaml:5: rank 1 waits in `send to 0` for rank 0 to receive",
+        "    neither can move",
+    ]
+    notes = json_report.document(outcome(verdict))["results"][0]["problems"][0]["notes"]
+    assert [note["line"] for note in notes] == [4, 5, None]
+    assert notes[0]["message"] == "rank 0 waits in `send to 1` for rank 1 to receive"
+    assert "(judged.yaml:4)" in finding.because[0]
+
+
+def test_the_only_place_of_a_finding_is_said_once(tmp_path: Path) -> None:
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - {ranks: 0, all_reduce: {tensor: x}}\n"
+    lines = text_of(checked(text, tmp_path)).splitlines()
+    assert "    rank 1 never enters `all_reduce`, where rank 0 waits" in lines
+
+
 def test_a_grid_shows_the_elements_at_both_ends_and_counts_them_all() -> None:
     lines = difference_lines(np.zeros(100), np.ones(100))
     assert lines == [

@@ -126,8 +126,8 @@ def test_the_odd_rank_is_named_first(tmp_path: Path) -> None:
     assert result.verdict.predicted is not None
     (found,) = result.verdict.predicted.diagnoses
     told = found.prose.partition("different op: ")[2]
-    assert told.startswith("rank 300: max")
-    assert "; ranks 0, 1, 2, 3, 4, 5, 6 and 504 more: sum" in told
+    assert told.startswith("rank 300 passes max")
+    assert "; ranks 0, 1, 2, 3, 4, 5, 6 and 504 more pass sum" in told
     assert found.odd == (300,)
 
 

@@ -102,7 +102,7 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
     return tuple(
         Diagnosis(
             name=finding.name,
-            prose=finding.prose,
+            clauses=finding.clauses,
             index=finding.index,
             iteration=finding.iteration,
             ranks=finding.ranks,

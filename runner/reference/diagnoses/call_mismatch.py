@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from runner.errors import diagnosis
+from runner.errors import Clause, Mark, diagnosis
 from runner.reference.matching import Joining, Meeting
 from runner.reference.state import ALL_OUTCOMES
-from runner.reference.symptoms import Symptom, odd_first, place, several
+from runner.reference.symptoms import Symptom, odd_first, several
 from runner.reference.waits import (
     AtRest,
 )
@@ -75,13 +75,15 @@ def _call_mismatch(meeting: Meeting) -> Symptom:
     parts: dict[str, list[int]] = {}
     for at in sorted(names):
         parts.setdefault(names[at], []).append(meeting.group.ranks[at])
-    told = odd_first(parts, lambda name: f" in `{name}`{_first_place(meeting, names, name)}")
+    told = odd_first(parts, lambda name: (f"in `{name}`", _first_place(meeting, names, name)))
     first = min(meeting.joined.values(), key=lambda joining: joining.call.step.index)
     return Symptom(
         name="call_mismatch",
-        prose=(
-            f"operation {meeting.position + 1} on {meeting.group.name} is not the same for all: "
-            f"{told}"
+        clauses=(
+            Clause(
+                f"operation {meeting.position + 1} on {meeting.group.name} is not the same for all"
+            ),
+            *told,
         ),
         kind=f"call_mismatch:{meeting.group.key}:{meeting.position}",
         index=first.call.step.index,
@@ -92,18 +94,22 @@ def _call_mismatch(meeting: Meeting) -> Symptom:
     )
 
 
-def _first_place(meeting: Meeting, names: dict[int, str], name: str) -> str:
+def _first_place(meeting: Meeting, names: dict[int, str], name: str) -> Mark | None:
     at = min(at for at in names if names[at] == name)
-    return place(meeting.joined[at])
+    return meeting.joined[at].call.mark
 
 
 def _later_mismatch(post: Joining, others: tuple[int, ...]) -> Symptom:
     call = post.call
     return Symptom(
         name="call_mismatch",
-        prose=(
-            f"operation {post.meeting.position + 1} on {post.meeting.group.name} is `{call.label}` "
-            f"for rank {post.rank}{place(post)}, and something else for {several(others)}"
+        clauses=(
+            Clause(
+                f"operation {post.meeting.position + 1} on {post.meeting.group.name} is "
+                f"`{call.label}` for rank {post.rank}",
+                call.mark,
+                f", and something else for {several(others)}",
+            ),
         ),
         kind=f"call_mismatch:{post.meeting.group.key}:{post.meeting.position}",
         index=call.step.index,

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from runner.errors import diagnosis
+from runner.errors import Clause, diagnosis
 from runner.reference.matching import Creating, Joining, Post
-from runner.reference.symptoms import PostEdge, Symptom, place, several
+from runner.reference.symptoms import PostEdge, Symptom, several
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -228,9 +228,9 @@ def _edge(need: Need, waiter: int, peer: int) -> PostEdge:
 def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symptom:
     posts = [post for need in needs for post in need.waiters if post.rank in members]
     ranks = tuple(sorted(node for node in members if node >= 0))
-    told = "; ".join(tell(edge) for edge in path[:TOLD])
+    told = [tell(edge) for edge in path[:TOLD]]
     if len(path) > TOLD:
-        told += f"; and so on over {len(path)} ranks"
+        told.append(Clause(f"and so on over {len(path)} ranks"))
     others = sorted(set(ranks) - {edge.post.rank for edge in path})
     beside = f", and {several(others)} with them" if others else ""
     end = "neither can move" if len(path) == 2 else "none can move"
@@ -238,7 +238,7 @@ def _finding(needs: list[Need], path: list[PostEdge], members: set[int]) -> Symp
     name, also = _named(posts)
     return Symptom(
         name=name,
-        prose=f"{told}; {end}{beside}",
+        clauses=(*told, Clause(f"{end}{beside}")),
         kind=f"ring:{ranks[0]}:{first.step.index}",
         index=first.step.index,
         iteration=first.iteration,
@@ -257,9 +257,11 @@ def _named(posts: list[Post]) -> tuple[str, tuple[str, ...]]:
     return "circular_wait", ()
 
 
-def tell(edge: PostEdge) -> str:
+def tell(edge: PostEdge) -> Clause:
     """Put an edge into words."""
-    return (
-        f"rank {edge.post.rank} waits in `{edge.post.call.label}`{place(edge.post)} for rank "
-        f"{edge.peer} {edge.because}"
+    call = edge.post.call
+    return Clause(
+        f"rank {edge.post.rank} waits in `{call.label}`",
+        call.mark,
+        f" for rank {edge.peer} {edge.because}",
     )

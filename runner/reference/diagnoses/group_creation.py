@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from runner.errors import diagnosis
+from runner.errors import Clause, Mark, diagnosis
 from runner.reference.matching import Creating
 from runner.reference.state import ALL_OUTCOMES
 from runner.reference.symptoms import Symptom, listing, odd_first, place, several
@@ -72,13 +72,19 @@ def _created_differently(here: dict[int, Creating]) -> Symptom:
     for rank in sorted(here):
         lists = f"{listing(here[rank].group.ranks)}{place(here[rank])}"
         parts.setdefault(lists, []).append(rank)
-    told = odd_first(parts, lambda lists: f" create{'s' if len(parts[lists]) == 1 else ''} {lists}")
+
+    def creates(lists: str) -> tuple[str, Mark | None]:
+        first = here[parts[lists][0]]
+        verb = "creates" if len(parts[lists]) == 1 else "create"
+        return f"{verb} {listing(first.group.ranks)}", first.call.mark
+
+    told = odd_first(parts, creates)
     usual = Counter(here[rank].group.ranks for rank in sorted(here)).most_common(1)[0][0]
     ordinal = here[min(here)].ordinal
     first = here[min(here)].call
     return Symptom(
         name="group_creation",
-        prose=f"the ranks disagree on group {ordinal + 1} that they create: {told}",
+        clauses=(Clause(f"the ranks disagree on group {ordinal + 1} that they create"), *told),
         kind=f"group_creation:{ordinal}",
         index=min(creating.call.step.index for creating in here.values()),
         iteration=first.iteration,
@@ -92,13 +98,13 @@ def _never_created(first: Creating, never: tuple[int, ...]) -> Symptom:
     members = set(first.group.ranks)
     name = "missing_participant" if members & set(never) else "group_creation"
     also = ("group_creation",) if name == "missing_participant" else ("missing_participant",)
-    tail = "" if members & set(never) else "; torch asks every rank of the world to, member or not"
+    words = f"{several(never)} never {'calls' if len(never) == 1 else 'call'} `{first.call.label}`"
+    clauses = [Clause(words, first.call.mark)]
+    if not members & set(never):
+        clauses.append(Clause("torch asks every rank of the world to, member or not"))
     return Symptom(
         name=name,
-        prose=(
-            f"{several(never)} never {'calls' if len(never) == 1 else 'call'} "
-            f"`{first.call.label}`{place(first)}{tail}"
-        ),
+        clauses=tuple(clauses),
         kind=f"creation:{first.number}",
         index=first.call.step.index,
         iteration=first.call.iteration,

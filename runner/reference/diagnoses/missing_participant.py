@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.errors import diagnosis
+from runner.errors import Clause, diagnosis
 from runner.model.process import Call
 from runner.reference.matching import Joining, Meeting
 from runner.reference.state import Run
-from runner.reference.symptoms import Symptom, place, several
+from runner.reference.symptoms import Symptom, several
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -74,35 +74,30 @@ def _missing(
     present = sorted(other.rank for other in meeting.joined.values())
     alone = len(never) == 1
     skipped = _skipped(run, futures, joining, never[0])
-    waiting = (
-        f"{several(present)} {'waits' if len(present) == 1 else 'wait'} in "
-        f"`{joining.call.label}`{place(joining)}"
-    )
+    waiting = f"{several(present)} {'waits' if len(present) == 1 else 'wait'}"
+    call = joining.call
     if skipped is None:
-        prose = (
-            f"{several(never)} never enter{'s' if alone else ''} "
-            f"`{joining.call.label}`{place(joining)}, where {several(present)} "
-            f"{'waits' if len(present) == 1 else 'wait'}"
-        )
+        words = f"{several(never)} never enter{'s' if alone else ''} `{call.label}`"
+        clauses = [Clause(words, call.mark, f", where {waiting}")]
     else:
-        prose = (
-            f"{several(never)} skip{'s' if alone else ''} `{skipped.label}`{_place(skipped)}, "
-            f"and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
-            f"{meeting.group.name}, for which {waiting}"
+        missed = (
+            f", and so never make{'s' if alone else ''} operation {meeting.position + 1} on "
+            f"{meeting.group.name}"
         )
+        skips = f"{several(never)} skip{'s' if alone else ''} `{skipped.label}`"
+        clauses = [
+            Clause(skips, skipped.mark, missed),
+            Clause(f"{waiting} for it in `{call.label}`", call.mark),
+        ]
     return Symptom(
         name="missing_participant",
-        prose=prose,
+        clauses=tuple(clauses),
         kind=f"missing:{meeting.group.key}:{joining.call.step.index}:{never}",
         index=joining.call.step.index,
         iteration=joining.call.iteration,
         ranks=tuple(sorted({*present, *never})),
         odd=never,
     )
-
-
-def _place(call: Call) -> str:
-    return f" ({call.mark.short})" if call.mark else ""
 
 
 def _skipped(run: Run, futures: Futures, joining: Joining, absent: int) -> Call | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.errors import diagnosis
+from runner.errors import Clause, diagnosis
 from runner.reference.matching import Work
 from runner.reference.state import RankState
-from runner.reference.symptoms import Symptom, place
+from runner.reference.symptoms import Symptom
 from runner.reference.waits import (
     AtRest,
 )
@@ -65,7 +65,13 @@ def _missing_wait(state: RankState, work: Work, unmatched: dict[int, Symptom]) -
     same = unmatched.get(step.index)
     return Symptom(
         name="missing_wait",
-        prose=(f"rank {state.rank} starts `{work.call.label}`{place(work)} and never waits for it"),
+        clauses=(
+            Clause(
+                f"rank {state.rank} starts `{work.call.label}`",
+                work.call.mark,
+                " and never waits for it",
+            ),
+        ),
         kind=same.kind if same else f"missing_wait:{step.index}",
         index=step.index,
         iteration=work.call.iteration,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from runner.errors import diagnosis
+from runner.errors import Clause, Mark, diagnosis
 from runner.model.process import Call
 from runner.operations.base import Group, Message
 from runner.reference.matching import Posted
 from runner.reference.state import Run
-from runner.reference.symptoms import Symptom, place
+from runner.reference.symptoms import Symptom
 from runner.reference.waits import (
     AtRest,
     Futures,
@@ -143,9 +143,13 @@ def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
         whom = " from anyone" if post.message.peer is None else ""
         return Symptom(
             name="tag_mismatch",
-            prose=(
-                f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
-                f"`{post.call.label}`{place(post)}, rank {peer} {theirs} with tag {tag}{where}"
+            clauses=(
+                Clause(
+                    f"rank {post.rank} {mine}{whom} with tag {post.message.tag} in "
+                    f"`{post.call.label}`",
+                    post.call.mark,
+                ),
+                Clause(f"rank {peer} {theirs} with tag {tag}", where, joint=", "),
             ),
             kind=f"tag:{post.group.key}:{first}:{second}",
             index=step.index,
@@ -156,19 +160,22 @@ def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     elsewhere = _other_group(run, futures, post)
     here = on(run, post)
     if elsewhere is not None:
-        here, there = f" on {post.group.name}", f" on {elsewhere}"
+        here, (there, where) = f" on {post.group.name}", elsewhere
     whom = "anyone" if post.message.peer is None else f"rank {post.message.peer}"
     mine, lacks = ("sends to", "receives it") if sends else ("receives from", "sends")
-    prose = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`{place(post)}, and "
+    words = f"rank {post.rank} {mine} {whom}{here} in `{post.call.label}`"
+    clauses = [Clause(words, post.call.mark, f", and {whom} never {lacks}")]
     if elsewhere is not None:
         does = f"receives from rank {post.rank}" if sends else f"sends to rank {post.rank}"
-        prose += f"{whom} {does}, and only{there}: messages of two groups never meet"
-    else:
-        prose += f"{whom} never {lacks}"
+        clauses = [
+            Clause(words, post.call.mark),
+            Clause(f"{whom} {does}{there} only", where, joint=", and "),
+            Clause("messages of two groups never meet"),
+        ]
     name = "unmatched_send" if sends else "unmatched_recv"
     return Symptom(
         name=name,
-        prose=prose,
+        clauses=tuple(clauses),
         kind=f"{name}:{step.index}:{post.rank}",
         index=step.index,
         iteration=post.call.iteration,
@@ -178,22 +185,22 @@ def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
     )
 
 
-def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, str] | None:
+def _other_tag(run: Run, futures: Futures, post: Posted) -> tuple[int, int, Mark | None] | None:
     """Return a peer, the tag of the message that it has for this rank under another tag, where."""
     tag = post.message.tag
     for peer, group, message, call in _opposite(run, futures, post):
         if group == post.group and message.tag != tag:
-            return peer, message.tag, f" ({call.mark.short})" if call.mark else ""
+            return peer, message.tag, call.mark
     return None
 
 
-def _other_group(run: Run, futures: Futures, post: Posted) -> str | None:
-    """Return the group on which a named peer has the opposite of a message, under its tag."""
+def _other_group(run: Run, futures: Futures, post: Posted) -> tuple[str, Mark | None] | None:
+    """Return ` on GROUP` where a named peer has the opposite of a message, and the place."""
     if post.message.peer is None:
         return None
-    for _, group, message, _ in _opposite(run, futures, post):
+    for _, group, message, call in _opposite(run, futures, post):
         if group != post.group and message.tag == post.message.tag:
-            return group.name
+            return f" on {group.name}", call.mark
     return None
 
 
