@@ -79,8 +79,11 @@ DEFAULT = Limits()
 #: the bounds themselves
 BOUNDS = tuple(each for each in fields(Limits) if each.metadata)
 
-#: name of a bound -> the flag that raises it
+#: name of a bound -> the flag of its own, which help does not list
 FLAGS = {each.name: str(each.metadata["flag"]) for each in BOUNDS}
+
+#: name of a bound -> the option that raises it, as a person writes it
+RAISING = {name: f"`--limit {flag.removeprefix('--max-')}=N`" for name, flag in FLAGS.items()}
 
 #: name of a bound -> what it counts
 COUNTS = {each.name: str(each.metadata["counts"]) for each in BOUNDS}
@@ -88,7 +91,7 @@ COUNTS = {each.name: str(each.metadata["counts"]) for each in BOUNDS}
 
 def beyond(name: str, limits: Limits = DEFAULT) -> str:
     """Return the words for a bound that was passed: what it counts, how many, which flag."""
-    return f"at most {getattr(limits, name)} {COUNTS[name]} ({FLAGS[name]} raises it)"
+    return f"at most {getattr(limits, name)} {COUNTS[name]} ({RAISING[name]} raises it)"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -356,12 +359,12 @@ class Budget:
 
 def too_large(count: int, most: int) -> str:
     """Return the complaint about a tensor of too many elements."""
-    flag = FLAGS["max_elements"]
+    flag = RAISING["max_elements"]
     return f"a tensor of {count} elements is too large; at most {most} ({flag} raises the bound)"
 
 
 def _raised(message: str, bound: str) -> str:
-    return f"{message} ({FLAGS[bound]} raises the bound)"
+    return f"{message} ({RAISING[bound]} raises the bound)"
 
 
 # -------------------------------------------------------------------------------------------------

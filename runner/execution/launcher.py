@@ -26,6 +26,7 @@ from runner.execution.channel import Channel
 from runner.execution.heartbeat import BeatListener, Beats
 from runner.execution.protocol import Assignment, Job
 from runner.execution.supervisor import observed, replaced_timeout, watch_for
+from runner.limits import RAISING
 from runner.model.plan import Plan
 from runner.model.trace import Trace
 
@@ -200,7 +201,7 @@ class Launcher:
         if plan.world_size > options.max_ranks:
             message = (
                 f"{plan.world_size} ranks are more than the {options.max_ranks} that may be "
-                "started; --max-ranks raises the limit"
+                f"started; {RAISING['max_ranks']} raises the limit"
             )
             raise LaunchError(message)
         require_no_foreign_object(plan, predicted, eventual(options.backend) or ("gloo",))

@@ -18,6 +18,7 @@ import numpy as np
 from runner.dataclass import immutable
 from runner.execution.backends import Sharing
 from runner.execution.heartbeat import SILENT_S, STOPPED_S
+from runner.limits import RAISING
 from runner.model.plan import Plan
 from runner.model.trace import Event, RankTrace
 
@@ -86,7 +87,7 @@ class Supervision:
     stopped_s: float = STOPPED_S
     silent_s: float = SILENT_S
     most_s: float | None = None
-    bound: str = "--max-seconds"
+    bound: str = RAISING["max_seconds"]
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 

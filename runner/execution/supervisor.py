@@ -44,7 +44,7 @@ from runner.execution.protocol import (
 )
 from runner.expressions.evaluator import LONGEST_S
 from runner.expressions.values import Constant, PerRank
-from runner.limits import session_left_s
+from runner.limits import RAISING, session_left_s
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, RaiseSpec, steps_of
 from runner.model.trace import Event, RankTrace, Trace
@@ -181,7 +181,7 @@ def watch_for(
         stopped_s=heartbeat.STOPPED_S,
         silent_s=heartbeat.SILENT_S,
         most_s=most_s,
-        bound="--max-total-seconds" if ends else "--max-seconds",
+        bound=RAISING["max_total_seconds" if ends else "max_seconds"],
         stops=_stops(plan, readings) if breaks else {},
     )
 

@@ -56,9 +56,11 @@ EXPLANATIONS: dict[str, Explanation] = {
 def explanation(word: str) -> Explanation | None:
     """Return what explains a word that the tool prints, in any case; the name of a limit too."""
     plain = word.strip("[]`:. ").removeprefix("error[").removeprefix("warning[").casefold()
-    if plain.replace("-", "_") in FLAGS:
+    found = {code.casefold(): each for code, each in EXPLANATIONS.items()}.get(plain)
+    name = plain.removeprefix("--").removeprefix("limit ").partition("=")[0].replace("-", "_")
+    if found is None and not {name, f"max_{name}"}.isdisjoint(FLAGS):
         return EXPLANATIONS["limits"]
-    return {code.casefold(): each for code, each in EXPLANATIONS.items()}.get(plain)
+    return found
 
 
 def page(found: Explanation) -> str:

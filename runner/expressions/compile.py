@@ -24,7 +24,7 @@ from runner.expressions.signatures import (
     Signature,
 )
 from runner.expressions.values import Expression
-from runner.limits import COUNTS, DEFAULT, FLAGS, Limits
+from runner.limits import COUNTS, DEFAULT, RAISING, Limits
 from runner.vocabulary import DTYPES, REDUCE_OPS, WORLD
 
 # -------------------------------------------------------------------------------------------------
@@ -693,7 +693,7 @@ class Guarding:
         if self.nodes > self.limits.max_expression_nodes:
             counted = f"{self.nodes} {COUNTS['max_expression_nodes']}"
             most = f"{self.limits.max_expression_nodes} are allowed"
-            flag = FLAGS["max_expression_nodes"]
+            flag = RAISING["max_expression_nodes"]
             message = f"the expression has {counted}; at most {most} ({flag} raises it)"
             self.refusals = [ExpressionProblem("expression_too_large", message)]
         if self._begins:
@@ -839,7 +839,7 @@ def _too_deep(limits: Limits, span: tuple[int, int] | None = None) -> Expression
 
 
 def _at_most(name: str, limits: Limits) -> str:
-    return f"at most {getattr(limits, name)} {COUNTS[name]} are allowed ({FLAGS[name]} raises it)"
+    return f"at most {getattr(limits, name)} {COUNTS[name]} are allowed ({RAISING[name]} raises it)"
 
 
 def _one_line(text: str) -> str:

@@ -421,7 +421,7 @@ def _within_bounds(name: str, network: Sequential, key: Node, context: Context) 
     if elements <= context.limits.max_elements and len(network.layers) <= MOST_LAYERS:
         return True
     message = f"the model `{name}` has {len(network.layers)} layers with {elements} elements"
-    hint = f"at most {MOST_LAYERS} layers, and `--max-elements` elements"
+    hint = f"at most {MOST_LAYERS} layers, and as many elements as `--limit elements=N` allows"
     context.problems.add("model_too_large", message, key.mark, hint)
     return False
 

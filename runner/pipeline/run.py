@@ -141,7 +141,8 @@ def _lost(_: Scenario, late: bool) -> tuple[Verdict, float]:  # noqa: FBT001 -- 
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
     if late:
         reason = (
-            "its analysis, or one before it in the same process, took longer than --max-seconds"
+            "its analysis, or one before it in the same process, took longer than allowed "
+            "(`--limit seconds=N` raises it)"
         )
     return Verdict(status="INCONCLUSIVE", reason=reason), 0.0
 

@@ -22,7 +22,7 @@ BACKEND = "gloo, nccl, one that a plugin registers, or auto: NCCL with a GPU for
 PLUGIN = "import this module in every worker first; it may register a backend"
 TIMEOUT = "the process-group timeout in seconds, in place of each scenario's own"
 STRICT = "fail a scenario that has a warning"
-BOUND = "a bound of the command line, without its dashes: max-ranks=128, max-work=3000000000"
+BOUND = "a limit of the command line: ranks=128, work=3000000000"
 LINKS = "read files that a link leads to outside of the project: for mounted configuration"
 ISOLATE = "give each scenario fresh processes of its own"
 
@@ -41,7 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--scenario-isolate", action="store_true", help=ISOLATE)
     group.addoption("--scenario-strict", action="store_true", help=STRICT)
     group.addoption(
-        "--scenario-bound", metavar="NAME=N", action="append", help=f"{BOUND}; repeatable"
+        "--scenario-limit",
+        "--scenario-bound",
+        dest="scenario_bound",
+        metavar="NAME=N",
+        action="append",
+        help=f"{BOUND}; repeatable",
     )
     group.addoption("--scenario-follow-links", action="store_true", help=LINKS)
     parser.addini(

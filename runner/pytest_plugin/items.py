@@ -60,7 +60,7 @@ def limits_of(config: pytest.Config) -> Limits:
     Raises UsageError for one that is not known, or is no whole number above 0.
     """
     given = config.getoption
-    flags = {flag.removeprefix("--"): name for name, flag in FLAGS.items()}
+    names = {flag.removeprefix("--max-"): name for name, flag in FLAGS.items()}
     chosen: dict[str, Any] = {
         "follow_links": bool(
             given("scenario_follow_links") or config.getini("scenario_follow_links")
@@ -68,15 +68,16 @@ def limits_of(config: pytest.Config) -> Limits:
     }
     for text in (*config.getini("scenario_bounds"), *(given("scenario_bound") or ())):
         name, _, number = text.removeprefix("--").partition("=")
-        if name not in flags:
-            close = nearest(name, flags)
-            hint = f"; did you mean `{close}`?" if close else f"; it is one of {', '.join(flags)}"
-            message = f"--scenario-bound: there is no bound `{short(name)}`{hint}"
+        name = name.removeprefix("max-")
+        if name not in names:
+            close = nearest(name, names)
+            hint = f"; did you mean `{close}`?" if close else f"; it is one of {', '.join(names)}"
+            message = f"--scenario-limit: there is no limit `{short(name)}`{hint}"
             raise pytest.UsageError(message)
         if not number.isdecimal() or int(number) < 1:
-            message = f"--scenario-bound: {name} is a whole number above 0, not {short(number)!r}"
+            message = f"--scenario-limit: {name} is a whole number above 0, not {short(number)!r}"
             raise pytest.UsageError(message)
-        chosen[flags[name]] = int(number)
+        chosen[names[name]] = int(number)
     return Limits(**chosen)
 
 

@@ -471,13 +471,13 @@ NO_TURN = '{for: {k: "range(0)"}, steps: [{barrier: {}}]}'
 
 #: what would take time; `too_much_work` is the same verdict on every machine
 TIME = (
-    Row(name="idle_loops", make=IDLE.format(ranks=2, step=NO_RANK), code=INVALID, says="--max-"),
-    Row(name="empty_loops", make=IDLE.format(ranks=2, step=NO_TURN), code=INVALID, says="--max-"),
+    Row(name="idle_loops", make=IDLE.format(ranks=2, step=NO_RANK), code=INVALID, says="--limit "),
+    Row(name="empty_loops", make=IDLE.format(ranks=2, step=NO_TURN), code=INVALID, says="--limit "),
     Row(
         name="idle_loops_of_many_ranks",
         make=IDLE.format(ranks=64, step=NO_RANK),
         code=INVALID,
-        says="--max-",
+        says="--limit ",
     ),
     Row(
         name="empty_loops_of_many_ranks",
@@ -644,7 +644,7 @@ steps:
       ranks: 0
 """,
         code=INVALID,
-        says="--max-",
+        says="--limit ",
     ),
     Row(
         name="orders_of_arrival_beside_many_receives_under_way",
@@ -664,7 +664,7 @@ steps:
 expect: {diagnosis: message_race}
 """,
         code=INCONCLUSIVE,
-        says="--max-bytes",
+        says="--limit bytes=N",
         command=("check", "x.yaml", "--max-bytes", "8000000"),
     ),
 )

@@ -25,23 +25,23 @@ def test_a_bound_is_raised_on_the_command_line_and_in_the_configuration(
 ) -> None:
     pytester.makefile(".yaml", large=LARGE)
     refused = pytester.runpytest_subprocess("--scenarios", "large.yaml")
-    refused.stdout.fnmatch_lines(["*--max-ranks raises it*"])
+    refused.stdout.fnmatch_lines(["*--limit ranks=N*"])
     taken = pytester.runpytest_subprocess(
-        "--scenarios", "--scenario-bound", "max-ranks=70", "large.yaml"
+        "--scenarios", "--scenario-limit", "ranks=70", "large.yaml"
     )
     taken.stdout.fnmatch_lines(["*your expectation*"])
-    taken.stdout.no_fnmatch_line("*--max-ranks*")
+    taken.stdout.no_fnmatch_line("*--limit ranks=N*")
     pytester.makeini("[pytest]\nscenario_bounds = max-ranks=70\n")
     configured = pytester.runpytest_subprocess("--scenarios", "large.yaml")
-    configured.stdout.no_fnmatch_line("*--max-ranks*")
+    configured.stdout.no_fnmatch_line("*--limit ranks=N*")
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("max-rank=70", "*there is no bound `max-rank`; did you mean `max-ranks`?*"),
-        ("max-ranks=many", "*max-ranks is a whole number above 0, not 'many'*"),
-        ("max-ranks", "*max-ranks is a whole number above 0, not ''*"),
+        ("max-rank=70", "*there is no limit `rank`; did you mean `ranks`?*"),
+        ("max-ranks=many", "*ranks is a whole number above 0, not 'many'*"),
+        ("max-ranks", "*ranks is a whole number above 0, not ''*"),
     ],
 )
 def test_a_wrong_bound_is_told(pytester: pytest.Pytester, given: str, told: str) -> None:

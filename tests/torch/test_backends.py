@@ -96,7 +96,7 @@ def test_a_scenario_meant_for_another_backend_is_unsupported(
 def test_more_ranks_than_allowed_are_refused(analysed: Callable[[str], Analysed]) -> None:
     with (
         Launcher(LaunchOptions(max_ranks=1)) as launcher,
-        pytest.raises(LaunchError, match="--max-ranks"),
+        pytest.raises(LaunchError, match="--limit ranks=N"),
     ):
         analysed(SUM).run_on(launcher)
 

@@ -198,7 +198,7 @@ def test_a_scenario_that_takes_too_long_is_given_up_and_the_next_one_runs(tmp_pa
         launcher.run(quick, runner.simulate(quick))
         with session(Limits(max_total_seconds=2)), pytest.raises(LaunchError) as raised:
             launcher.run(slow, runner.simulate(slow))
-        assert "--max-total-seconds" in str(raised.value)
+        assert "--limit total-seconds=N" in str(raised.value)
         assert launcher.run(quick, runner.simulate(quick)).outcome == "completes"
 
 

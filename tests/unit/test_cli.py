@@ -108,7 +108,7 @@ def test_a_bound_names_the_flag_that_raises_it(folder: Path) -> None:
     (folder / "large.yaml").write_text(text, encoding="utf-8")
     result = called("check", "large.yaml")
     assert result.exit_code == 2
-    assert "--max-ranks" in result.output
+    assert "--limit ranks=N" in result.output
     assert called("check", "large.yaml", "--max-ranks", "65").exit_code == 0
 
 

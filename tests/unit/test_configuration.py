@@ -59,7 +59,7 @@ def test_an_option_of_the_project_counts_until_the_command_line_says_more(projec
     configure(project, "max-ranks = 1")
     refused = given("check")
     assert refused.exit_code == 2
-    assert "--max-ranks" in refused.output
+    assert "--limit ranks=N" in refused.output
     assert given("check", "--max-ranks", "2").exit_code == 0
 
 

@@ -258,7 +258,7 @@ def test_an_empty_text_is_no_expression() -> None:
 
 def test_a_limit_names_its_flag() -> None:
     limits = Limits(max_expression_chars=10)
-    with pytest.raises(ScenarioError, match="--max-expression-chars"):
+    with pytest.raises(ScenarioError, match="--limit expression-chars=N"):
         compile_expression("1 + 1 + 1 + 1", None, limits=limits)
     assert compile_expression("1 + 1 + 1", None, limits=limits).evaluate(scope()) == 3
 
@@ -266,7 +266,7 @@ def test_a_limit_names_its_flag() -> None:
 def test_elements_are_bounded_by_the_limits_of_the_compilation() -> None:
     arrays = NumpyArrays()
     small = compile_expression("full(11, 1)", None, limits=Limits(max_elements=10))
-    with pytest.raises(ValueError, match="--max-elements"):
+    with pytest.raises(ValueError, match="--limit elements=N"):
         small.evaluate({**arrays.functions(), "__builtins__": {}})
     large = compile_expression("full(11, 1)", None)
     assert large.evaluate({**arrays.functions(), "__builtins__": {}}).shape == (11,)

@@ -191,7 +191,7 @@ def test_all_the_tensors_of_an_expression_are_bounded_together() -> None:
     assert len(few.evaluate(scope)) == 4
     assert len(few.evaluate(scope)) == 4
     many = compile_expression("[full(1000, 1) for i in range(5)]", None, limits=limits)
-    with pytest.raises(ValueError, match="--max-elements"):
+    with pytest.raises(ValueError, match="--limit elements=N"):
         many.evaluate(scope)
 
 

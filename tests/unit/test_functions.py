@@ -354,9 +354,9 @@ def test_a_single_element_fills_a_shape() -> None:
 def test_a_shape_that_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="3 elements do not fill the shape"):
         ARRAYS.reshaped(ARRAYS.array([1, 2, 3], "int64"), (2, 2))
-    with pytest.raises(ValueError, match="--max-elements"):
+    with pytest.raises(ValueError, match="--limit elements=N"):
         ARRAYS.reshaped(ARRAYS.array(3, "int64"), (10**6, 10**6))
-    with pytest.raises(ValueError, match="--max-elements"):
+    with pytest.raises(ValueError, match="--limit elements=N"):
         NumpyArrays(Limits(max_elements=3)).array([1, 2, 3, 4], "float32")
 
 

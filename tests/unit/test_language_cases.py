@@ -112,7 +112,7 @@ def test_the_number_of_cases_is_bounded(file: Path) -> None:
     assert len(cases(file, text, limits=Limits(max_matrix_cases=9))) == 9
     (problem,) = problems(file, text, limits=Limits(max_matrix_cases=8))
     assert problem.code == "too_many_cases"
-    assert "--max-matrix-cases" in problem.message
+    assert "--limit matrix-cases=N" in problem.message
 
 
 def test_a_fault_of_every_case_is_told_once(file: Path) -> None:

@@ -6,7 +6,8 @@ from dataclasses import fields, replace
 
 import pytest
 
-from runner.limits import COUNTS, FLAGS, Limits, beyond
+from runner.cli.options import _with_bounds
+from runner.limits import COUNTS, FLAGS, RAISING, Limits, beyond
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:
@@ -17,9 +18,11 @@ def test_every_bound_has_a_flag_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(FLAGS))
-def test_a_complaint_names_the_bound_and_its_flag(name: str) -> None:
+def test_a_complaint_names_the_option_that_raises_the_bound(name: str) -> None:
     said = beyond(name, replace(Limits(), **{name: 7}))  # type: ignore[arg-type]
-    assert said == f"at most 7 {COUNTS[name]} ({FLAGS[name]} raises it)"
+    assert said == f"at most 7 {COUNTS[name]} ({RAISING[name]} raises it)"
+    short = RAISING[name].removeprefix("`--limit ").removesuffix("=N`")
+    assert _with_bounds(["--limit", f"{short}=7"]) == [f"{FLAGS[name]}=7"]
 
 
 def test_ten_thousand_ranks_are_possible_when_asked_for() -> None:

@@ -441,7 +441,7 @@ def test_the_clock_ends_an_analysis_and_decides_nothing(tmp_path: Path) -> None:
     outcome = check(replace(selection, limits=Limits(max_seconds=0)), Listening())
     assert statuses(outcome) == {"first": "PASSED", "long": "INCONCLUSIVE", "other": "PASSED"}
     (reason,) = [r.verdict.reason for r in outcome.results if r.verdict.reason]
-    assert "--max-seconds" in reason
+    assert "--limit seconds=N" in reason
     assert outcome.exit_code == 3
 
 
@@ -464,7 +464,7 @@ def test_a_session_without_time_reports_what_is_left_as_inconclusive(tmp_path: P
     )
     outcome = check(selection, Listening())
     assert {result.verdict.status for result in outcome.results} == {"INCONCLUSIVE"}
-    assert all("--max-total-seconds" in (each.verdict.reason or "") for each in outcome.results)
+    assert all("--limit total-seconds=N" in (each.verdict.reason or "") for each in outcome.results)
     assert outcome.exit_code == 3
 
 
@@ -488,5 +488,5 @@ def test_ranks_that_would_hold_too_much_are_not_run(tmp_path: Path) -> None:
     assert executor.ran == []
     assert outcome.exit_code == 2
     (problem,) = outcome.results[0].verdict.problems
-    assert "--max-run-bytes" in problem.message
+    assert "--limit run-bytes=N" in problem.message
     assert check(selection, Listening()).exit_code == 0

@@ -38,7 +38,7 @@ def test_too_many_steps_name_their_flag(tmp_path: Path) -> None:
     text = refusal(tmp_path, Limits(max_steps=20))
     assert text == (
         "too_many_steps: the program takes too many steps: "
-        "at most 20 steps taken, over all ranks (--max-steps raises it)"
+        "at most 20 steps taken, over all ranks (`--limit steps=N` raises it)"
     )
 
 
@@ -46,7 +46,7 @@ def test_too_many_steps_name_their_flag(tmp_path: Path) -> None:
 def test_too_much_memory_names_its_flag(tmp_path: Path, most: int) -> None:
     text = refusal(tmp_path, Limits(max_bytes=most))
     assert text.startswith("too_much_memory: the program holds too much: ")
-    assert "--max-bytes" in text
+    assert "--limit bytes=N" in text
 
 
 def test_a_program_within_its_limits_is_analysed(tmp_path: Path) -> None:

@@ -239,14 +239,14 @@ def test_a_trace_travels_to_another_process(folder: Path) -> None:
 
 def test_too_many_steps_are_refused_at_once(folder: Path) -> None:
     plan = runner.plan(case_of(RING, folder))
-    with pytest.raises(ScenarioError, match="--max-steps"):
+    with pytest.raises(ScenarioError, match="--limit steps=N"):
         swept(plan, Limits(max_steps=1_000))
 
 
 def test_too_much_memory_is_refused_before_it_is_taken(folder: Path) -> None:
     text = 'world_size: 16\ntensors: {x: "zeros(2000)"}\nsteps: [{barrier: {}}]\n'
     plan = runner.plan(case_of(text, folder))
-    with pytest.raises(ScenarioError, match="--max-bytes"):
+    with pytest.raises(ScenarioError, match="--limit bytes=N"):
         swept(plan, Limits(max_bytes=100_000))
 
 
