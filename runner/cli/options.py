@@ -656,6 +656,7 @@ def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
         brief=options["quiet"],
         again=command if command in {"run", "check"} else "",
         starts=command == "run" and not options["dry_run"],
+        folds=not options["verbose"],
     )
 
 
@@ -672,6 +673,7 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
         from runner.report.text import StepValues
 
         found[STEP_VALUES] = StepValues(terminal.print, lines)
+        terminal.folds = False  # the values of a case are shown below it
     wanted = options["github"]
     if wanted is None:
         wanted = os.environ.get("GITHUB_ACTIONS") == "true"

@@ -24,6 +24,7 @@ from runner.report.text import (
     headline,
     milliseconds,
     more,
+    together,
     warning_lines,
 )
 from runner.verdict.finding import Status
@@ -81,11 +82,14 @@ class TerminalReport:
         brief: bool = False,
         again: str = "",
         starts: bool = False,
+        folds: bool = False,
     ) -> None:
         """Print to `file`; `durations` is how many of the slowest cases the summary shows.
 
         `quiet` leaves out what passed, as a terminal does; `brief` all but the summary. `again` is
         the command that the summary names for what did not pass. `starts`: torch is imported first.
+        `folds`: cases of one file of which the same is wrong are shown once, when the file's last
+        case is done.
         """
         self.brief = brief
         self.again = again
@@ -94,6 +98,10 @@ class TerminalReport:
         self.verbose = verbose
         self.durations = durations
         self.quiet = quiet
+        self.folds = folds
+        #: cases that did not pass, of one file, by their verdict and what is wrong with them
+        self._alike: dict[tuple[Status, tuple[Line, ...]], list[Result]] = {}
+        self._warnings: list[Line] = []
         self._bar: ProgressBar | None = None
         self._answered = False
         self._warned: set[Problem] = set()
@@ -130,12 +138,16 @@ class TerminalReport:
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
         quiet = (self.quiet or self._bar is not None) and not self.verbose
+        if self._alike and result.file != next(iter(self._alike.values()))[0].file:
+            self._unfold()
         warnings = self._new(result.verdict.warnings)
         if result.ready_s >= SLOW_START_S and not self.brief:
             text = f"workers ready in {milliseconds(result.ready_s)}"
             self.print([Line(text, "dim")])
         if self.brief:
             pass
+        elif self.folds and result.verdict.status in _BAD and result.scenario is not None:
+            self._hold(result, warnings)
         elif warnings or not (quiet and result.verdict.status == "PASSED"):
             self.print([headline(result), *warnings, *details(result)])
         if self.verbose:
@@ -143,6 +155,19 @@ class TerminalReport:
         self._answered = self._answered or result.verdict.observed is not None
         if self._bar is not None:
             self._bar.advance()
+
+    def _hold(self, result: Result, warnings: list[Line]) -> None:
+        """Keep a case for the end of its file, with those of which the same is to be said."""
+        self._warnings += warnings
+        self._alike.setdefault((result.verdict.status, tuple(details(result))), []).append(result)
+
+    def _unfold(self) -> None:
+        """Print the cases that are kept: those of which the same is to be said together."""
+        for (_, lines), results in self._alike.items():
+            names = together(results) if len(results) > 1 else [headline(results[0])]
+            self.print([*names, *self._warnings, *lines])
+            self._warnings.clear()
+        self._alike.clear()
 
     def _new(self, warnings: tuple[Problem, ...]) -> list[Line]:
         """Return the lines of the warnings that no case before had: cases of a file share them."""
@@ -171,6 +196,7 @@ class TerminalReport:
 
     def end(self, outcome: Outcome) -> None:
         """Print what the whole command came to."""
+        self._unfold()
         self.close()
         self.print(self._new(outcome.warnings))
         self._silent(outcome)

@@ -198,6 +198,8 @@ SIDES = {
 
 #: findings shown whole for one case, and problems of one file; the rest is counted
 MOST_FINDINGS, MOST_PROBLEMS = 10, 100
+#: cases of which the same is said that are named one by one
+MOST_CASES = 8
 #: columns of a line of words, and those that a note has after its place
 PAGE, EXPLAINING = 100, 72
 #: blocked ranks that `-v` tells in one line, and steps that it tells of more
@@ -223,6 +225,21 @@ def headline(result: Result) -> Line:
     took = f"  {milliseconds(result.duration_s)}" if result.duration_s else ""
     times = f"  {len(result.attempts)} runs" if result.attempts else ""
     return Line(f"{status:<12} {result.name}{took}{times}", status)
+
+
+def together(results: Sequence[Result]) -> list[Line]:
+    """Return the lines that name several cases of a file, of one verdict, and that verdict."""
+    first = results[0]
+    took_s = sum(result.duration_s for result in results)
+    common = first.case.partition("[")[0]
+    name = f"{first.file}::{common}"
+    took = f"  {milliseconds(took_s)}" if took_s else ""
+    which = [result.case.removeprefix(common) for result in results]
+    if len(which) > MOST_CASES:
+        which = [*which[:MOST_CASES], f"and {len(which) - MOST_CASES} more"]
+    status = first.verdict.status
+    cases = f"in {len(results)} cases: {', '.join(which)}"
+    return [Line(f"{status:<12} {name}{took}", status), *_wrapped(cases, "  ", "    ")]
 
 
 def milliseconds(duration_s: float) -> str:

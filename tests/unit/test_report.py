@@ -10,6 +10,8 @@ import numpy as np
 from judging import checked, hanging, ran, writing
 
 from runner.errors import Mark, Problem, Source
+from runner.language import load
+from runner.pipeline.attempts import analyse
 from runner.pipeline.results import Outcome, Result
 from runner.report import json as json_report
 from runner.report.operations import overview, page
@@ -302,6 +304,37 @@ these alone: scenario check some/folder/sum.yaml::sum
     assert "what did not pass" not in printed(checked(WRONG, tmp_path), again="check")
     many = printed(*[checked(WRONG, tmp_path)] * 4, again="run")
     assert "these alone: scenario run --last-failed, with the same paths" in many
+
+
+MATRIX = """\
+world_size: 2
+matrix: {n: [2, 3], kind: [float32, int32]}
+tensors: {x: {value: "full(2, rank + n)", dtype: kind}}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: [5, 5]}
+"""
+
+
+def test_cases_of_a_file_of_which_the_same_is_wrong_are_shown_once(tmp_path: Path) -> None:
+    path = tmp_path / "sums.yaml"
+    path.write_text(MATRIX, encoding="utf-8")
+    cases = load(path)
+    file = io.StringIO()
+    report = TerminalReport(file, folds=True)
+    results = tuple(
+        Result(file="sums.yaml", case=case.case, verdict=analyse(case).verdict, scenario=case)
+        for case in cases
+    )
+    for each in results:
+        report.finish(each)
+    report.end(Outcome(results=results, cases=len(results)))
+    text = file.getvalue()
+    assert text.count("error[value_differs]") == 1
+    assert "FAILED       sums.yaml::sums\n" in text
+    assert "  in 2 cases: [n=3,kind=float32], [n=3,kind=int32]\n" in text
+    document = json_report.document(Outcome(results=results, cases=len(results)))
+    assert sum(len(each["problems"]) for each in document["results"]) == 2
 
 
 def test_a_brief_report_has_the_summary_alone(tmp_path: Path) -> None:
