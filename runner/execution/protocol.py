@@ -421,7 +421,7 @@ class Inbox:
 # -------------------------------------------------------------------------------------------------
 # How the events of one rank travel: in columns, because each by itself takes longer than its step.
 #
-# A rank writes them, the near side reads them back as a tuple of events. Knows nothing of torch.
+# A rank writes them, the near side reads them back as events. Knows nothing of torch.
 
 #: bytes; larger arrays travel by themselves
 SMALL_BYTES = 64 << 10
@@ -514,7 +514,11 @@ def _row(block: Any, row: int) -> Any:
 
 
 class RankAccount(Sequence[Event]):
-    """The events of one rank: a sequence here, columns on the way, a tuple where they arrive."""
+    """The events of one rank: columns on the way, a sequence of events for who reads them.
+
+    Who only passes them on, as the fork server does, pays for no event: to make and to pickle them
+    one by one takes longer than the step itself.
+    """
 
     def __init__(self, columns: Columns) -> None:
         """Hold the columns."""
@@ -537,5 +541,5 @@ class RankAccount(Sequence[Event]):
         return len(self._columns.kind)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns; unpickled, they are a tuple."""
-        return Columns.events, (self._columns,)
+        """Pickle the columns."""
+        return RankAccount, (self._columns,)

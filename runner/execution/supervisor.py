@@ -81,6 +81,12 @@ class Course:
     hung: bool = False
 
     @property
+    def unsettled(self) -> bool:
+        """Whether anything but steps has happened: what comes of it is decided within moments."""
+        ended = self.told or self.unable or self.died or self.lost or self.leaving
+        return bool(self.stuck or ended or self.broken)
+
+    @property
     def silent(self) -> set[int]:
         """The ranks that have shown no life for long; on a CPU none is asked for it."""
         now_s = time.monotonic()
@@ -372,9 +378,10 @@ def _rank(rank: int, findings: Findings) -> RankTrace:
     told = findings.told.get(rank)
     died = findings.died.get(rank)
     if told is not None:
-        if died is not None and told.trace.ending in {"finished", "blocked"}:
-            return replace(told.trace, ending="died", died=died)
-        return told.trace
+        trace = replace(told.trace, events=tuple(told.trace.events))
+        if died is not None and trace.ending in {"finished", "blocked"}:
+            return replace(trace, ending="died", died=died)
+        return trace
     position = findings.stuck.get(rank)
     events = (_standing(position),) if position else ()
     if died is not None:
@@ -453,8 +460,9 @@ def outcome(ranks: list[RankTrace]) -> str:
 
 #: said of a rank that showed no life
 SILENT = "rank {rank} is in a call of the backend's that does not let go of Python"
-#: seconds between two looks at what is not in the mail: deaths, deadlines
-LOOK_S = 0.02
+#: seconds between two looks at what is not in the mail: deaths, deadlines; while nothing happens,
+#: twice as long each time, up to the longest: what looks takes time from the ranks
+LOOK_S, LONGEST_LOOK_S = 0.02, 0.1
 #: seconds for which a predicted deadlock must stand before it is confirmed
 LOSS_SETTLE_S = 0.03
 #: seconds for which ranks must stand where nothing was predicted before survivors are given up
@@ -588,8 +596,10 @@ class Supervisor:
             # a backend's call may keep Python's lock there for as long as it waits
             silent_s = max(watch.silent_s, watch.patience_s + GRACE_S)
             watch = replace(watch, silent_s=silent_s)
+        pause_s = LOOK_S
         while not self._over(course, watch, inbox):
-            _take_in(course, inbox, LOOK_S)
+            came = _take_in(course, inbox, pause_s)
+            pause_s = LOOK_S if came or course.unsettled else min(2 * pause_s, LONGEST_LOOK_S)
             self._look_for_losses(course, inbox, watch, name)
             if watch.most_s is not None and time.monotonic() - began_s > watch.most_s:
                 _give_up(course, watch)
@@ -733,12 +743,13 @@ class Supervisor:
         return proves
 
 
-def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> None:
-    """Take in all mail that is there, waiting a while for the first message."""
-    parts = inbox.take(timeout_s)
+def _take_in(course: Course, inbox: Inbox, timeout_s: float) -> bool:
+    """Take in all mail that is there, waiting a while for the first message; whether any came."""
+    first = parts = inbox.take(timeout_s)
     while parts is not None:
         note(course, opened(parts))
         parts = inbox.take(0.0)
+    return first is not None
 
 
 def _give_up(course: Course, watch: Supervision) -> None:

@@ -399,7 +399,8 @@ class Process(Membership):
 
     def turn(self, step: Step, value: int) -> None:
         """Begin a turn of a loop: what the one before has named is forgotten."""
-        self.forget(step)
+        if step.numbers:
+            self.forget(step)
         self.scope[step.variable or ""] = value
 
     def forget(self, step: Step) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +52,21 @@ class Copies:
                 copies.append(seen[1]())
             else:
                 copies.append(self._first(name, value))
+        return copies
+
+    def copying(self, names: tuple[str, ...]) -> Callable[[], list[Any]]:
+        """Return what copies what these names hold by then, again and again."""
+        if len(names) != 1:
+            return partial(self.named, names)
+        (name,) = names
+        get, seen = self._scope.get, self._seen
+
+        def copies() -> list[Any]:
+            known, value = seen.get(name), get(name)
+            if known is not None and known[0] is value:
+                return [known[1]()]
+            return [self._first(name, value)]
+
         return copies
 
     def of(self, value: Any) -> Any:
@@ -200,41 +215,30 @@ class Site:
 
 
 class TakenStep:
-    """One step as it was taken; `start_s` and `end_s` in seconds of the monotonic clock."""
+    """One step as it was taken; `start_s` and `end_s` in seconds of the monotonic clock.
 
-    __slots__ = (
-        "end_s",
-        "event",
-        "failure",
-        "index",
-        "iteration",
-        "kept",
-        "observed",
-        "said",
-        "site",
-        "start_s",
-        "timeout_s",
-        "written",
-    )
+    Who makes one states `site`, `index`, `iteration` and `start_s`. What a step does not have is
+    the class's own default, so that a record of most steps is seven stores: one is made between any
+    two calls of a rank.
+    """
 
-    def __init__(self, site: Site, index: int, iteration: tuple[int, ...], start_s: float) -> None:
-        """Begin a step; `iteration` holds the values of the loop variables around it."""
-        self.site = site
-        self.index = index
-        self.iteration = iteration
-        self.start_s = start_s
-        self.end_s: float | None = None
-        self.failure: Failure | None = None
-        #: on a device that only enqueues: the event behind the step
-        self.event: Any = None
-        #: seconds that the backend itself would wait for the call, where it may return before
-        self.timeout_s: float | None = None
-        #: the names that the step may have stored into, and copies of what they held then
-        self.written: tuple[str, ...] = ()
-        self.kept: list[Any] = []
-        self.observed: dict[str, Any] | None = None
-        #: the collective calls of a step that makes several
-        self.said: Any = None
+    site: Site
+    index: int
+    #: the values of the loop variables around it
+    iteration: tuple[int, ...]
+    start_s: float
+    end_s: float | None = None
+    failure: Failure | None = None
+    #: on a device that only enqueues: the event behind the step
+    event: Any = None
+    #: seconds that the backend itself would wait for the call, where it may return before
+    timeout_s: float | None = None
+    #: the names that the step may have stored into, and copies of what they held then
+    written: tuple[str, ...] = ()
+    kept: Sequence[Any] = ()
+    observed: dict[str, Any] | None = None
+    #: the collective calls of a step that makes several
+    said: Any = None
 
     @property
     def position(self) -> Position:
@@ -281,7 +285,9 @@ class Board:
 
     def enter(self, site: Site, index: int, iteration: tuple[int, ...] = ()) -> TakenStep:
         """Note that a step begins; returns its record."""
-        record = TakenStep(site, index, iteration, time.monotonic())
+        record = TakenStep()
+        record.site, record.index, record.iteration = site, index, iteration
+        record.start_s = time.monotonic()
         self.records.append(record)
         if site.communicates:
             self.inside = record
@@ -374,7 +380,8 @@ class Board:
         records, done = tuple(self.records), self._done
         undone = done < len(records) and records[done].event is not None
         told = records[: done + 1] if undone else records
-        columns, values = Columns(), []
+        columns = Columns()
+        values: list[Any] = []
         for place, record in enumerate(told):
             finished = not undone or place < done
             written = record.written if finished else ()

@@ -464,6 +464,9 @@ def main() -> None:
     import runner.worker.serve  # noqa: F401 -- workers are forked with everything imported
 
     assert torch
+    # what is imported stays for good: to look through it takes the collector 50 ms each time, which
+    # mail of many objects sets off, and would touch each page that the workers share
+    gc.freeze()
     # not before: what is imported may hold the interpreter's lock for as long as a disk takes
     Beats(beats).keep(0)
     host.run()

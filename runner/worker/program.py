@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from types import ModuleType
@@ -315,7 +315,7 @@ class Acts:
         if len(late) > 1:
             return lambda: made(**{param: scope[name] for param, name in late.items()})
         ((param, name),) = late.items()
-        return lambda: made(**{param: scope[name]})
+        return _of_one(made, param, scope, name)
 
     def _locally(self, call: Call, operation: Local) -> Act:
         process, entry, written = self._process, call.entry, call.written
@@ -386,6 +386,28 @@ def _nothing() -> tuple[str, ...]:
 def _executing(operation: Operation, dist: ModuleType, given: dict[str, Any]) -> Callable[..., Any]:
     """Return the call of an operation that calls torch in its own way."""
     return lambda **anew: operation.execute(dist, given | anew)
+
+
+def _of_one(
+    made: Callable[..., Any], param: str, scope: Mapping[str, Any], name: str
+) -> Callable[[], Any]:
+    """Return a call with the tensor that `name` holds when it is made.
+
+    While that is the same small tensor, the call has all its arguments already.
+    """
+    last: Any = None
+    again: Callable[[], Any] = made
+
+    def calling() -> Any:
+        nonlocal last, again
+        tensor = scope[name]
+        if tensor is not last:
+            if is_large(tensor):
+                return made(**{param: tensor})  # kept, it would outlive the program's own use of it
+            last, again = tensor, partial(made, **{param: tensor})
+        return again()
+
+    return calling
 
 
 def _doing(made: Callable[[], Any], written: tuple[str, ...]) -> Act:
@@ -523,8 +545,9 @@ class Stepping:
         step, operation = call.step, call.operation
         communicates = operation is not None and not isinstance(operation, Local)
         site = Site(call.label, communicates)
-        board, copies, now_s = self._board, self._copies.named, time.monotonic
-        records = board.records
+        board, acts, now_s = self._board, self._acts, time.monotonic
+        note, usual = board.records.append, call.written
+        copies, named = self._copies.copying(usual), self._copies.named
         keeps = self._process.plan.scenario.keeps
         looks = step.expect is not None and bool(step.expect.values)
         mark = self._completion.mark if self._completion.enqueues else None
@@ -534,14 +557,18 @@ class Stepping:
 
         def taking(index: int, iteration: tuple[int, ...]) -> bool:
             nonlocal act
-            record = TakenStep(site, index, iteration, now_s())
-            records.append(record)
+            record = TakenStep()
+            record.site = site
+            record.index = index
+            record.iteration = iteration
+            record.start_s = now_s()
+            note(record)
             if communicates:
                 board.inside = record
             goes_on = True
             try:
                 if act is None:
-                    act = self._acts.act(call, late)
+                    act = acts.act(call, late)
                 written = act()
             except Ending:
                 raise
@@ -549,13 +576,14 @@ class Stepping:
                 goes_on, written = self._failed(record, call, error)
             end_s = now_s()
             if written and keeps:
-                record.kept = copies(written)
+                record.kept = copies() if written is usual else named(written)
                 record.written = written
             record.end_s = end_s
-            record.said, self._acts.said = self._acts.said, None
+            if acts.said is not None:
+                record.said, acts.said = acts.said, None
             board.inside = None
             if mark is not None:
-                record.timeout_s = self._acts.timeout_s(call) if awaits else timeout_s
+                record.timeout_s = acts.timeout_s(call) if awaits else timeout_s
                 # behind the copies: they may be read once it has happened
                 record.event = mark()
             if looks:

@@ -151,8 +151,9 @@ def _leads_to(descriptor: int, port: int) -> bool:
 
 #: seconds without a move after which a rank counts as stuck
 STILL_S = 0.03
-#: seconds between two looks at the board
-LOOK_S = 0.01
+#: seconds between two looks at the board; while every look finds that the rank moves, twice as long
+#: each time, up to the longest: what looks takes time from the steps
+LOOK_S, LONGEST_LOOK_S = 0.01, 0.04
 #: seconds between two signs of life of a rank on a device
 ALIVE_S = 1.0
 #: seconds beyond a call's own timeout after which a device is given up from beside the main thread
@@ -190,6 +191,8 @@ class Running:
         self._lock = threading.Lock()
         self._moves = -1
         self._since_s = 0.0
+        #: seconds until the next look
+        self.pause_s = LOOK_S
         self._alive_s = time.monotonic()
         self._published: TakenStep | None = None
         self.broken = False
@@ -212,8 +215,10 @@ class Running:
         inside = board.standing
         now_s = time.monotonic()
         self._show_life(now_s)
-        if board.moves != self._moves:
-            self._moves, self._since_s = board.moves, now_s
+        moves = board.moves
+        self.pause_s = min(2 * self.pause_s, LONGEST_LOOK_S) if moves != self._moves else LOOK_S
+        if moves != self._moves:
+            self._moves, self._since_s = moves, now_s
             if self._published is not None:
                 self._published = None
                 self.outbox.post(Moved(rank=board.rank))
@@ -392,8 +397,9 @@ class Watcher:
         watched = [self._ears] if self._lifeline is None else [self._ears, self._lifeline]
         while True:
             running = self._running
-            busy = self._told_to_end_s is not None or not (running is None or running.told)
-            ready, _, _ = select.select(watched, [], [], LOOK_S if busy else IDLE_S)
+            pause_s = IDLE_S if running is None or running.told else running.pause_s
+            pause_s = pause_s if self._told_to_end_s is None else LOOK_S
+            ready, _, _ = select.select(watched, [], [], pause_s)
             if self._lifeline in ready or os.getppid() != self._parent:
                 os.kill(os.getpid(), signal.SIGKILL)
             told_to_end = self._ears in ready and signal.SIGTERM in os.read(self._ears, 64)
