@@ -110,8 +110,9 @@ CONFIGURABLE = frozenset(
         "confirm",
         "durations",
         "exitfirst",
-        "quiet",
         "isolate",
+        "jobs",
+        "quiet",
         "strict",
         "tag",
         "timeout",
@@ -655,7 +656,7 @@ def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
         quiet=quiet,
         brief=options["quiet"],
         again=command if command in {"run", "check"} else "",
-        starts=command == "run" and not options["dry_run"],
+        launches=options.get("jobs", 1) if command == "run" and not options["dry_run"] else 0,
         folds=not options["verbose"],
     )
 

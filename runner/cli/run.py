@@ -70,6 +70,7 @@ _ENDING = {kind.parameter: kind.option for kind in FORMATS} | {
     "repeat": "--repeat",
     "durations": "--durations",
     "github": "--github",
+    "jobs": "--jobs",
 }
 
 
@@ -192,6 +193,58 @@ def launching(command: Any) -> Any:
     return judging_strictly(executing(command))
 
 
+#: cores for each launch that `--jobs auto` starts: the ranks of a typical world
+CORES_OF_A_LAUNCH = 4
+#: launches of one run, each of which is a process that imports torch
+MOST_JOBS = 64
+
+
+def _jobs(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """Return how many launches are meant; a project asks for at most one per core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if value == "auto":
+        return max(1, min(MOST_JOBS, cores // CORES_OF_A_LAUNCH))
+    number = int(value) if value.isdecimal() else 0
+    if not 1 <= number <= MOST_JOBS:
+        message = f"{value!r} is neither a number from 1 to {MOST_JOBS} nor `auto`"
+        raise click.BadParameter(message, ctx=ctx, param=param)
+    given = ctx.get_parameter_source(str(param.name))
+    return min(number, cores) if given is click.core.ParameterSource.DEFAULT_MAP else number
+
+
+def multiplying(command: Any) -> Any:
+    """Add what runs cases side by side."""
+    return option(
+        HOW,
+        "-j",
+        "--jobs",
+        default="1",
+        callback=_jobs,
+        metavar="N",
+        help="Run cases on N launches side by side; `auto`: one for each four cores. Results are "
+        "reported in the same order.",
+    )(command)
+
+
+def _require_one_launch(options: dict[str, Any]) -> None:
+    """Leave one launch where there can only be one; UsageError where the command line has more."""
+    from runner.execution.backends import device_type, may_be_here
+
+    backend = options["backend"]
+    if options["netns"] is not None or options["nnodes"] > 1:
+        reason = "the launch of several nodes is the only one"
+    elif may_be_here() if backend == "auto" else device_type(backend) != "cpu":
+        reason = "launches would share the GPUs; --backend gloo does without GPUs"
+    else:
+        return
+    context = click.get_current_context()
+    given = context.get_parameter_source("jobs") is click.core.ParameterSource.COMMANDLINE
+    if given and options["jobs"] > 1:
+        message = f"--jobs {options['jobs']} is not possible here: {reason}"
+        raise click.UsageError(message, context)
+    options["jobs"] = 1
+
+
 def _endpoint(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
     """Split host:port."""
     if value is None:
@@ -249,6 +302,7 @@ def spreading(command: Any) -> Any:
 @remembering
 @arranging
 @repeating
+@multiplying
 @launching
 @reporting
 def run(**options: Any) -> None:
@@ -258,6 +312,8 @@ def run(**options: Any) -> None:
     (sum.yaml:42: the step there, whose values are shown); left out, those that pyproject.toml
     names, else this folder. With an invalid file nothing runs.
     """
+    if options["jobs"] > 1 and not options["dry_run"]:
+        _require_one_launch(options)
     if options["netns"] is not None:
         _on_simulated_hosts(options)
     if options["nnodes"] > 1:
@@ -360,6 +416,7 @@ def conducted(
         stop_at_failure=options["exitfirst"],
         repeat=options["repeat"],
         costs=reports.costs,
+        jobs=options.get("jobs", 1),
     )
 
 

@@ -6,6 +6,7 @@ Whatever keeps a case from being judged is a verdict on this case, never the end
 from __future__ import annotations
 
 import os
+import threading
 import time
 import traceback
 from dataclasses import replace
@@ -17,6 +18,9 @@ from runner.model.scenario import Scenario
 from runner.pipeline.results import Analysis, Executor, Result
 from runner.verdict import judge
 from runner.verdict.finding import Status, Verdict
+
+#: held by whoever judges: one account is open in a process at a time, whose time is a case's own
+_JUDGES = threading.Lock()
 
 
 def analyse(
@@ -76,6 +80,7 @@ def analyse(
         predicted=predicted,
         verdict=verdict.strict() if strict else verdict,
         duration_s=time.perf_counter() - began,
+        run_bytes=opened.run_bytes,
         too_large=_too_large(opened.run_bytes, limits, scenario),
         strict=strict,
     )
@@ -153,23 +158,29 @@ def execute(analysis: Analysis, executor: Executor, backend: str | None = None) 
     if analysis.verdict.status != "PASSED" or analysis.plan is None or analysis.predicted is None:
         return result_of(analysis)
     began = time.perf_counter()
-    ready_s = 0.0
+    ready_s = judged_s = 0.0
     try:
         observed = executor.run(analysis.plan, analysis.predicted)
     except UnsupportedError as error:
         verdict = replace(analysis.verdict, status="UNSUPPORTED", reason=str(error))
+        ran_s = time.perf_counter() - began
     except (LaunchError, WorkerError) as error:
         verdict = replace(analysis.verdict, status="INCONCLUSIVE", reason=str(error))
+        ran_s = time.perf_counter() - began
     else:
+        ran_s = time.perf_counter() - began
         ready_s = float(observed.environment.get("ready_s", 0.0))
-        try:
-            verdict = judge(
-                analysis.plan, analysis.predicted, observed, backend, cases_of=cases_as_written
-            )
-        except Exception as error:  # noqa: BLE001 -- as in the analysis
-            verdict = our_fault("verdict", error)
+        with _JUDGES:
+            began = time.perf_counter()
+            try:
+                verdict = judge(
+                    analysis.plan, analysis.predicted, observed, backend, cases_of=cases_as_written
+                )
+            except Exception as error:  # noqa: BLE001 -- as in the analysis
+                verdict = our_fault("verdict", error)
+            judged_s = time.perf_counter() - began
     verdict = verdict.strict() if analysis.strict else verdict
-    duration_s = max(0.0, time.perf_counter() - began - ready_s)
+    duration_s = max(0.0, ran_s - ready_s) + judged_s
     return replace(result_of(analysis), verdict=verdict, duration_s=duration_s, ready_s=ready_s)
 
 

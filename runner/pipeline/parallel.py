@@ -1,11 +1,7 @@
-"""Analysis on every core: cases are independent, and the analysis starts no process of its own.
+"""Cases side by side: analysed by a process on each core, run on several launches.
 
-    this process    reads a b c d e f g h, then gives the results in order
-    ahead                   a b | c d e         one worker after another, for what is read so far
-    at the end                        f g h     a worker on each core, for all the rest
-
-Workers are forked, so that they have their cases already, and only results travel back. They end
-with the analysis, also when it is interrupted.
+Either gives what `do` makes of a case to one caller, in one thread; `do` must depend on nothing but
+its case.
 """
 
 from __future__ import annotations
@@ -13,13 +9,24 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import queue
 import selectors
 import signal
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NoReturn, Self, TypeVar
+from typing import Generic, NoReturn, Protocol, Self, TypeVar
+
+# -------------------------------------------------------------------------------------------------
+# Analysis on every core: cases are independent, and the analysis starts no process of its own.
+#
+#     this process    reads a b c d e f g h, then gives the results in order
+#     ahead                   a b | c d e         one worker after another, for what is read so far
+#     at the end                        f g h     a worker on each core, for all the rest
+#
+# Workers are forked, so that they have their cases already, and only results travel back. They end
+# with the analysis, also when it is interrupted.
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -222,3 +229,93 @@ def _write(pipe: int, message: bytes) -> None:
     left = memoryview(message)
     while left:
         left = left[os.write(pipe, left) :]
+
+
+# -------------------------------------------------------------------------------------------------
+# Runs on several launches: each has a thread here that waits for it.
+#
+#     this thread    begins a on launch 0, b on launch 1, waits; begins c on the launch that is free
+#     launch 0       a a a a a a a a a
+#     launch 1       b b b | c c c c c
+#
+# What the threads do is to wait: the work is done by the processes of the launches.
+
+#: seconds between two looks whether a launch that was abandoned has let go of its thread
+ABANDON_LOOK_S = 0.05
+
+
+class Abandonable(Protocol):
+    """What a case runs on, and what another thread can take from under it."""
+
+    def abandon(self) -> None:
+        """End what runs now: it ends with an error soon."""
+
+
+E = TypeVar("E", bound=Abandonable)
+
+
+class SideBySide(Generic[E, T, R]):
+    """Does a case on each of several executors at a time; a context manager.
+
+    Leaving it abandons what still runs, and returns once no thread of it is left.
+    """
+
+    def __init__(self, executors: Sequence[E], do: Callable[[E, T], R]) -> None:
+        """Begin with every executor free."""
+        self._executors = executors
+        self._do = do
+        #: executors without a case, the one that was used last at the end: its workers are warm
+        self._free = list(reversed(range(len(executors))))
+        self._orders: list[queue.SimpleQueue[tuple[int, T] | None]] = [
+            queue.SimpleQueue() for _ in executors
+        ]
+        self._answers: queue.SimpleQueue[tuple[int, int, R | BaseException]] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(number,), name=f"launch {number}")
+            for number in range(len(executors))
+        ]
+
+    def __enter__(self) -> Self:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End them. A launch that is only being started is abandoned once it can be."""
+        for order in self._orders:
+            order.put(None)
+        for number, thread in enumerate(self._threads):
+            while thread.is_alive():
+                if number not in self._free:
+                    self._executors[number].abandon()
+                thread.join(ABANDON_LOOK_S)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether an executor has no case."""
+        return bool(self._free)
+
+    def begin(self, at: int, case: T) -> None:
+        """Begin the case that the caller knows as number `at`, on a free executor."""
+        self._orders[self._free.pop()].put((at, case))
+
+    def next(self) -> tuple[int, R]:
+        """Wait for a case that is done; raises what `do` raised."""
+        number, at, answer = self._answers.get()
+        self._free.append(number)
+        if isinstance(answer, BaseException):
+            raise answer
+        return at, answer
+
+    def _serve(self, number: int) -> None:
+        while (order := self._orders[number].get()) is not None:
+            at, case = order
+            answer: R | BaseException
+            try:
+                answer = self._do(self._executors[number], case)
+            except BaseException as error:  # noqa: BLE001 -- it is raised where the answer is taken
+                answer = error
+            self._answers.put((number, at, answer))
+            del case, order, answer  # no tensor outlives its case

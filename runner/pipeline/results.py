@@ -169,7 +169,8 @@ class Result:
 class Analysis:
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
-    With `strict` the verdict, of the run as well, is FAILED where there is a warning.
+    With `strict` the verdict, of the run as well, is FAILED where there is a warning. `run_bytes`
+    is what the ranks of a run hold together.
     """
 
     scenario: Scenario
@@ -177,6 +178,7 @@ class Analysis:
     predicted: Trace | None
     verdict: Verdict
     duration_s: float = 0.0
+    run_bytes: int = 0
     too_large: Problem | None = None
     strict: bool = False
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from runner.limits import Limits, beyond, session, session_over, settled
 from runner.model.scenario import Scenario
 from runner.pipeline.attempts import analyse, case_result, execute, repeated, result_of, runnable
 from runner.pipeline.interruption import held_back, interruptible
-from runner.pipeline.parallel import Crew
+from runner.pipeline.parallel import Crew, SideBySide
 from runner.pipeline.results import (
     FAILED,
     INCONCLUSIVE,
@@ -69,6 +69,9 @@ GRACE_S = 15.0
 
 #: scenarios in a row that fail to start for one reason, before the rest is spared the attempt
 TRIES = 3
+
+#: cases that may begin before one that still runs is done: their traces are kept until it is
+MOST_AHEAD = 256
 
 
 def check(
@@ -155,31 +158,36 @@ def run(
     stop_at_failure: bool = False,
     repeat: int = 1,
     costs: bool = False,
+    jobs: int = 1,
 ) -> Outcome:
     """Load all, analyse all, and run what may pass; with an invalid file nothing runs.
 
     `launch` begins to start what executes; the analysis goes on meanwhile. Each case is run
-    `repeat` times. With `costs` results tell what a program costs on any machine.
+    `repeat` times. With `costs` results tell what a program costs on any machine. With several
+    `jobs` there are as many launches, of which each takes the next case once it is free; they have
+    an `abandon` then. The results are the same, in the same order.
     """
+    how = _How(stop_at_failure=stop_at_failure, repeat=repeat, costs=costs, limits=selection.limits)
     with session(selection.limits):
-        return _run(
-            selection,
-            launch,
-            listener,
-            stop_at_failure=stop_at_failure,
-            repeat=repeat,
-            costs=costs,
-        )
+        return _run(selection, launch, listener, how, jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    """How the cases of a run are run."""
+
+    stop_at_failure: bool
+    repeat: int
+    costs: bool
+    limits: Limits
 
 
 def _run(
     selection: Selection,
     launch: Callable[[], AbstractContextManager[Executor]],
     listener: Listener,
-    *,
-    stop_at_failure: bool,
-    repeat: int,
-    costs: bool,
+    how: _How,
+    jobs: int,
 ) -> Outcome:
     began = time.perf_counter()
     with interruptible():
@@ -194,29 +202,23 @@ def _run(
                 wrong = _wrong(_analysed(loaded, selection))
                 _only_invalid([*loaded.invalid, *wrong], listener, results)
         else:
-            with launch() as executor, interruptible():
-                analyses = _analysed(loaded, selection)
-                wrong = _wrong(analyses)
-                if wrong:
-                    _only_invalid(wrong, listener, results)
-                else:
-                    listener.begin(len(analyses))
-                    conduct = partial(repeated, executor=executor, times=repeat)
-                    gc.collect()  # what the analyses left, which is not to stay for as long
-                    with settled():
-                        _run_each(
-                            analyses,
-                            conduct,
-                            results,
-                            listener,
-                            stop_at_failure=stop_at_failure,
-                            costs=costs,
-                            limits=selection.limits,
-                        )
+            most = min(jobs, len(loaded.scenarios))
+            with ExitStack() as stack:
+                executors = [stack.enter_context(launch()) for _ in range(most)]
+                with interruptible():
+                    analyses = _analysed(loaded, selection)
+                    wrong = _wrong(analyses)
+                    if wrong:
+                        _only_invalid(wrong, listener, results)
+                    else:
+                        listener.begin(len(analyses))
+                        gc.collect()  # what the analyses left, which is not to stay for as long
+                if not wrong:
+                    _run_all(analyses, executors, results, listener, how)
     except KeyboardInterrupt:
         interrupted = True
     outcome = _outcome(results, began, selection, loaded, interrupted=interrupted)
-    return replace(outcome, repeat=repeat)
+    return replace(outcome, repeat=how.repeat)
 
 
 def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
@@ -229,33 +231,146 @@ def _wrong(analyses: Iterable[Analysis]) -> list[Result]:
     return [result_of(each) for each in analyses if each.verdict.status == "INVALID"]
 
 
-def _run_each(
+def _run_all(
     analyses: list[Analysis],
-    conduct: Callable[[Analysis], Result],
+    executors: Sequence[Executor],
     results: list[Result],
     listener: Listener,
-    *,
-    stop_at_failure: bool,
-    costs: bool,
-    limits: Limits,
+    how: _How,
 ) -> None:
+    if len(executors) == 1:
+        with interruptible(), settled():
+            _run_each(analyses, executors[0], results, listener, how)
+        return
+
+    def conduct(executor: Any, analysis: Analysis) -> Result:
+        return repeated(analysis, executor, how.repeat)
+
+    # an interrupt ends the cases that run undisturbed by another
+    beside = SideBySide[Any, Analysis, Result](executors, conduct)
+    with beside, interruptible(), settled():
+        _run_beside(analyses, beside, results, listener, how)
+
+
+@dataclass(slots=True)
+class _Hope:
+    """Whether it makes sense to run one case more."""
+
+    limits: Limits
+    reasons: deque[str | None] = field(default_factory=lambda: deque(maxlen=TRIES))
+
+    def lost(self, analysis: Analysis) -> Result | None:
+        """Return the result of a case that is not even tried; None where it is."""
+        if session_over():
+            return _not_tried(analysis, str(_unreached(self.limits).reason))
+        if len(self.reasons) == TRIES and None not in self.reasons and len(set(self.reasons)) == 1:
+            return _not_tried(analysis, str(self.reasons[0]))
+        return None
+
+    def hear(self, verdict: Verdict) -> None:
+        """Take in what came of a case that was tried."""
+        self.reasons.append(verdict.reason if _never_ran(verdict) else None)
+
+
+def _stops(result: Result, how: _How) -> bool:
+    return how.stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}
+
+
+def _run_each(
+    analyses: list[Analysis],
+    executor: Executor,
+    results: list[Result],
+    listener: Listener,
+    how: _How,
+) -> None:
+    """Run one case after the other."""
     waiting = deque(analyses)
     analyses.clear()
-    reasons: deque[str | None] = deque(maxlen=TRIES)
+    hope = _Hope(how.limits)
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
         listener.running(analysis.scenario)
-        if session_over():
-            result = _not_tried(analysis, str(_unreached(limits).reason))
-        elif len(reasons) == TRIES and None not in reasons and len(set(reasons)) == 1:
-            result = _not_tried(analysis, str(reasons[0]))
-        else:
-            result = conduct(analysis)
-            verdict = result.verdict
-            reasons.append(verdict.reason if _never_ran(verdict) else None)
-        _keep(results, result, listener, costs=costs)
-        if stop_at_failure and result.verdict.status in {"FAILED", "FLAKY"}:
+        result = hope.lost(analysis)
+        if result is None:
+            result = repeated(analysis, executor, how.repeat)
+            hope.hear(result.verdict)
+        _keep(results, result, listener, costs=how.costs)
+        if _stops(result, how):
             return
+
+
+def _run_beside(
+    analyses: list[Analysis],
+    beside: SideBySide[Any, Analysis, Result],
+    results: list[Result],
+    listener: Listener,
+    how: _How,
+) -> None:
+    """Run a case on each executor at a time, begun and reported in their order.
+
+    The ranks that run at a time are at most `max_ranks`, and what they hold is at most
+    `max_run_bytes`. After a failure that stops the run no other case begins; those that come after
+    it are not reported, although they may have run.
+    """
+    waiting = deque(enumerate(analyses))
+    total = len(waiting)
+    analyses.clear()
+    hope = _Hope(how.limits)
+    running: dict[int, _Load] = {}
+    done: dict[int, Result] = {}
+    stopped = False
+    for at in range(total):
+        while at not in done:
+            while waiting and not stopped and _may_begin(waiting[0], at, beside, running, how):
+                number, analysis = waiting.popleft()
+                listener.running(analysis.scenario)
+                lost = hope.lost(analysis)
+                if lost is not None:
+                    done[number] = lost
+                    continue
+                running[number] = _load(analysis)
+                beside.begin(number, analysis)
+                del analysis
+            if at not in done:
+                number, result = beside.next()
+                del running[number]
+                hope.hear(result.verdict)
+                stopped = stopped or _stops(result, how)
+                done[number] = result
+        result = done.pop(at)
+        _keep(results, result, listener, costs=how.costs)
+        if _stops(result, how):
+            return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Load:
+    """What a case asks of the machine while it runs."""
+
+    ranks: int
+    held_bytes: int
+
+
+def _load(analysis: Analysis) -> _Load:
+    return _Load(ranks=analysis.scenario.world_size, held_bytes=analysis.run_bytes)
+
+
+def _may_begin(
+    following: tuple[int, Analysis],
+    reported: int,
+    beside: SideBySide[Any, Analysis, Result],
+    running: Mapping[int, _Load],
+    how: _How,
+) -> bool:
+    """Return whether the following case may begin beside those that run; alone it always may."""
+    number, analysis = following
+    if not beside.is_free or number - reported > MOST_AHEAD:
+        return False
+    together = [*running.values(), _load(analysis)]
+    return not running or (
+        sum(each.ranks for each in together) <= how.limits.max_ranks
+        and sum(each.held_bytes for each in together) <= how.limits.max_run_bytes
+    )
 
 
 def _never_ran(verdict: Verdict) -> bool:

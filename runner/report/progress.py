@@ -32,9 +32,9 @@ class ProgressBar:
         """Say which case runs."""
         self._progress.update(self._task, description=clean_line(short(case)))
 
-    def advance(self) -> None:
-        """Count one case more."""
-        self._progress.advance(self._task)
+    def reach(self, count: int) -> None:
+        """Show how many cases are done."""
+        self._progress.update(self._task, completed=count)
 
     def stop(self) -> None:
         """End it."""

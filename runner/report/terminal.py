@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections import deque
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
@@ -81,19 +82,19 @@ class TerminalReport:
         quiet: bool = False,
         brief: bool = False,
         again: str = "",
-        starts: bool = False,
+        launches: int = 0,
         folds: bool = False,
     ) -> None:
         """Print to `file`; `durations` is how many of the slowest cases the summary shows.
 
         `quiet` leaves out what passed, as a terminal does; `brief` all but the summary. `again` is
-        the command that the summary names for what did not pass. `starts`: torch is imported first.
-        `folds`: cases of one file of which the same is wrong are shown once, when the file's last
-        case is done.
+        the command that the summary names for what did not pass. `launches` is how many cases run
+        at a time, each on a launch that imports torch first; 0 where none runs. `folds`: cases of
+        one file of which the same is wrong are shown once, when the file's last case is done.
         """
         self.brief = brief
         self.again = again
-        self.starts = starts
+        self.launches = launches
         self.file = file
         self.verbose = verbose
         self.durations = durations
@@ -104,6 +105,10 @@ class TerminalReport:
         self._warnings: list[Line] = []
         self._bar: ProgressBar | None = None
         self._answered = False
+        #: the cases that began and are not reported yet, and how many are reported
+        self._begun: deque[str] = deque()
+        self._reported = 0
+        self._at_once = max(1, launches)
         self._warned: set[Problem] = set()
         self._plain = not file.isatty() and not any(os.environ.get(name) for name in _FORCING)
 
@@ -126,14 +131,26 @@ class TerminalReport:
         from runner.report.progress import ProgressBar
 
         self._bar = ProgressBar(self.console, total)
-        if self.starts:
+        if self.launches:
             self._bar.name("torch is imported")
 
     def running(self, scenario: Scenario) -> None:
-        """Name the case beside the bar."""
-        if self._bar is not None:
-            first = self.starts and not self._answered
-            self._bar.name(f"{scenario.case} (torch is imported)" if first else scenario.case)
+        """Name the case beside the bar: of several, the one that the next report waits for."""
+        if self._bar is None:
+            return
+        self._begun.append(scenario.case)
+        self._name()
+        # that a case begins on a launch says that the one before it there is done
+        self._bar.reach(max(self._reported, self._reported + len(self._begun) - self._at_once))
+
+    def _name(self) -> None:
+        if self._bar is None or not self._begun:
+            return
+        words = self._begun[0]
+        others = min(self._at_once, len(self._begun)) - 1
+        words += f" and {others} more" if others else ""
+        first = self.launches and not self._answered
+        self._bar.name(f"{words} (torch is imported)" if first else words)
 
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
@@ -153,8 +170,12 @@ class TerminalReport:
         if self.verbose:
             self.print(more(result.verdict))
         self._answered = self._answered or result.verdict.observed is not None
+        self._reported += 1
+        if self._begun:
+            self._begun.popleft()
         if self._bar is not None:
-            self._bar.advance()
+            self._bar.reach(self._reported + max(0, len(self._begun) - self._at_once))
+            self._name()
 
     def _hold(self, result: Result, warnings: list[Line]) -> None:
         """Keep a case for the end of its file, with those of which the same is to be said."""

@@ -52,6 +52,30 @@ def run(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     ended(process)
 
 
+@pytest.mark.parametrize("number", sampled([signal.SIGKILL, signal.SIGINT], 2))
+def test_several_launches_end_with_their_run(number: signal.Signals, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.yaml").write_text(BUSY.replace("world_size: 4", "world_size: 2"))
+    mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
+    name, _, value = mark.partition("=")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runner.cli", "run", "--no-cache", "-j2", "--json", "r.json"],
+        cwd=tmp_path,
+        env={**os.environ, name: value},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        # the run, and for each launch a host and its workers
+        assert until(children_of(mark, 1 + 2 * 3), 60)
+        process.send_signal(number)
+        assert until(lambda: not set(of_run(mark)) - {process.pid}, GONE_S)
+        output, _ = process.communicate(timeout=GONE_S)
+        assert process.returncode == (130 if number == signal.SIGINT else -number), output.decode()
+    finally:
+        ended(process)
+
+
 def children_of(mark: str, count: int) -> Callable[[], bool]:
     return lambda: len(of_run(mark)) >= count
 
