@@ -1,14 +1,20 @@
 """Whether two revisions say the same of the same programs, but for words.
 
     python -m benchmarks.compare_revisions 88bc21d            (against the tree as it is)
-    python -m benchmarks.compare_revisions 88bc21d --scoreboard 1 --random 2000
+    python -m benchmarks.compare_revisions 88bc21d HEAD --all --keep /tmp/compared --seconds 540
 
 Each revision analyses, in a process of its own, the corpus of the older one, programs of the
-scoreboard (one in `--scoreboard`), and `--random` random programs, as many right as broken. Of each
-case are compared: the verdict, the codes of findings, problems and warnings with their lines, the
-diagnoses with their ranks; the outcome, what else may come, how each rank ends and where it may
-block; and the trace: every event of every rank with its state, its failure's kinds, its values to
-the bit and its error bounds. What differs is listed by kind, with the first few cases of each.
+scoreboard (one in `--scoreboard`), and `--random` random programs, as many right as broken; `--all`
+takes all of the scoreboard and 2,000 random ones. Of each case are compared: the verdict, the codes
+of findings, problems and warnings with their lines, the diagnoses with their ranks; the outcome,
+what else may come, how each rank ends and where it may block; the trace: every event of every rank
+with its state, its failure's kinds, its values to the bit and its error bounds; and what `check
+--json` writes, field by field, without durations and with each text of several words as one and the
+same. What differs is listed by kind, with the first few cases of each; a field that one revision
+alone writes is a kind of its own.
+
+It takes many minutes. With `--keep` what was found so far stays in a folder, and `--seconds` ends a
+piece of the work: the same command goes on from there, until all is compared.
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +40,12 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 #: cases that are listed of each kind of difference
 SHOWN = 6
+#: files that are answered for together, between two looks at the clock
+TOGETHER = 60
+#: what each text of several words is taken for
+WORDS = "..."
+#: exit code of a piece of the work that is not the last one
+UNFINISHED = 3
 
 
 def main() -> None:
@@ -43,21 +56,39 @@ def main() -> None:
     parser.add_argument("--corpus", type=int, default=1, metavar="N", help="one file in N")
     parser.add_argument("--scoreboard", type=int, default=20, metavar="N", help="one program in N")
     parser.add_argument("--random", type=int, default=200, metavar="N", help="so many programs")
+    parser.add_argument("--all", action="store_true", help="every program, and 2,000 random ones")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is found, and go on")
+    parser.add_argument("--seconds", type=float, metavar="S", help="end this piece after S seconds")
+    parser.add_argument("--shown", type=int, default=SHOWN, metavar="N", help="cases of each kind")
     options = parser.parse_args()
+    if options.all:
+        options.scoreboard, options.random = 1, 2000
+    ends_s = time.monotonic() + (options.seconds or float("inf"))
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
+        work = (options.keep or Path(folder)).resolve()
+        work.mkdir(exist_ok=True, parents=True)
         before = checked_out(options.before, work / "before")
         after = checked_out(options.after, work / "after") if options.after else ROOT
-        # the files of the older tree: what the language got since then it could not read
-        files = sorted((before / "scenarios").rglob("*.yaml"))[:: options.corpus]
-        files += written(options.scoreboard, options.random, work / "programs")
-        (work / "files").write_text("\n".join(map(str, files)), encoding="utf-8")
-        found = [answers(tree, work / "files") for tree in (before, after)]
-    sys.exit(report(*found))
+        list_of_files = work / "files"
+        if not list_of_files.exists():
+            # the files of the older tree: what the language got since then it could not read
+            files = sorted((before / "scenarios").rglob("*.yaml"))[:: options.corpus]
+            files += written(options.scoreboard, options.random, work / "programs")
+            list_of_files.write_text("\n".join(map(str, files)), encoding="utf-8")
+        found = []
+        for tree, name in ((before, "before"), (after, "after")):
+            at = answered(tree, list_of_files, work / f"{name}.jsonl", ends_s)
+            if at is not None:
+                print(f"{name}: {at}; the same command goes on from there")
+                sys.exit(UNFINISHED)
+            found.append(read(work / f"{name}.jsonl"))
+    sys.exit(report(*found, shown=options.shown))
 
 
 def checked_out(revision: str, folder: Path) -> Path:
     """Return a folder with the files of a revision."""
+    if folder.exists():
+        return folder
     command = ["git", "-C", str(ROOT), "archive", revision]
     packed = subprocess.run(command, check=True, capture_output=True).stdout
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -74,7 +105,7 @@ def written(stride: int, count: int, folder: Path) -> list[Path]:
     sys.path.append(str(ROOT / "tests" / "shared"))
     from random_programs import programs
 
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     texts = {program.name: program.text for program in scoreboard()[::stride]}
     for wrong in (False, True):
 
@@ -98,17 +129,32 @@ def written(stride: int, count: int, folder: Path) -> list[Path]:
     return files
 
 
-def answers(tree: Path, files: Path) -> dict[str, Any]:
-    """Return what a tree says of each case."""
-    command = [sys.executable, "-P", __file__, "--answer", str(files)]
+def answered(tree: Path, files: Path, answers: Path, ends_s: float) -> str | None:
+    """Let a tree answer for the files that it has not answered for, until the clock says so.
+
+    Returns how far it has come; None where it has answered for all of them.
+    """
+    left_s = max(0.0, ends_s - time.monotonic())
+    command = [sys.executable, "-P", __file__, "--answer", str(files), str(answers), str(left_s)]
     environment = {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=tree
-    )
-    return dict(json.loads(line) for line in done.stdout.splitlines())
+    subprocess.run(command, check=True, env=environment, cwd=tree)
+    done, count = done_of(answers), len(files.read_text(encoding="utf-8").splitlines())
+    return None if done == count else f"{done} of {count} files"
 
 
-def report(before: dict[str, Any], after: dict[str, Any]) -> int:
+def done_of(answers: Path) -> int:
+    """Return for how many files answers are whole."""
+    lines = answers.read_text(encoding="utf-8").splitlines() if answers.exists() else []
+    return max((json.loads(line) for line in lines if line.isdigit()), default=0)
+
+
+def read(answers: Path) -> dict[str, Any]:
+    """Return what a tree says of each case."""
+    lines = answers.read_text(encoding="utf-8").splitlines()
+    return dict(json.loads(line) for line in lines if not line.isdigit())
+
+
+def report(before: dict[str, Any], after: dict[str, Any], *, shown: int = SHOWN) -> int:
     """Print what differs, by kind; return the exit code."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for case in [*before, *(case for case in after if case not in before)]:
@@ -117,7 +163,9 @@ def report(before: dict[str, Any], after: dict[str, Any]) -> int:
             kinds["a case of one of them alone"].append(case)
             continue
         for key in dict.fromkeys([*old, *new]):
-            if old.get(key) != new.get(key):
+            if key not in old or key not in new:
+                kinds[f"{key}, of one of them alone"].append(case)
+            elif old[key] != new[key]:
                 told = f"{case}: {short(old.get(key))} -> {short(new.get(key))}"
                 kinds[key].append(told)
     verdicts = Counter(each["verdict"] for each in after.values())
@@ -126,7 +174,7 @@ def report(before: dict[str, Any], after: dict[str, Any]) -> int:
     print(f"{len(after)} cases ({counts}): {len(differing)} differ")
     for kind, found in kinds.items():
         print(f"\n{kind}: {len(found)}")
-        print("\n".join(f"  {each}" for each in found[:SHOWN]))
+        print("\n".join(f"  {each}" for each in found[:shown]))
     return int(bool(kinds))
 
 
@@ -139,19 +187,87 @@ def short(value: object) -> str:
 # ---------------------------------------------------------------------- in a process of each tree
 
 
-def answer(files: list[str]) -> None:
-    """Print a line of JSON for each case of the files: its name, and what this tree says of it."""
+def answer(files: list[str], answers: Path, seconds: float) -> None:
+    """Add a line of JSON for each case of the files: its name, and what this tree says of it.
+
+    Behind the cases of some files comes a line with the number of files that are done. What stands
+    behind the last such line is of a process that was ended, and is taken away.
+    """
+    ends_s = time.monotonic() + seconds
+    done = done_of(answers)
+    with answers.open("a+", encoding="utf-8") as out:
+        out.seek(0)
+        kept = 0
+        for line in iter(out.readline, ""):
+            kept = out.tell() if line.strip().isdigit() else kept
+        out.truncate(kept)
+        while done < len(files) and time.monotonic() < ends_s:
+            some = files[done : done + TOGETHER]
+            documents = documents_of(some)
+            for number, file in enumerate(some, start=done):
+                for case, said in answers_of(number, file):
+                    said.update(documents.pop((file, case.rpartition("::")[2]), {}))
+                    out.write(json.dumps([case, said]) + "\n")
+            for (file, case), said in documents.items():
+                out.write(
+                    json.dumps([f"json {'/'.join(Path(file).parts[-3:])}::{case}", said]) + "\n"
+                )
+            done += len(some)
+            out.write(f"{done}\n")
+            out.flush()
+
+
+def answers_of(number: int, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the cases of a file, and what this tree says of each."""
     import runner
 
-    for number, file in enumerate(files):
-        name = "/".join(Path(file).parts[-3:])
-        try:
-            cases = runner.load(file)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, it is compared
-            print(json.dumps([f"{number} {name}", {"verdict": "INVALID", **raised(error)}]))
-            continue
-        for case in cases:
-            print(json.dumps([f"{number} {name}::{case.case}", said_of(runner, case)]))
+    name = "/".join(Path(file).parts[-3:])
+    try:
+        cases = runner.load(file)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it is compared
+        yield f"{number} {name}", {"verdict": "INVALID", **raised(error)}
+        return
+    for case in cases:
+        yield f"{number} {name}::{case.case}", said_of(runner, case)
+
+
+def documents_of(files: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the fields of `check --json` for each case of some files, without words and times."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "results.json"
+        command = [sys.executable, "-P", "-m", "runner.cli", "check", *files, "--json", str(path)]
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        results = json.loads(path.read_text(encoding="utf-8"))["results"]
+    whole = {str(Path(file).resolve()): file for file in files}
+    return {
+        (whole.get(str(Path(each["file"]).resolve()), each["file"]), each["case"] or ""): fields_of(
+            each
+        )
+        for each in results
+    }
+
+
+def fields_of(document: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return what a document has at each path, in order; texts of several words are all alike.
+
+    Left out are durations, and the lines for a terminal, which are words.
+    """
+    found: dict[str, list[Any]] = defaultdict(list)
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{path}.{key}")
+        elif isinstance(value, list):
+            for item in value:
+                walk(item, f"{path}[]")
+        else:
+            found[path].append(WORDS if isinstance(value, str) and " " in value else value)
+
+    for key, value in document.items():
+        if key not in ("duration_s", "text"):
+            walk(value, f"json: {key}")
+    return dict(found)
 
 
 def said_of(runner: Any, scenario: Any) -> dict[str, Any]:
@@ -229,6 +345,7 @@ def walked(value: Any) -> Iterator[str]:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--answer"]:
-        answer(Path(sys.argv[2]).read_text(encoding="utf-8").splitlines())
+        names, into, seconds = sys.argv[2:]
+        answer(Path(names).read_text(encoding="utf-8").splitlines(), Path(into), float(seconds))
     else:
         main()
