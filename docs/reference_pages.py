@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reference_algorithms import algorithms
 from reference_commands import bounds, commands, reports
 from reference_strategies import strategy
 from writing import escaped, table, wrapped, yaml_block
@@ -297,6 +298,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "diagnoses": diagnoses,
     "commands": commands,
     "bounds": bounds,
+    "quickest algorithms": algorithms,
     "conformance": what_works_where,
     "functions": functions,
     "interface": interface,

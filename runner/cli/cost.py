@@ -81,7 +81,8 @@ MOST_POINTS = 1000
     TIMES,
     "--sizes",
     metavar="MIN:MAX[:FACTOR]",
-    help="A curve over sizes, as 1K:8G:4: of the parameter `bytes`, else of the largest tensor.",
+    help="A curve over sizes, as 1K:8G:4: of the parameter `bytes`, else of the largest tensor "
+    "that `expect` names.",
 )
 @option(
     TIMES,
@@ -295,7 +296,7 @@ def _scales(
     """Yield sizes, and what all bytes are multiplied by for each."""
     from runner.cost.measurements import base_size
 
-    own = base_size(scenario.constants, analysis.predicted)
+    own = base_size(scenario, analysis.predicted)
     if options["scales"] is not None:
         try:
             factors = [float(part) for part in options["scales"].split(",")]
@@ -713,7 +714,7 @@ def _bench_cases(
                         click.echo(f"no forecast: {error.problems[0].message}", err=True)
                 own = collective_of(analysis)[1]
                 if own is None:
-                    own = base_size(scenario.constants, analysis.predicted) if traffic else 0.0
+                    own = base_size(scenario, analysis.predicted) if traffic else 0.0
                 yield analysis, own, found
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.files import read_file
+from runner.model.scenario import Scenario
+from runner.model.trace import Trace
 
 #: how far beyond its first and last row a table is believed
 REACH = 2.0
@@ -181,18 +183,26 @@ def measured(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def base_size(constants: Mapping[str, Any], predicted: Any) -> float:
-    """Return the bytes that the size of a case means: `bytes`, else the largest tensor's."""
-    stated = constants.get("bytes")
+def base_size(scenario: Scenario, predicted: Trace | None) -> float:
+    """Return the bytes that the size of a case means.
+
+    That is the parameter `bytes`, else the largest tensor of those that the case states at its end,
+    else the largest of all.
+    """
+    stated = scenario.constants.get("bytes")
     if isinstance(stated, int | float) and not isinstance(stated, bool) and stated > 0:
         return float(stated)
-    sizes = [
-        value.nbytes
+    if predicted is None:
+        return 0.0
+    sizes = {
+        name: float(value.nbytes)
         for rank in predicted.ranks[:1]
-        for value in rank.initial.values()
+        for name, value in rank.initial.items()
         if hasattr(value, "nbytes")
-    ]
-    return float(max(sizes, default=0))
+    }
+    ended = {name for each in scenario.expect.at_end.values for name in each.key.names}
+    largest = max(sizes.values(), default=0.0)
+    return max((sizes[name] for name in ended & sizes.keys()), default=largest)
 
 
 def fitted(name: str, source: str, logs: Iterable[Log]) -> str:

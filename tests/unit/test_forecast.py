@@ -21,7 +21,7 @@ from judging import codes_of
 from runner.cli import cli
 from runner.cost.collectives import torch_time
 from runner.cost.forecast import Forecast, forecast
-from runner.cost.measurements import Table, read_log, time_in
+from runner.cost.measurements import Table, base_size, read_log, time_in
 from runner.cost.nccl import Channels, Tuner, constants_of
 from runner.cost.replay import replayed, swept
 from runner.cost.topology import Network, Topology, presets, topology
@@ -688,3 +688,11 @@ def test_a_forecast_is_the_same_each_time() -> None:
         return forecast(algorithm("bruck_all_to_all", 13), topology("1x100g"), scale=1e5)
 
     assert again().path == again().path
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("double_binary_tree_all_reduce", 8), ("ring_all_gather", 32)]
+)
+def test_the_size_of_a_case_is_that_of_what_it_states(name: str, size: int) -> None:
+    case = next(c for c in load(ALGORITHMS / f"{name}.yaml") if c.world_size == 8)
+    assert base_size(case, simulate(plan(case))) == size
