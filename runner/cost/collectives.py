@@ -7,6 +7,7 @@ table of measurements, or by torch's own model of DTensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import isnan
 from typing import TypeAlias
 
@@ -139,16 +140,12 @@ ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
     "all_gather": _PARTS,
     "all_gather_single": _PARTS,
     "all_gather_coalesced": _PARTS,
-    "all_gather_object": _PARTS,
     "reduce_scatter": _PARTS,
     "reduce_scatter_single": _PARTS,
     "broadcast": _WHOLE,
-    "broadcast_object_list": _WHOLE,
     "reduce": _WHOLE,
     "gather": {"direct": _at_root},
-    "gather_object": {"direct": _at_root},
     "scatter": {"direct": _from_root},
-    "scatter_object_list": {"direct": _from_root},
     "all_to_all": _EXCHANGE,
     "all_to_all_single": _EXCHANGE,
     "barrier": {"dissemination": _dissemination},
@@ -266,11 +263,21 @@ class CollectiveTimes:
 
     def of(self, entry: Enter) -> Timing:
         """Return the time of a collective from when its last member has entered it."""
+        if entry.parts:
+            return self._together(entry)
         size = 0.0 if isnan(entry.size) else entry.size * self.scale
         asked = (entry.name, size, entry.members)
         if asked not in self._known:
             self._known[asked] = self._timed(entry.name, size, np.array(entry.members))
         return self._known[asked]
+
+    def _together(self, entry: Enter) -> Timing:
+        """Return the time of collectives one after the other, as one of objects makes them."""
+        found = [
+            self.of(replace(entry, name=name, size=size, parts=())) for name, size in entry.parts
+        ]
+        total = sum(each.time for each in found)
+        return Timing(total, found[0].model, found[0].algorithm)
 
     def _timed(self, name: str, size: float, ranks: Ranks) -> Timing:
         if len(ranks) < 2:

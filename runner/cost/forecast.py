@@ -9,7 +9,7 @@ import numpy as np
 
 from runner.cost.collectives import CollectiveTimes, Timing
 from runner.cost.replay import BY_LINK, BY_RECEIVER, START, Replay, ReplayEvents, replay
-from runner.cost.structure import amount
+from runner.cost.structure import UNKNOWN, amount
 from runner.cost.topology import MODELS, Network, Topology
 from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
@@ -134,9 +134,8 @@ def forecast(
     collectives = CollectiveTimes(
         topology, traffic.world_size, model=model, algorithm=algorithm, scale=scale
     )
-    entered = [each for each in traffic.entries if isinstance(each, Enter)]
-    if traffic.objects and any(np.isnan(each.size) for each in entered):
-        message = "objects are sent, and how many bytes a pickle has the program does not say"
+    if traffic.unknown:
+        message = UNKNOWN
         raise ScenarioError(
             [Problem(code="no_forecast", message=message, hint="send tensors instead")]
         )

@@ -128,6 +128,8 @@ class _Unrolled:
         self.posts: dict[int, TrafficRow] = {}
         #: (post, row) -> message
         self.ends: dict[tuple[int, int], int] = {}
+        #: (post, row) -> the message that goes before it
+        self.headers: dict[tuple[int, int], int] = {}
         self.counts: dict[tuple[str, int], int] = {}
         self.numbers: dict[tuple[str, int], int] = {}
         self.entered: dict[tuple[int, int], int] = {}
@@ -153,6 +155,10 @@ class _Unrolled:
         sent, got = _rows(entry.sent, len(out)), _rows(entry.received, len(into))
         messages = self.program.messages
         for one, two in zip(sent, got, strict=True):
+            if send.header is not None:
+                self.headers[entry.send, one] = self.headers[entry.receive, two] = len(messages)
+                ends = int(out[one]), int(into[two])
+                messages.append((*ends, float(send.header), send.step))
             self.ends[entry.send, one] = self.ends[entry.receive, two] = len(messages)
             messages.append((int(out[one]), int(into[two]), float(send.size), send.step))
 
@@ -160,6 +166,10 @@ class _Unrolled:
         kind = _POST_SEND if entry.sends else _POST_RECEIVE
         for row, rank in enumerate(np.atleast_1d(entry.ranks).tolist()):
             message = self.ends.get((entry.number, row))
+            header = self.headers.get((entry.number, row))
+            if header is not None:
+                done = _DONE_SEND if entry.sends else _DONE_RECEIVE
+                self.program.ranks[rank] += [(kind, header, 0.0), (done, header, 0.0)]
             if message is not None:
                 self.program.ranks[rank].append((kind, message, 0.0))
 

@@ -9,7 +9,10 @@ from runner.model.trace import Trace
 from runner.model.traffic import Structure
 
 #: why no number of bytes is told
-UNKNOWN = "objects are sent, and how many bytes a pickle has the program does not say"
+UNKNOWN = (
+    "objects are sent whose pickles may have more bytes or fewer: what occurs twice in one of them "
+    "is written once where it is the same in memory"
+)
 
 
 class Refused(Exception):
@@ -68,7 +71,8 @@ def structure_lines(structure: Structure) -> list[str]:
         lines.append(f"messages  {structure.messages}")
     else:
         named = ", ".join(structure.collectives)
-        lines.append(f"rounds, messages  left to the backend: {named} is one call")
+        one = "is one call" if len(structure.collectives) == 1 else "are one call each"
+        lines.append(f"rounds, messages  left to the backend: {named} {one}")
     if any(map(isnan, structure.sent)):
         return [*lines, f"sent      unknown: {UNKNOWN}"]
     most, least = max(structure.sent), min(structure.sent)

@@ -8,8 +8,9 @@ machine, and (:mod:`runner.cost`) forecasts of its time. Knows no operation and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,21 @@ class TrafficRow:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
     The peers of receives from anyone are -1. `step` is the index of the step that posts them.
+    Where `header` is not None, a message of so many bytes goes before each, and is waited for.
     """
 
     number: int
     ranks: Rows
     peers: Rows
-    size: int
+    size: float
     sends: bool
     step: int = -1
+    header: float | None = None
+
+    @property
+    def messages(self) -> int:
+        """How many messages each of the ranks sends."""
+        return 1 if self.header is None else 2
 
 
 @immutable(kw_only=False)
@@ -60,7 +68,8 @@ class Enter:
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 
     `size` are the bytes of its tensor in the sense of nccl-tests, `members` the ranks of its group.
-    Ranks that enter at one stroke share a number.
+    Ranks that enter at one stroke share a number. A collective of objects is made of `parts`: the
+    names of collectives of tensors and their sizes; `size` and `sent` are NaN where nothing tells.
     """
 
     number: int
@@ -71,6 +80,7 @@ class Enter:
     size: float
     members: tuple[int, ...]
     step: int = -1
+    parts: tuple[tuple[str, float], ...] = ()
 
 
 @immutable(kw_only=False)
@@ -97,7 +107,7 @@ class Structure:
     messages: int | None
     sent: tuple[float, ...]
     collectives: tuple[str, ...] = ()
-    links: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    links: Mapping[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
 
     @property
     def modelled(self) -> bool:
@@ -113,8 +123,8 @@ class Traffic:
         self.world_size = world_size
         self.entries: list[TrafficRow | Meet | Finish | Enter | Pause] = []
         self._posts = 0
-        #: whether objects were sent, whose size nothing tells
-        self.objects = False
+        #: collectives of objects: their number -> their place, until all members are there
+        self._unweighed: dict[int, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the structure, where it was asked for; what came about stays where it is."""
@@ -134,20 +144,26 @@ class Traffic:
     def copy(self) -> Traffic:
         """Return the same traffic, to be added to apart."""
         found = Traffic(self.world_size)
-        found.entries, found.objects = list(self.entries), self.objects
+        found.entries, found._unweighed = list(self.entries), dict(self._unweighed)
         found._posts = self._posts
         return found
 
     # ------------------------------------------------------------------ as it comes about
 
     def post(
-        self, ranks: Rows, peers: Rows, size: int | None, *, sends: bool, step: int = -1
+        self,
+        ranks: Rows,
+        peers: Rows,
+        size: float | None,
+        *,
+        sends: bool,
+        step: int = -1,
+        header: float | None = None,
     ) -> int:
-        """Note messages that are posted; returns the number of the post."""
-        if size is None:
-            self.objects = True
+        """Note messages that are posted; returns the number of the post. None: nothing tells."""
         number = self.stroke()
-        self.entries.append(TrafficRow(number, ranks, peers, size or 0, sends, step))
+        known = float("nan") if size is None else size
+        self.entries.append(TrafficRow(number, ranks, peers, known, sends, step, header))
         return number
 
     def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:
@@ -165,9 +181,18 @@ class Traffic:
 
     def enter(self, entry: Enter) -> None:
         """Note that ranks entered a collective."""
-        if np.isnan(np.asarray(entry.sent)).any():
-            self.objects = True
+        if isinstance(entry.sent, float) and isnan(entry.sent):
+            self._unweighed[entry.number] = len(self.entries)
         self.entries.append(entry)
+
+    def weigh(self, number: int, sent: float, parts: tuple[tuple[str, float], ...]) -> None:
+        """Note what a member of a collective of objects sends, once all of them are known."""
+        at = self._unweighed.pop(number)
+        entry = self.entries[at]
+        assert isinstance(entry, Enter)
+        self.entries[at] = replace(
+            entry, sent=sent, size=sum(size for _, size in parts), parts=parts
+        )
 
     def pause(self, ranks: Rows, seconds: float, step: int = -1) -> None:
         """Note that ranks are busy by themselves."""
@@ -186,8 +211,8 @@ class Traffic:
                 np.add.at(sent, np.atleast_1d(each.ranks), each.sent)
             elif isinstance(each, TrafficRow) and each.sends:
                 ranks = np.atleast_1d(each.ranks)
-                np.add.at(sent, ranks, each.size)  # NaN where nothing tells
-                messages += len(ranks)
+                np.add.at(sent, ranks, each.size + (each.header or 0))  # NaN: nothing tells
+                messages += len(ranks) * each.messages
         return Structure(
             rounds=None if collectives else self._rounds(),
             messages=None if collectives else messages,
@@ -195,9 +220,9 @@ class Traffic:
             collectives=collectives,
         )
 
-    def links(self) -> dict[tuple[int, int], tuple[int, int]]:
+    def links(self) -> dict[tuple[int, int], tuple[int, float]]:
         """Return the messages and bytes on each link that is used: (source, destination)."""
-        found: dict[tuple[int, int], tuple[int, int]] = {}
+        found: dict[tuple[int, int], tuple[int, float]] = {}
         for each in self.entries:
             if isinstance(each, TrafficRow) and each.sends:
                 ends = zip(
@@ -207,7 +232,7 @@ class Traffic:
                 )
                 for link in ends:
                     count, size = found.get(link, (0, 0))
-                    found[link] = count + 1, size + each.size
+                    found[link] = count + each.messages, size + each.size + (each.header or 0)
         return dict(sorted(found.items()))
 
     def _rounds(self) -> int:
@@ -217,7 +242,8 @@ class Traffic:
         for each in self.entries:
             if isinstance(each, TrafficRow):
                 ranks = np.atleast_1d(each.ranks)
-                levels[each.number] = depth[ranks] + 1 if each.sends else np.zeros_like(ranks)
+                further = depth[ranks] + each.messages
+                levels[each.number] = further if each.sends else np.zeros_like(ranks)
             elif isinstance(each, Meet):
                 rows = _index(each.received)
                 levels[each.receive][rows] = levels[each.send][_index(each.sent)]
@@ -226,6 +252,12 @@ class Traffic:
                 reached = levels[each.post][_index(each.rows)]
                 depth[ranks] = np.maximum(depth[ranks], reached)
         return max((int(each.max(initial=0)) for each in levels.values()), default=0)
+
+    @property
+    def unknown(self) -> bool:
+        """Whether objects are sent of which nothing tells how many bytes they have."""
+        rows = (each for each in self.entries if isinstance(each, TrafficRow) and each.sends)
+        return bool(self._unweighed) or any(isnan(each.size) for each in rows)
 
 
 def _counted(structure: Structure | None) -> Traffic | None:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import GROUP, Param
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import (
+    LENGTH,
+    Collective,
+    Disagreement,
+    Entry,
+    Refusal,
+    TensorCall,
+    all_pickled,
+)
 from runner.operations.checks import invalid
 
 SHORT = "object_list shorter than the group"
@@ -60,6 +68,17 @@ steps:
         if not short:
             return []
         return [Disagreement(diagnosis="invalid_argument", what=SHORT, values=short)]
+
+    def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
+        """The lengths from all to all, then the pickles, each as long as the longest."""
+        sizes = all_pickled(entry["obj"] for entry in entries)
+        if sizes is None:
+            return ()
+        n = len(entries)
+        return tuple(
+            TensorCall(name="all_gather", size=n * own, sent=(own * (n - 1),) * n)
+            for own in (LENGTH, max(sizes))
+        )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `all_gather` of one object; places beyond the group's size keep what they have."""

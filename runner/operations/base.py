@@ -17,6 +17,8 @@ know these shapes and no operation by name:
 
 from __future__ import annotations
 
+import io
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -120,6 +122,57 @@ class Volume:
     sent: float
 
 
+@immutable
+class TensorCall:
+    """One collective of tensors that a collective of objects makes.
+
+    `size` are its bytes as nccl-tests counts them, `sent` those of each member in a ring.
+    """
+
+    name: str
+    size: float
+    sent: tuple[float, ...]
+
+
+#: bytes of the integer by which torch says how long a pickle is
+LENGTH = 8
+
+
+def pickled(value: Any) -> int | None:
+    """Return the bytes that torch pickles a plain value to; None where nothing tells for sure.
+
+    That is `_object_to_tensor` of torch.distributed.distributed_c10d: a `pickle.Pickler` of the
+    default protocol. A text, list or mapping that occurs twice is written once where it is the same
+    object in memory, which a worker need not share with this process.
+    """
+    known: set[Any] = set()
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if each is None or type(each) in {bool, int, float}:
+            continue
+        if type(each) not in {str, list, dict}:
+            return None
+        seen = each if isinstance(each, str) else id(each)
+        if seen in known:
+            return None
+        known.add(seen)
+        if isinstance(each, dict):
+            stack += [*each.keys(), *each.values()]
+        elif isinstance(each, list):
+            stack += each
+    file = io.BytesIO()
+    pickle.Pickler(file).dump(value)
+    return len(file.getvalue())
+
+
+def all_pickled(values: Iterable[Any]) -> list[int] | None:
+    """Return the bytes of each value's pickle; None where one is not known."""
+    found = [pickled(value) for value in values]
+    sizes = [size for size in found if size is not None]
+    return sizes if len(sizes) == len(found) else None
+
+
 NAN = float("nan")
 
 
@@ -164,6 +217,7 @@ class Message:
 
     `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
     is where to receive (a tensor, or a list for objects). `group` is None for the call's own.
+    `objects` is whether torch sends two, the lengths of the pickles and then their bytes.
     """
 
     sends: bool
@@ -172,6 +226,7 @@ class Message:
     payload: Any = None
     buffer: Any = None
     group: Group | None = None
+    objects: bool = False
 
 
 @immutable
@@ -511,6 +566,14 @@ class Collective(Operation):
     def volume(self, entry: Entry) -> Volume:
         """Return the bytes that the call is about, and those that this rank sends in a ring."""
         return Volume(size=NAN, sent=NAN) if self.takes_objects else Volume(size=0.0, sent=0.0)
+
+    def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
+        """Return the collectives of tensors that one of objects makes; none where nothing tells.
+
+        `entries` are those of all members, in group order.
+        """
+        del entries
+        return ()
 
     def looks_up(self, entry: Entry) -> bool:
         """A root counted in the world must be found among the group's ranks."""

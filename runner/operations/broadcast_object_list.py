@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import GROUP, Param, root
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import LENGTH, Collective, Entry, Refusal, TensorCall, all_pickled
 from runner.operations.checks import invalid
 
 
@@ -61,6 +61,20 @@ steps:
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source."""
         return frozenset({self.root(entry)}) - {entry.group_rank}
+
+    def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
+        """The lengths, then the pickles, one after the other."""
+        n, root = len(entries), self.root(entries[0])
+        sizes = all_pickled(entries[root]["object_list"])
+        if sizes is None:
+            return ()
+        last = (root - 1) % n
+        return tuple(
+            TensorCall(
+                name="broadcast", size=size, sent=tuple(size * (at != last) for at in range(n))
+            )
+            for size in (LENGTH * len(sizes), sum(sizes))
+        )
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `broadcast` of each object."""

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import GROUP, Param, root
-from runner.operations.base import Collective, Disagreement, Entry, Refusal
+from runner.operations.base import (
+    LENGTH,
+    Collective,
+    Disagreement,
+    Entry,
+    Refusal,
+    TensorCall,
+    all_pickled,
+)
 from runner.operations.checks import invalid
 
 LIST = "object_gather_list"
@@ -77,6 +85,16 @@ steps:
             what = f"{LIST} shorter than the group"
             found.append(Disagreement(diagnosis="invalid_argument", what=what, values=short))
         return found
+
+    def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
+        """The lengths from all to all, then the pickles, each as long as the longest."""
+        sizes = all_pickled(entry["obj"] for entry in entries)
+        if sizes is None:
+            return ()
+        n, own = len(entries), max(sizes)
+        sent = tuple(0 if self.is_root(entry) else own for entry in entries)
+        lengths = TensorCall(name="all_gather", size=n * LENGTH, sent=(LENGTH * (n - 1),) * n)
+        return lengths, TensorCall(name="gather", size=n * own, sent=sent)
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `gather` of one object; places beyond the group's size keep what they have."""

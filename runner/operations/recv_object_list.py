@@ -55,7 +55,8 @@ steps:
     def messages(self, entry: Entry) -> tuple[Message, ...]:
         """One message in (torch receives two: the sizes, then the bytes)."""
         peer = peer_of(entry, "src")
-        return (Message(sends=False, peer=peer, tag=0, buffer=entry["object_list"]),)
+        buffer = entry["object_list"]
+        return (Message(sends=False, peer=peer, tag=0, buffer=buffer, objects=True),)
 
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call torch, once the peer is known to exist."""

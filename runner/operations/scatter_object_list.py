@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from runner.expressions.params import GROUP, Param, root
-from runner.operations.base import Collective, Entry, Refusal
+from runner.operations.base import LENGTH, Collective, Entry, Refusal, TensorCall, all_pickled
 from runner.operations.checks import invalid, wrong_length
 
 OUT, IN = "scatter_object_output_list", "scatter_object_input_list"
@@ -71,6 +71,24 @@ steps:
     def needs(self, entry: Entry) -> frozenset[int]:
         """A leaf needs the source; nothing need stop the source."""
         return frozenset({self.root(entry)}) - {entry.group_rank}
+
+    def tensor_calls(self, entries: Sequence[Entry]) -> tuple[TensorCall, ...]:
+        """The greatest length, the pickles, each as long as the longest, and their lengths."""
+        n, root = len(entries), self.root(entries[0])
+        sizes = all_pickled(entries[root][IN])
+        if sizes is None:
+            return ()
+        last = (root - 1) % n
+        told = tuple(LENGTH * (at != last) for at in range(n))
+        scattered = (
+            TensorCall(
+                name="scatter",
+                size=n * own,
+                sent=tuple(own * (n - 1) * (at == root) for at in range(n)),
+            )
+            for own in (max(sizes), LENGTH)
+        )
+        return TensorCall(name="broadcast", size=LENGTH, sent=told), *scattered
 
     def reference(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """As `scatter` of one object each; places after the first keep what they have."""

@@ -52,7 +52,8 @@ steps:
     def messages(self, entry: Entry) -> tuple[Message, ...]:
         """One message out (torch sends two: the sizes, then the bytes)."""
         peer = peer_of(entry, "dst")
-        return (Message(sends=True, peer=peer, tag=0, payload=entry["object_list"]),)
+        payload = entry["object_list"]
+        return (Message(sends=True, peer=peer, tag=0, payload=payload, objects=True),)
 
     def bound(self, dist: ModuleType, arguments: dict[str, Any]) -> Callable[[], Any]:
         """Call torch, once the peer is known to exist."""

@@ -22,6 +22,7 @@ from runner.model.tolerance import moved, slack_of
 from runner.model.trace import Event, Failure
 from runner.model.traffic import Enter, Traffic, size_of
 from runner.operations.base import (
+    LENGTH,
     Collective,
     Compound,
     Disagreement,
@@ -31,12 +32,14 @@ from runner.operations.base import (
     GroupCreation,
     Issued,
     Local,
+    Message,
     Operation,
     PointToPoint,
     ProgramError,
     Refusal,
     RefusedError,
     Waiting,
+    all_pickled,
 )
 from runner.operations.wait import held_by
 from runner.reference import buffers
@@ -830,12 +833,14 @@ def _messages(
             post = simulation.mailbox.post(call, group, message, work.start_s)
             if message.sends:
                 post.tainted = tainted
+            size, header = _weight(message)
             post.number = simulation.traffic.post(
                 state.rank,
                 -1 if message.peer is None else message.peer,
-                size_of([message.payload if message.sends else message.buffer]),
+                size,
                 sends=message.sends,
                 step=call.step.index,
+                header=header,
             )
             posts.append(post)
         _hold(work, posts)
@@ -843,6 +848,15 @@ def _messages(
             _match(simulation, post)
 
     _call(simulation, state, call, begin)
+
+
+def _weight(message: Message) -> tuple[float | None, float | None]:
+    """Return the bytes of a message, and of the one before it that tells the lengths of objects."""
+    if not message.objects:
+        return size_of([message.payload if message.sends else message.buffer]), None
+    given = message.payload if message.sends else message.buffer
+    sizes = all_pickled(given) if message.sends else [0]
+    return None if sizes is None else sum(sizes), LENGTH * len(given)
 
 
 def _match(simulation: Simulation, post: Posted) -> None:
@@ -1248,6 +1262,8 @@ class Simulation:
         joined = meeting.of(operation.name)
         if len(joined) == meeting.group.size:
             last_s = max(other.time_s for other in joined.values())
+            if operation.takes_objects:
+                self._weigh(operation, joined)
             settle(self, meeting, joining, joined)
             if self.reading.strict and meeting.spoiled:
                 return
@@ -1266,6 +1282,16 @@ class Simulation:
             hopeful.append((joining, iter(needed)))
         for other, coming in hopeful:
             self._hope(meeting, other, coming)
+
+    def _weigh(self, operation: Collective, joined: Mapping[int, Joining]) -> None:
+        """Note the bytes of a collective of objects, all of whose members are there."""
+        members = [joined[at] for at in sorted(joined)]
+        if any(operation.refuse(each.entry) is not None for each in members):
+            return
+        calls = operation.tensor_calls([each.entry for each in members])
+        parts = tuple((call.name, call.size) for call in calls)
+        for at, member in enumerate(members if calls else ()):
+            self.traffic.weigh(member.number, sum(call.sent[at] for call in calls), parts)
 
     def _hope(self, meeting: Meeting, joining: Joining, coming: Iterator[int]) -> None:
         """Let a member pass if all that it needs are there; `coming` are those not looked at."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.cost.forecast import forecast
+from runner.cost.structure import UNKNOWN
 from runner.cost.topology import topology
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.evaluator import CANNOT_COMPUTE
@@ -588,8 +589,8 @@ def _structure(case: Case, stated: CostExpectation) -> Structure | None:
         raise ScenarioError(
             [Problem(code="cost_of_collective", message=message, mark=stated.mark, hint=hint)]
         )
-    if traffic.objects and (stated.sent is not None or stated.sent_by is not None):
-        message = "objects are sent, and how many bytes a pickle has the program does not say"
+    if traffic.unknown and (stated.sent is not None or stated.sent_by is not None):
+        message = UNKNOWN
         hint = "leave `sent` out, or send tensors"
         raise ScenarioError([Problem(code="no_cost", message=message, mark=stated.mark, hint=hint)])
     return structure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -337,3 +338,41 @@ def test_the_page_of_a_run_tells_the_cost(tmp_path: Path) -> None:
     assert body(result_of(analyse(case)))["cost"] == [
         "cost: 1 round; 4 messages; 8 bytes sent by each rank"
     ]
+
+
+OBJECTS = """
+world_size: 4
+objects:
+  mine: {0: %s, 1: 1, 2: 2, 3: 3}
+  all: [null, null, null, null]
+steps:
+  - all_gather_object: {object_list: all, obj: mine}
+"""
+
+
+def test_objects_are_counted_by_their_pickles(tmp_path: Path) -> None:
+    longest = len(pickle.dumps({"a": [1, 2.5]}))
+    found = structure(tmp_path, OBJECTS % "{a: [1, 2.5]}")
+    assert list(found.sent) == [3 * (8 + longest)] * 4
+    file = tmp_path / "sent.yaml"
+    file.write_text(
+        "world_size: 2\nobjects: {o: {0: [1, [2]], 1: [null, null]}}\nsteps:\n"
+        "  - {ranks: 0, send_object_list: {object_list: o, dst: 1}}\n"
+        "  - {ranks: 1, recv_object_list: {object_list: o, src: 0}}\n"
+    )
+    sent = structure(tmp_path, file.read_text(encoding="utf-8"))
+    size = 16 + len(pickle.dumps(1)) + len(pickle.dumps([2]))
+    assert [sent.rounds, sent.messages, *sent.sent] == [2, 2, size, 0]
+    code, output = shown(str(file), "--topology", "flat")
+    assert (code, "waits for rank 0 to post, which sends 16 bytes" in output) == (0, True)
+
+
+def test_a_pickle_that_may_be_shorter_is_not_counted(tmp_path: Path) -> None:
+    file = tmp_path / "twice.yaml"
+    file.write_text(OBJECTS % "[same, same]", encoding="utf-8")
+    code, output = shown(str(file))
+    assert (code, "unknown: objects are sent whose pickles" in output) == (0, True)
+    code, (case,) = told(str(file))
+    assert (code, case["sent"]["0"]) == (0, None)
+    code, output = shown(str(file), "--topology", "flat")
+    assert (code, "no forecast: " in output) == (2, True)
