@@ -67,8 +67,9 @@ def test_a_warning_is_shown_once_for_a_file_and_counted() -> None:
 def test_a_strict_check_fails_with_a_warning(command: list[str]) -> None:
     result = called(*command, "warned.yaml", "--strict")
     assert result.exit_code == 1
-    assert result.output.count("\nFAILED       warned.yaml::") == 1
-    assert result.output.startswith("FAILED       warned.yaml::")
+    assert result.output.startswith("FAILED       warned.yaml::warned")
+    assert result.output.splitlines()[1] == "  in 2 cases: [n=1], [n=2]"
+    assert result.output.count("\nFAILED       warned.yaml::") == 0
     assert "  with --strict a warning is a failure" in result.output
     assert "2 failed, 1 warning in" in result.output
 
