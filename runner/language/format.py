@@ -1,4 +1,4 @@
-"""The one layout of scenario files: columns, blanks, the order of keys; nothing else changes."""
+"""The one layout of scenario files: columns, blanks, flow collections, the order of keys."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def blanks_before(line: str) -> int:
 #
 # Takes a text that the reader accepts; gives it back with two spaces for each level, one space
 # after a dash, no blank at a line's end and at most one blank line in a row. What is inside a
-# value that spans lines (a folded text, a flow mapping, a long string) only moves as a whole.
+# value that spans lines (a folded text, a flow mapping, a long string) only moves as a whole here.
 
 
 def indented(text: str) -> str:
@@ -325,6 +325,284 @@ def _column(column: int, levels: list[tuple[int, int]], limit: int | None) -> in
         column = levels[0][1]
     # a comment that stood in the column of a block scalar's text would become a part of it
     return column if limit is None else min(column, limit)
+
+
+# -------------------------------------------------------------------------------------------------
+# Flow collections and the blanks around colons: one spelling each.
+#
+# Takes a text that :func:`indented` made. A collection is written on one line where it fits, as
+# `{a: 1, b: [1, 2]}`; one that does not, or that holds a comment, is broken after a comma: as many
+# entries on a line as fit, the next line begins below the first entry. What is inside of quotes
+# stays as it is written, and so does a collection with an anchor, a tag, an explicit key or a text
+# of several lines.
+
+#: columns that a flow collection may reach; a comment behind it does not count
+WIDTH = 100
+_NOTE = re.compile(r"#[^\n]*")
+
+
+class _UnusualFlowError(Exception):
+    """A flow collection that is valid YAML and too rare to be laid out anew."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An entry of a flow collection: `above` are comments on lines of their own, `note` behind it.
+
+    `key` is None in a list, and for a key without a value.
+    """
+
+    key: _Flow | None
+    value: _Flow | None
+    above: list[str]
+    note: str = ""
+
+    def flat(self) -> str | None:
+        """Return it on one line; None where it holds a comment."""
+        if self.above or self.note:
+            return None
+        value = "" if self.value is None else self.value.flat()
+        return None if value is None else f"{self.head}{value}"
+
+    @property
+    def head(self) -> str:
+        """What comes before its value."""
+        if self.key is None:
+            return ""
+        key = self.key.flat()
+        if key is None:
+            raise _UnusualFlowError
+        return f"{key}: "
+
+    def laid(self, column: int, behind: int) -> list[str]:
+        """Return its lines, the first without its blanks; `behind` columns follow the last."""
+        if self.value is None:
+            return [self.head]
+        lines = self.value.laid(column + len(self.head), behind)
+        return [self.head + lines[0], *lines[1:]]
+
+
+@dataclass(slots=True)
+class _Flow:
+    """A scalar as it is written, or a collection: its brackets, its entries.
+
+    `note` is a comment behind the opening bracket, `below` those before the closing one.
+    """
+
+    text: str
+    entries: list[_Entry] = field(default_factory=list)
+    note: str = ""
+    below: list[str] = field(default_factory=list)
+
+    @property
+    def is_collection(self) -> bool:
+        """Whether it has brackets."""
+        return self.text in {"{}", "[]"}
+
+    def flat(self) -> str | None:
+        """Return it on one line; None where it holds a comment."""
+        if not self.is_collection:
+            return self.text
+        parts = [entry.flat() for entry in self.entries]
+        if self.note or self.below or None in parts:
+            return None
+        return self.text[0] + ", ".join(str(part) for part in parts) + self.text[1]
+
+    def laid(self, column: int, behind: int) -> list[str]:
+        """Return its lines from a column on, as :meth:`_Entry.laid`."""
+        flat = self.flat()
+        if flat is not None and (
+            column + len(flat) + behind <= WIDTH or not self.is_collection or not self.entries
+        ):
+            return [flat]
+        lines = [self.text[0]]
+        full = bool(self.note)
+        if self.note:
+            lines[-1] += f"  {self.note}"
+        inner = column + 1
+        for number, entry in enumerate(self.entries):
+            lines += [" " * inner + each for each in entry.above]
+            full = full or bool(entry.above)
+            last = number == len(self.entries) - 1
+            after = 1 + behind if last and not entry.note and not self.below else 1
+            # the first line begins at `column`, every other one with its own blanks
+            used = len(lines[-1]) + (column if len(lines) == 1 else 0)
+            flat = entry.flat()
+            if full or (number and (flat is None or used + 1 + len(flat) + after > WIDTH)):
+                lines.append(" " * inner)
+                used = inner
+            elif number:
+                lines[-1] += " "
+                used += 1
+            made = entry.laid(used, after)
+            lines[-1] += made[0]
+            lines += made[1:]
+            lines[-1] += "" if last else ","
+            full = bool(entry.note)
+            if entry.note:
+                lines[-1] += f"  {entry.note}"
+        lines += [" " * inner + each for each in self.below]
+        if full or self.below:
+            lines.append(" " * column)
+        lines[-1] += self.text[1]
+        return lines
+
+
+class _FlowReader:
+    """Reads the tokens of one flow collection; raises _UnusualFlowError."""
+
+    def __init__(self, tokens: Iterator[Any], text: str, starts: list[int]) -> None:
+        """Begin before its opening bracket; `starts` are where the lines of `text` begin."""
+        self._tokens = tokens
+        self._text = text
+        self._starts = starts
+        self._end = 0
+        self._next: Any = None
+        self._comments: list[str] = []
+        #: whether the first of the comments is on the line of the token before
+        self._beside = False
+        self._step()
+        self._comments = []
+
+    def _step(self) -> Any:
+        """Take a token; the comments between it and the one after it are kept."""
+        taken, self._next = self._next, next(self._tokens, None)
+        if self._next is not None:
+            begin = offset(self._next.start_mark, self._starts)
+            between = self._text[self._end : begin] if taken is not None else ""
+            self._comments = [each.rstrip() for each in _NOTE.findall(between)]
+            self._beside = bool(self._comments) and "\n" not in between.partition("#")[0]
+            self._end = max(begin, offset(self._next.end_mark, self._starts))
+        return taken
+
+    def _bare(self) -> None:
+        if self._comments:
+            raise _UnusualFlowError
+
+    def _split(self, note: str) -> tuple[str, list[str]]:
+        """Return the comment that is behind what was taken, and those on lines of their own."""
+        if self._beside and not note:
+            return self._comments[0], self._comments[1:]
+        return note, self._comments
+
+    def node(self) -> _Flow:
+        """Read a scalar or a collection."""
+        token = self._next
+        if isinstance(token, yaml.ScalarToken):
+            begin, end = (offset(mark, self._starts) for mark in (token.start_mark, token.end_mark))
+            text = self._text[begin:end].rstrip()
+            if "\n" in text:
+                raise _UnusualFlowError
+            self._step()
+            return _Flow(text)
+        if not isinstance(token, _OPENING):
+            raise _UnusualFlowError
+        return self._collection("{}" if isinstance(token, yaml.FlowMappingStartToken) else "[]")
+
+    def _collection(self, brackets: str) -> _Flow:
+        made = _Flow(brackets)
+        self._step()
+        made.note, above = self._split("")
+        while not isinstance(self._next, _CLOSING):
+            entry = self._entry(above)
+            made.entries.append(entry)
+            entry.note, above = self._split("")
+            if isinstance(self._next, yaml.FlowEntryToken):
+                self._step()
+                entry.note, more = self._split(entry.note)
+                above = [*above, *more]
+        made.below = above
+        self._step()
+        return made
+
+    def _entry(self, above: list[str]) -> _Entry:
+        if not isinstance(self._next, yaml.KeyToken):
+            return _Entry(None, self.node(), above)
+        if self._text.startswith("?", offset(self._next.start_mark, self._starts)):
+            raise _UnusualFlowError
+        self._step()
+        key = self.node()
+        self._bare()
+        if not isinstance(self._next, yaml.ValueToken):
+            raise _UnusualFlowError
+        self._step()
+        if isinstance(self._next, (yaml.FlowEntryToken, *_CLOSING)):
+            return _Entry(key, None, above)
+        self._bare()
+        return _Entry(key, self.node(), above)
+
+
+def offset(mark: Any, starts: list[int]) -> int:
+    """Return where in a text a mark of the scanner is."""
+    return starts[mark.line] + int(mark.column)
+
+
+def spaced(text: str) -> str:
+    """Return a text with its flow collections laid out, and one blank after a key's colon.
+
+    `text` has line feeds only. Raises yaml.YAMLError where it is no YAML.
+    """
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    tokens = list(yaml.scan(text, Loader=_Scanner))
+    shown: list[str] = []
+    at = column = 0
+    for begin, end, made in _edits(tokens, text, starts):
+        before = text[at:begin]
+        column = _column_after(before, column)
+        written = made if isinstance(made, str) else "\n".join(made.laid(column, 0))
+        shown += [before, written]
+        column = _column_after(written, column)
+        at = end
+    return "".join([*shown, text[at:]])
+
+
+def _column_after(text: str, column: int) -> int:
+    _, feed, last = text.rpartition("\n")
+    return len(last) if feed else column + len(text)
+
+
+def _edits(
+    tokens: list[Any], text: str, starts: list[int]
+) -> Iterator[tuple[int, int, str | _Flow]]:
+    """Yield the pieces of a text that are written anew: from, to, and what stands there then."""
+    depth = first = 0
+    for number, token in enumerate(tokens):
+        if isinstance(token, _OPENING):
+            first = first if depth else number
+            depth += 1
+        elif isinstance(token, _CLOSING):
+            depth -= 1
+            if not depth:
+                is_key = isinstance(tokens[number + 1], yaml.ValueToken)
+                yield from _collection_edits(tokens[first : number + 1], text, starts, is_key)
+        elif isinstance(token, yaml.ValueToken) and not depth:
+            before, behind = tokens[number - 1].end_mark, tokens[number + 1].start_mark
+            colon, after = (offset(mark, starts) for mark in (token.start_mark, token.end_mark))
+            blanks = offset(before, starts), colon
+            if before.line == token.start_mark.line and not text[slice(*blanks)].strip(" \t"):
+                yield *blanks, ""
+            blanks = after, offset(behind, starts)
+            if behind.line == token.end_mark.line and not text[slice(*blanks)].strip(" \t"):
+                yield *blanks, " "
+
+
+def _collection_edits(
+    tokens: list[Any],
+    text: str,
+    starts: list[int],
+    is_key: bool,  # noqa: FBT001 -- of the one caller
+) -> Iterator[tuple[int, int, _Flow]]:
+    try:
+        made = _FlowReader(iter(tokens), text, starts).node()
+        flat = made.flat()
+    except _UnusualFlowError:
+        return
+    if is_key and flat is None:
+        return
+    begin, end = offset(tokens[0].start_mark, starts), offset(tokens[-1].end_mark, starts)
+    yield begin, end, _Flow(str(flat)) if is_key else made
 
 
 # -------------------------------------------------------------------------------------------------
@@ -494,7 +772,8 @@ def _indent(line: str) -> int:
 
 
 # -------------------------------------------------------------------------------------------------
-# The one layout of scenario files: columns, blanks, the order of keys; nothing else is touched.
+# The one layout of scenario files: nothing but columns, blanks, line breaks in flow collections and
+# the order of keys is touched.
 #
 # Takes the text of a file, gives back the text as it should be laid out. What the result says is
 # compared with what the text said, node by node and comment by comment: a layout that would change
@@ -519,7 +798,7 @@ def formatted(path: Path | str, content: bytes, limits: Limits) -> bytes:
     text = source.text.replace("\r\n", "\n")
     if "\r" in text or any(each in text for each in _RARE_BREAKS):
         return content
-    for lay in (_ordered, _indented):
+    for lay in (_ordered, _spaced, _indented):
         made = _tried(lay, text, source.path, limits)
         if made is not None and _says_the_same(text, made, tree, source.path, limits):
             return made.replace("\n", ends).encode()
@@ -530,8 +809,12 @@ def _indented(text: str, path: str, limits: Limits) -> str:
     return indented(text)
 
 
+def _spaced(text: str, path: str, limits: Limits) -> str:
+    return spaced(indented(text))
+
+
 def _ordered(text: str, path: str, limits: Limits) -> str:
-    made = indented(text)
+    made = spaced(indented(text))
     return ordered(made, parse(Source(path=path, text=made), limits=limits))
 
 
@@ -540,7 +823,7 @@ def _tried(
 ) -> str | None:
     try:
         return lay(text, path, limits)
-    except (ExoticLayoutError, ScenarioError, yaml.YAMLError):
+    except (ExoticLayoutError, _UnusualFlowError, ScenarioError, yaml.YAMLError):
         return None
 
 

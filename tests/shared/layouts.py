@@ -52,7 +52,7 @@ class Writer:
         return self._joined(written, column)
 
     def _entry(self, key: Node, value: Node, column: int, *, movable: bool) -> list[str]:
-        head = " " * column + self._inline(key) + ":"
+        head = " " * column + self._inline(key, key=True) + ":"
         if self._is_block(value):
             flush = isinstance(value, Sequence) and self.layout.random() < 0.3
             below = column if flush else column + self._choose(1, 2, 3, 4, 8)
@@ -111,22 +111,37 @@ class Writer:
         blanks = " " * (column + self._choose(1, 2, 3, 6))
         return [f" |{chomp}", *(blanks + line if line else "" for line in lines)]
 
-    def _inline(self, node: Node) -> str:
+    def _inline(self, node: Node, *, key: bool = False) -> str:
+        """Write it as a flow collection or a scalar; a key is on one line."""
         match node:
             case Scalar():
                 return self._scalar(node)
             case Sequence():
-                return "[" + self._separated([self._inline(item) for item in node.items]) + "]"
+                return self._flow("[]", [self._inline(item, key=key) for item in node.items], key)
             case Mapping():
                 entries = [
-                    f"{self._inline(key)}: {self._inline(value)}" for key, value in node.entries
+                    f"{self._inline(k, key=True)}:{self._blanks(1)}{self._inline(v, key=key)}"
+                    for k, v in node.entries
                 ]
-                return "{" + self._separated(entries) + "}"
+                return self._flow("{}", entries, key)
 
-    def _separated(self, parts: list[str]) -> str:
-        if self.comments and len(parts) > 1 and self.layout.random() < 0.1:
-            return (",\n" + " " * 40).join(parts)
-        return ", ".join(parts)
+    def _flow(self, brackets: str, parts: list[str], key: bool) -> str:  # noqa: FBT001
+        made = brackets[0] + self._blanks(0)
+        for part in parts[:-1]:
+            made += f"{part}{self._blanks(0)},{self._gap(key=key)}"
+        return made + "".join(parts[-1:]) + self._blanks(0) + brackets[1]
+
+    def _blanks(self, least: int) -> str:
+        return " " * (least + self._choose(0, 0, 0, 0, 1, 3))
+
+    def _gap(self, *, key: bool) -> str:
+        """Write what is between a comma and the next entry."""
+        chance = self.layout.random()
+        if not self.comments or key or chance > 0.15:
+            return self._blanks(self._choose(0, 1, 1))
+        note = f"  {self._comment()}" if chance > 0.1 else ""
+        own = f"\n{self._comment()}" if chance < 0.02 else ""
+        return f"{note}{own}\n" + " " * 40
 
     def _scalar(self, node: Scalar) -> str:
         if not isinstance(node.value, str):

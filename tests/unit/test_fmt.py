@@ -19,7 +19,7 @@ import runner
 from runner.cli import cli
 from runner.cli.edit import STARTER
 from runner.errors import ScenarioError
-from runner.language.format import formatted
+from runner.language.format import formatted, spaced
 from runner.limits import DEFAULT
 from runner.source.tree import Mapping, Sequence, key_text, read_tree
 
@@ -120,7 +120,7 @@ STEPS = "world_size: 2\nsteps:\n"
         ),
         (
             "- all_reduce: {tensor: x,\n                op: sum}\n",
-            "  - all_reduce: {tensor: x,\n                  op: sum}\n",
+            "  - all_reduce: {tensor: x, op: sum}\n",
         ),
         (
             '- compute: {x: "x +\n  1"}\n- barrier: {}\n',
@@ -140,6 +140,69 @@ def test_steps_are_laid_out(given: str, wanted: str | None) -> None:
         }
         wanted = expected.get(given[:7] if given.startswith("-") else given[:6], given)
     assert made == STEPS + wanted
+
+
+WIDE = ", ".join(f"name_{number}: {number}" for number in range(9))
+AFRESH = ",\n"
+NARROWER = WIDE.replace(", name_8", f"{AFRESH}            name_8")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("x: {a: 1,b : [ 1,2 ],}", "x: {a: 1, b: [1, 2]}"),
+        ("x:   { }", "x: {}"),
+        ("x : [\n]", "x: []"),
+        ("x: {a, b: , c: ~}", "x: {a, b: , c: ~}"),
+        ("x: [a: 1,  {b: 2}]", "x: [a: 1, {b: 2}]"),
+        ("x: {\"a\":  1, 'b' : 'it''s  so'}", "x: {\"a\": 1, 'b': 'it''s  so'}"),
+        ("x: &a {b:  1}", "x: &a {b: 1}"),
+        ("{a:   1,b: 2}: x", "{a: 1, b: 2}: x"),
+        ("x: {[0,1]: a}", "x: {[0, 1]: a}"),
+        # in a comment and in a text nothing moves
+        ("x: 1   # {a:1}", "x: 1   # {a:1}"),
+        ('x: "{a:1,b}"', 'x: "{a:1,b}"'),
+        ("x: |\n  {a:1}", "x: |\n  {a:1}"),
+        # broken after a comma where it does not fit, below the first entry
+        (
+            f"x: {{{WIDE}}}",
+            f"x: {{{WIDE.replace(', name_8', AFRESH + '    name_8')}}}",
+        ),
+        (
+            f"x: {{rows: [[1, 2], [3, 4]], first: {{{WIDE}}}}}",
+            f"x: {{rows: [[1, 2], [3, 4]]{AFRESH}    first: {{{NARROWER}}}}}",
+        ),
+        ("x: [" + "1" * 200 + ", 2]", "x: [" + "1" * 200 + ",\n    2]"),
+        ("x: [1, 2]  # " + "long " * 30 + "note", "x: [1, 2]  # " + "long " * 30 + "note"),
+        # comments stay at their entries
+        ("x: {a: 1, # one\n  b: 2}", "x: {a: 1,  # one\n    b: 2}"),
+        (
+            "x: [ # all\n 1,\n   # two\n 2 # last\n ]",
+            "x: [  # all\n    1,\n    # two\n    2  # last\n   ]",
+        ),
+        ("x: [1\n # end\n]", "x: [1\n    # end\n   ]"),
+        ("x: {a: [1, # one\n 2], b: 3}", "x: {a: [1,  # one\n        2], b: 3}"),
+    ],
+)
+def test_a_flow_collection_has_one_layout(given: str, wanted: str) -> None:
+    assert spaced(f"{given}\n") == f"{wanted}\n"
+    assert spaced(f"{wanted}\n") == f"{wanted}\n"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "x: [*a,  1]",
+        "x: {? b :  1}",
+        "x: {: 1,  b: 2}",
+        "x: [!!str  1]",
+        'x: {a: "two\n  lines",  b: 1}',
+        "x: {a: two\n  lines,  b: 1}",
+        "x: {a: # why\n  1,  b: 2}",
+    ],
+)
+def test_a_flow_collection_that_is_unusual_stays(given: str) -> None:
+    assert spaced(f"{given}\n") == f"{given}\n"
 
 
 def test_blank_lines_between_sections_stay_between_them() -> None:
@@ -264,7 +327,7 @@ def test_every_comment_stays_once_and_beside_what_it_stood(drawn: tuple[Path, st
     _, given, _ = drawn
     places = [
         sorted(
-            (found["note"], found["beside"].strip(" -"))
+            (found["note"], re.findall(r"[^\s,{}\[\]]+", found["beside"].strip(" -"))[-1:])
             for found in re.finditer(r"^(?P<beside>.*)(?P<note># c\d+)$", text, re.MULTILINE)
         )
         for text in (given, fmt(given))
