@@ -304,7 +304,7 @@ def import_records(**options: Any) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# `scenario diff`: two records, or scenarios, compared.
+# `scenario diff`: two records, or scenarios, compared; or the pages of two runs.
 
 #: differences that are shown
 MOST_DIFFERENCES = 20
@@ -321,14 +321,29 @@ MOST_DIFFERENCES = 20
     default=None,
     help="Write the differences as JSON; `-` is standard output.",
 )
+@option(
+    REPORTS,
+    "--html",
+    "html_file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Of two pages: write the second one anew, with what each case was in the first.",
+)
 def diff(**options: Any) -> None:
     """Compare what the ranks of two programs communicate: A before, B after.
 
     Each is the folder of a record, dumps of the flight recorder, or a scenario. A difference is
     shown with the ranks that have it and the lines of both sides. Values are not compared.
 
-    Exit codes: 0 they are equal, 1 they differ, 2 one of them is neither a record nor a scenario.
+    Or A and B are pages that `scenario run --html` wrote: cases whose verdicts, endings or values
+    differ are shown, and how long each run took.
+
+    Exit codes: 0 they are equal, 1 they differ, 2 one of them is neither of these.
     """
+    pages = [_is_page(options[side]) for side in "ab"]
+    if any(pages) or options["html_file"]:
+        _require_pages(options, pages)
+        _compare_pages(options)
     from runner.record.difference import differences, sides_of
 
     try:
@@ -342,6 +357,52 @@ def diff(**options: Any) -> None:
     for line in [] if quiet else difference_lines(a, b, found):
         click.echo(clean(line))
     sys.exit(FOUND if found or a.world_size != b.world_size else 0)
+
+
+def _is_page(path: Path) -> bool:
+    from runner.report.html.page import is_page
+
+    return is_page(str(path))
+
+
+def _require_pages(options: Mapping[str, Any], pages: Sequence[bool]) -> None:
+    if not all(pages):
+        other = options["ab"[list(pages).index(False)]]
+        message = (
+            f"{other} is not a page that --html wrote; two pages are compared, or two programs"
+        )
+        raise click.UsageError(message)
+    if options["as_json"] is not None:
+        message = "--json is for two programs; two pages are compared in words, and with --html"
+        raise click.UsageError(message)
+
+
+#: cases that changed of which more than a line is shown
+MOST_CASES = 20
+
+
+def _compare_pages(options: Mapping[str, Any]) -> NoReturn:
+    """Show, or write as a page, what is another in the second of two runs."""
+    from runner.report.html.page import changes, compared_page, content_of
+
+    try:
+        before, after = (content_of(str(options[side])) for side in "ab")
+        found = changes(before, after)
+    except ScenarioError as error:
+        refuse(error)
+    for number, each in enumerate(found):
+        now = each.after or "not in the second run"
+        then = f"was {each.before}" if each.before else "new"
+        click.echo(clean(f"{now:<12} {each.name}  {then}"))
+        for line in each.lines if number < MOST_CASES else ():
+            click.echo(clean(f"  {line}"))
+    click.echo(clean(f"before: {before.run['summary']}"))
+    click.echo(clean(f"after:  {after.run['summary']}"))
+    if not found:
+        click.echo(f"equal: {len(after.heads)} cases")
+    if options["html_file"]:
+        _write_text(options["html_file"], compared_page(before, after, found))
+    sys.exit(FOUND if found else 0)
 
 
 def difference_lines(

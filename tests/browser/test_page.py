@@ -6,7 +6,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from html_page import MISSPELT, analysed, invalid, observed, page_of
+from html_page import MISSPELT, SUMS, analysed, invalid, observed, page_of
+from judging import writing
+
+from runner.report.html.page import changes, compared_page, content_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,6 +240,39 @@ def test_prediction_and_observation_are_switched(open_page: Open, run: str) -> N
     assert radios.nth(1).get_attribute("aria-checked") == "true"
     choose(page, "ring")
     assert radios.nth(1).is_disabled()
+
+
+def test_the_first_divergence_is_a_click_or_a_key_away(open_page: Open, run: str) -> None:
+    page = open_page(run)
+    choose(page, "passes")
+    assert page.locator("#divergence").is_hidden()
+    choose(page, "deviates")
+    page.locator("#witness [role=radio]").nth(0).click()
+    page.locator("#held tbody tr").nth(0).click()
+    page.locator("#divergence").click()
+    chosen = page.locator("#held tr.chosen .value")
+    assert chosen.inner_text().split("\n") == ["[6, 6]→[20, 7]", "predicted: [20, 20]"]
+    choose(page, "hangs")
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    assert "predicted to end, and stuck" in told(page)
+
+
+def test_a_comparison_shows_what_changed(open_page: Open, run: str, tmp_path: Path) -> None:
+    before, after = tmp_path / "before.html", tmp_path / "after.html"
+    before.write_text(page_of(observed(SUMS, tmp_path, "one"), observed(SUMS, tmp_path, "two")))
+    changed = observed(SUMS, tmp_path, "one", writing(2, 3, "x", [20, 7]))
+    after.write_text(page_of(changed, observed(SUMS, tmp_path, "two")))
+    pages = [content_of(str(each)) for each in (before, after)]
+    page = open_page(compared_page(*pages, changes(*pages)))
+    assert page.locator(".against").all_inner_texts()[1] == "1 case changed"
+    assert (
+        "rank 3: after sum of all x was [20, 20], is [20, 7]"
+        in page.locator(".changes").inner_text()
+    )
+    assert page.locator("#list .option").count() == 2
+    page.locator(".chip.changed").click()
+    assert page.locator("#list .option .name").all_text_contents() == ["one"]
 
 
 def test_a_rank_that_only_the_run_leaves_hanging_is_red(open_page: Open, run: str) -> None:

@@ -13,12 +13,12 @@ import zlib
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
 from html_page import CRASH, MISSPELT, RING, SUMS, analysed, data_of, invalid, observed, page_of
-from judging import writing
+from judging import hanging, writing
 
 from runner.cli import cli
 from runner.pipeline.attempts import analyse, result_of
@@ -29,6 +29,11 @@ from runner.report.html.page import page
 from runner.report.output import forget
 from runner.report.text import details
 from runner.verdict import STATUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from runner.model.trace import Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 
@@ -214,6 +219,143 @@ def test_no_trace_outlives_its_case(tmp_path: Path) -> None:
     del result, predicted
     gc.collect()
     assert array() is None
+
+
+# ---------------------------------------------------------------------------- where a run parts
+
+
+def parted(text: str, folder: Path, *changes: Callable[[Trace], Trace]) -> Any:
+    (body,) = bodies(observed(text, folder, "one", *changes))
+    return body.get("divergence")
+
+
+def test_a_run_as_predicted_parts_nowhere(tmp_path: Path) -> None:
+    assert parted(SUMS, tmp_path) is None
+    (body,) = bodies(analysed(RING, tmp_path, "ring"))
+    assert "divergence" not in body
+
+
+def test_a_run_parts_where_a_value_is_another(tmp_path: Path) -> None:
+    assert parted(SUMS, tmp_path, writing(2, 3, "x", [20, 7])) == {
+        "rank": 3,
+        "index": 2,
+        "iteration": [],
+        "witness": "observed",
+        "says": "rank 3 at sum of all: holds another value than predicted",
+    }
+
+
+def test_a_run_parts_where_a_rank_is_stuck_and_nothing_after_it_counts(tmp_path: Path) -> None:
+    found = parted(SUMS, tmp_path, hanging(1, 1), writing(2, 3, "x", [20, 7]))
+    assert (found["rank"], found["index"]) == (1, 1)
+    assert found["says"].endswith("predicted to end, and stuck")
+
+
+def test_the_first_of_several_steps_is_that_of_the_earlier_time(tmp_path: Path) -> None:
+    late, early = writing(2, 0, "x", [1, 1]), writing(1, 3, "x", [1, 1])
+    found = parted(SUMS, tmp_path, late, early)
+    assert (found["rank"], found["index"]) == (3, 1)
+
+
+def test_what_was_predicted_and_never_reached_is_shown_in_the_prediction(tmp_path: Path) -> None:
+    def cut(trace: Trace) -> Trace:
+        ranks = tuple(replace(rank, events=rank.events[:1]) for rank in trace.ranks)
+        return replace(trace, ranks=ranks)
+
+    found = parted(SUMS, tmp_path, cut)
+    assert found["witness"] == "predicted"
+    assert found["says"].endswith("predicted, and not reached")
+
+
+# ---------------------------------------------------------------------------- two runs
+
+
+def written(folder: Path, name: str, *results: Result) -> str:
+    path = folder / name
+    path.write_text(page_of(*results), encoding="utf-8")
+    return str(path)
+
+
+def diff(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["diff", *arguments])
+    return done.exit_code, done.output
+
+
+def test_two_runs_are_compared_by_verdicts_values_and_endings(tmp_path: Path) -> None:
+    first = written(
+        tmp_path,
+        "one.html",
+        observed(SUMS, tmp_path, "same"),
+        observed(SUMS, tmp_path, "value"),
+        observed(SUMS, tmp_path, "hang"),
+        observed(SUMS, tmp_path, "gone"),
+    )
+    slower = replace(observed(SUMS, tmp_path, "same"), duration_s=3.0)
+    second = written(
+        tmp_path,
+        "two.html",
+        slower,
+        observed(SUMS, tmp_path, "value", writing(2, 3, "x", [20, 7])),
+        observed(SUMS, tmp_path, "hang", hanging(2, 1)),
+        observed(SUMS, tmp_path, "new"),
+    )
+    code, told = diff(first, second)
+    assert code == 1
+    lines = told.splitlines()
+    name = str(tmp_path / "value" / "judged.yaml")
+    at = lines.index(f"FAILED       {name}::value  was PASSED")
+    assert "  rank 3: after sum of all x was [20, 20], is [20, 7]" in lines[at:]
+    assert "  rank 1: finished before, blocked now" in lines
+    assert any(line.startswith("PASSED ") and line.endswith("::new  new") for line in lines)
+    assert any("::gone  was PASSED" in line for line in lines)
+    assert not any("::same" in line for line in lines)
+    assert lines[-2:] == ["before: 4 passed in 1.50 s", "after:  2 passed, 2 failed in 1.50 s"]
+    assert diff(first, first) == (
+        0,
+        "before: 4 passed in 1.50 s\nafter:  4 passed in 1.50 s\nequal: 4 cases\n",
+    )
+
+
+def test_the_page_of_two_runs_says_what_each_case_was(tmp_path: Path) -> None:
+    first = written(tmp_path, "one.html", observed(SUMS, tmp_path, "value"))
+    hostile = "<img src=x onerror=alert(1)>"
+    second = written(
+        tmp_path,
+        "two.html",
+        observed(SUMS, tmp_path, "value", writing(2, 3, "x", [20, 7])),
+        observed(SUMS, tmp_path, hostile),
+    )
+    target = tmp_path / "both.html"
+    assert diff(first, second, "--html", str(target))[0] == 1
+    text = target.read_text(encoding="utf-8")
+    one, body, other, _, whole = lines_of(text)
+    assert one["was"] == {"verdict": "PASSED", "took": 10000}
+    assert one["changed"]
+    assert "rank 3: after sum of all x was [20, 20], is [20, 7]" in body["changes"]
+    assert other["was"] is None
+    assert whole["against"] == {"summary": "1 passed in 1.50 s", "changed": 2, "gone": []}
+    assert hostile not in text
+    assert "http://" not in text
+    assert "https://" not in text
+    # the page of a comparison is a page: it is compared, and joined, as any
+    assert diff(second, str(target))[0] == 0
+
+
+@pytest.mark.parametrize("damage", ["", "<!doctype html>", "<!doctype html><p>another page"])
+def test_what_is_not_a_page_is_not_compared(tmp_path: Path, damage: str) -> None:
+    page_ = written(tmp_path, "one.html", observed(SUMS, tmp_path, "one"))
+    other = tmp_path / "other.html"
+    other.write_text(damage, encoding="utf-8")
+    code, told = diff(page_, str(other))
+    assert code == 2
+    assert "is not a page that --html wrote" in " ".join(told.split())
+
+
+def test_pages_are_not_compared_as_json(tmp_path: Path) -> None:
+    one = written(tmp_path, "one.html", observed(SUMS, tmp_path, "one"))
+    code, told = diff(one, one, "--json", "-")
+    assert code == 2
+    assert "--json is for two programs" in told
 
 
 # ---------------------------------------------------------------------------- the option

@@ -34,6 +34,22 @@ class CasesView {
       chip.addEventListener("click", () => this.toggle(verdict));
       byId("verdicts").append(chip);
     }
+    this.changedChip();
+  }
+
+  /** Of two runs that are compared: show what changed alone. */
+  changedChip() {
+    const count = this.run.cases.filter((each) => each.changed).length;
+    if (!count) return;
+    const chip = make("button", "chip changed", `Δ ${count} changed`);
+    chip.type = "button";
+    chip.setAttribute("aria-pressed", "false");
+    chip.addEventListener("click", () => {
+      this.changedAlone = !this.changedAlone;
+      chip.setAttribute("aria-pressed", String(this.changedAlone));
+      this.apply();
+    });
+    byId("verdicts").before(chip);
   }
 
   /** The first choice shows that verdict alone; further ones add to it or take away. */
@@ -62,6 +78,7 @@ class CasesView {
     const name = make("span", "name");
     name.append(...breakable(whole ? parts.at(-1) : each.case));
     words.append(name);
+    if (each.changed) words.append(make("span", "cause", each.was ? `Δ was ${each.was.verdict}` : "Δ new"));
     if (each.cause) words.append(make("span", "cause", each.cause));
     if (parts.length > 1) words.append(make("span", "path", parts.slice(0, -1).join("/")));
     option.append(glyph, words);
@@ -73,7 +90,7 @@ class CasesView {
     const held = (each) => `${each.file} ${each.case} ${each.verdict} ${each.cause} ${each.tags.join(" ")}`.toLowerCase();
     this.shown = this.run.cases.map((each, at) => at).filter((at) => {
       const each = this.run.cases[at];
-      return !this.off.has(each.verdict) && words.every((word) => held(each).includes(word));
+      return (each.changed || !this.changedAlone) && !this.off.has(each.verdict) && words.every((word) => held(each).includes(word));
     });
     const none = make("p", "empty", this.run.cases.length ? "No case matches." : "There is no case.");
     this.list.replaceChildren(...(this.shown.length ? this.shown.map((at) => this.options[at]) : [none]));

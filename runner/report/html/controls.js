@@ -4,6 +4,7 @@ const KEYS = [
   ["j  k", "next and previous case"],
   ["/", "filter; Esc clears it"],
   ["o", "predicted or observed"],
+  ["f", "first step that is not as predicted"],
   ["d", "go to the diagram"],
   ["← → ↑ ↓", "in the diagram: along a rank, to another rank; Home and End"],
   ["Enter", "on a line of the file: go to its step"],
@@ -59,6 +60,13 @@ function decode(text) {
   } catch {
     return "";
   }
+}
+
+/** Return paragraphs about the run that this one is compared with. */
+function againstWords(against) {
+  const words = [`compared with: ${against.summary}`, `${against.changed || "no"} ${against.changed === 1 ? "case" : "cases"} changed`];
+  if (against.gone.length) words.push(`not in this run: ${against.gone.join(", ")}`);
+  return words.map((each) => make("p", "against", each));
 }
 
 function environmentText(run) {

@@ -20,6 +20,8 @@ class Page {
     this.values = new ValuesView(byId("held"), { pin: (at) => this.pin(at) });
     this.cases = new CasesView(run, { open: (at) => this.open(at) });
     byId("summary").textContent = run.summary;
+    if (run.against) byId("summary").after(...againstWords(run.against));
+    byId("divergence").addEventListener("click", () => this.diverge());
     byId("environment").textContent = environmentText(run);
     this.witnesses();
     switchTheme(byId("theme"), () => {
@@ -55,6 +57,8 @@ class Page {
     showTitle(byId("title"), this.opened);
     showStory(byId("story"), this.opened, this.run);
     this.source.show(this.opened);
+    byId("divergence").hidden = !this.opened.divergence;
+    byId("divergence").title = this.opened.divergence ? `${this.opened.divergence.says} (f)` : "";
     byId("run").hidden = !timelines.has("predicted");
     this.pinned = this.hovered = null;
     byId("case").scrollTop = 0;
@@ -63,6 +67,20 @@ class Page {
       this.pin(this.first());
       if (this.pinned) this.diagram.reveal(this.pinned);
     } else this.markFirst();
+  }
+
+  /** Go to the first step in which the run is not as predicted. */
+  diverge() {
+    const where = this.opened?.divergence;
+    if (!where) return;
+    this.see(where.witness);
+    const timeline = this.opened.timelines.of(where.witness);
+    const lane = timeline.laneOf.get(where.rank);
+    const position = lane === undefined ? -1 : positionOf(timeline, lane, where.index, where.iteration);
+    if (position < 0) return;
+    this.pin({ lane, position });
+    this.diagram.reveal({ lane, position });
+    byId("told").textContent = where.says;
   }
 
   /** Of a file that was not read: show the first line that is wrong. */
@@ -223,6 +241,7 @@ class Page {
       j: () => this.cases.move(1),
       k: () => this.cases.move(-1),
       o: () => this.switch(),
+      f: () => this.diverge(),
       d: () => byId("canvas").focus(),
       t: () => byId("theme").click(),
       "?": () => byId("keys").click(),

@@ -8,10 +8,11 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib import metadata, resources
+from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Any, NoReturn, TextIO
@@ -24,8 +25,9 @@ from runner.pipeline.results import Outcome, Result, environment
 from runner.report.output import timeline
 from runner.report.terminal import summary_lines
 from runner.report.text import MOST_FINDINGS, Line, cost_lines, details, warning_lines
-from runner.timeline.codec import packed
-from runner.verdict.finding import Finding, Verdict
+from runner.timeline.codec import TimelineError, packed, unpacked
+from runner.timeline.model import Lane, StepSpan, Timeline
+from runner.verdict.finding import Finding, Verdict, ranks_text
 
 # -------------------------------------------------------------------------------------------------
 # Result -> what the page knows of it: a head for the list, and a body, read once it is opened.
@@ -149,12 +151,79 @@ def _timelines(result: Result) -> dict[str, Any]:
     )
     if steps > MOST_STEPS:
         return {"undrawn": steps}
-    first = packed(timeline(scenario, predicted, predicted))
+    foreseen = timeline(scenario, predicted, predicted)
+    first = packed(foreseen)
     if observed is None:
         return {"predicted": first}
-    second = packed(timeline(scenario, observed, predicted))
+    seen = timeline(scenario, observed, predicted)
+    second = packed(seen)
     changed = {key: value for key, value in second.items() if value != first[key]}
-    return {"predicted": first, "observed": changed}
+    found = {"predicted": first, "observed": changed}
+    parted = divergence(foreseen, seen, result.verdict)
+    return found if parted is None else {**found, "divergence": parted}
+
+
+# -------------------------------------------------------------------------------------------------
+# Where a run first parts from its prediction.
+
+#: who stands alone in a finding that sets a run and its prediction apart
+_APART: frozenset[str] = frozenset({"backend", "reference"})
+
+
+def divergence(predicted: Timeline, observed: Timeline, verdict: Verdict) -> dict[str, Any] | None:
+    """Return the first step, by logical time and then by rank, in which a run is not as predicted.
+
+    There a rank takes another step, is stuck or goes on, raises or does not, or holds a value that
+    a finding says is another one. None where there is no such step. `witness` says in which of the
+    two timelines the step is: a rank may never have come to it.
+    """
+    values = {
+        (rank, finding.index, finding.iteration)
+        for finding in verdict.findings
+        if finding.witness in _APART and finding.index >= 0
+        for rank in finding.ranks
+    }
+    ran = {lane.rank: lane.spans for lane in observed.lanes}
+    found: list[tuple[int, int, StepSpan, str, str]] = []
+    for lane in predicted.lanes:
+        for first, second in zip_longest(lane.spans, ran.get(lane.rank, ())):
+            words = _parted(first, second, values, lane.rank)
+            span = second or first
+            if words and span is not None:
+                witness = "predicted" if second is None else "observed"
+                found.append((span.column, lane.rank, span, witness, words))
+                break
+    if not found:
+        return None
+    _, rank, span, witness, words = min(found, key=lambda each: each[:2])
+    return {
+        "rank": rank,
+        "index": span.index,
+        "iteration": list(span.iteration),
+        "witness": witness,
+        "says": f"rank {rank} at {span.label}: {words}",
+    }
+
+
+def _parted(
+    first: StepSpan | None,
+    second: StepSpan | None,
+    values: set[tuple[int, int, tuple[int, ...]]],
+    rank: int,
+) -> str:
+    """Return how a step is not as predicted, in words; nothing where it is."""
+    if second is None:
+        return "predicted, and not reached"
+    if first is None:
+        return "reached, and not predicted"
+    if (first.index, first.iteration) != (second.index, second.iteration):
+        return f"{first.label} is predicted"
+    if first.stuck != second.stuck:
+        return "predicted to end, and stuck" if second.stuck else "predicted to be stuck, and ends"
+    if (first.raised is None) != (second.raised is None):
+        return f"raises {second.raised}" if second.raised else f"predicted to raise {first.raised}"
+    other = (rank, second.index, second.iteration) in values
+    return "holds another value than predicted" if other else ""
 
 
 # -------------------------------------------------------------------------------------------------
@@ -252,26 +321,46 @@ def is_page(path: str) -> bool:
         return False
 
 
-def cases_of(path: str) -> dict[tuple[str, str], Shown]:
-    """Return the cases of a page by file and name. Raises ScenarioError where it is not ours."""
+@immutable
+class PageContent:
+    """What a page holds: a head and a body for each case, each as it stands, and the whole run."""
+
+    path: str
+    heads: tuple[dict[str, Any], ...]
+    bodies: tuple[str, ...]
+    run: dict[str, Any]
+
+
+def content_of(path: str) -> PageContent:
+    """Return what a page holds. Raises ScenarioError where it is not ours."""
     try:
         found = _DATA.search(Path(path).read_text(encoding="utf-8"))
         lines = zlib.decompress(base64.b64decode(found[1] if found else "")).decode().split("\n")
         lines.pop()  # what is behind the last line break
-        heads, bodies, run = lines[:-1:2], lines[1:-1:2], json.loads(lines[-1])
+        run = json.loads(lines[-1])
         release = run["version"]
-        cases = {
-            (head["file"], head["case"]): Shown(
-                verdict=head["verdict"], took=head["took"], body=body
-            )
-            for head, body in zip(map(json.loads, heads), bodies, strict=True)
-        }
+        heads = tuple(json.loads(line) for line in lines[:-1:2])
+        bodies = tuple(lines[1:-1:2])
+        if len(heads) != len(bodies) or not all({*_HEAD} <= {*head} for head in heads):
+            raise ValueError(path)  # noqa: TRY301 -- as all else that is not ours
     except (OSError, ValueError, zlib.error, LookupError, TypeError):
         text = f"{path} is not a page that --html wrote, or not all of it"
         raise ScenarioError([Problem(code="not_a_result", message=text)]) from None
     if release != metadata.version("scenario-runner"):
         _refuse(f"{path} is a page of version {release}, which this one cannot draw")
-    return cases
+    return PageContent(path=path, heads=heads, bodies=bodies, run=run)
+
+
+_HEAD = ("verdict", "file", "case", "took", "cause")
+
+
+def cases_of(path: str) -> dict[tuple[str, str], Shown]:
+    """Return the cases of a page by file and name. Raises ScenarioError where it is not ours."""
+    content = content_of(path)
+    return {
+        (head["file"], head["case"]): Shown(verdict=head["verdict"], took=head["took"], body=body)
+        for head, body in zip(content.heads, content.bodies, strict=True)
+    }
 
 
 def drawn(outcome: Outcome, pages: Mapping[str, Mapping[tuple[str, str], Shown]]) -> Outcome:
@@ -295,6 +384,119 @@ def _of(shown: Shown, result: Result) -> bool:
 
 def _refuse(message: str) -> NoReturn:
     raise ScenarioError([Problem(code="not_mergeable", message=message)])
+
+
+# -------------------------------------------------------------------------------------------------
+# Two pages -> what is another in the second one, and a page that says so.
+
+#: changes of one case that are told
+MOST_CHANGES = 12
+
+
+@immutable
+class CaseChange:
+    """A case that is another in a second run: its verdicts, None where a run lacks it, and how.
+
+    `lines` say what else is another: what a rank held after a step, where it ended.
+    """
+
+    name: str
+    before: str | None
+    after: str | None
+    lines: tuple[str, ...] = ()
+
+
+def changes(before: PageContent, after: PageContent) -> list[CaseChange]:
+    """Return the cases that are another in a second run, in its order; then those it lacks.
+
+    A time alone is no change.
+    """
+    old = {_name(head): (head, body) for head, body in _cases(before)}
+    found = []
+    for head, body_ in _cases(after):
+        name = _name(head)
+        if name not in old:
+            found.append(CaseChange(name=name, before=None, after=head["verdict"]))
+            continue
+        then, text_then = old.pop(name)
+        lines = _changed(json.loads(text_then), json.loads(body_))
+        if then["cause"] != head["cause"] and (head["cause"] or then["cause"]):
+            lines = [f"before: {then['cause'] or 'nothing was wrong'}", *lines]
+        if then["verdict"] != head["verdict"] or lines:
+            found.append(
+                CaseChange(
+                    name=name, before=then["verdict"], after=head["verdict"], lines=tuple(lines)
+                )
+            )
+    return found + [
+        CaseChange(name=name, before=head["verdict"], after=None) for name, (head, _) in old.items()
+    ]
+
+
+def _cases(content: PageContent) -> Iterator[tuple[dict[str, Any], str]]:
+    return zip(content.heads, content.bodies, strict=True)
+
+
+def _name(head: Mapping[str, Any]) -> str:
+    whole = head["case"] == head["file"]
+    return str(head["file"]) if whole else f"{head['file']}::{head['case']}"
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return what two runs of a case did otherwise, in words; equal words of ranks once."""
+    by_words: dict[str, list[int]] = {}
+    then, now = (_run_of(each) for each in (before, after))
+    for rank in sorted({*then, *now}):
+        for words in _changed_lane(then.get(rank), now.get(rank)):
+            by_words.setdefault(words, []).append(rank)
+    lines = [f"{ranks_text(ranks)}: {words}" for words, ranks in by_words.items()]
+    left = len(lines) - MOST_CHANGES
+    return lines if left <= 0 else [*lines[:MOST_CHANGES], f"and {left} more changes"]
+
+
+def _run_of(body_: Mapping[str, Any]) -> dict[int, Lane]:
+    """Return what each rank did in a run, or would have done where nothing ran."""
+    if "predicted" not in body_:
+        return {}
+    packed_ = {**body_["predicted"], **body_.get("observed", {})}
+    try:
+        return {lane.rank: lane for lane in unpacked(packed_).lanes}
+    except TimelineError as error:
+        _refuse(str(error))
+
+
+def _changed_lane(before: Lane | None, after: Lane | None) -> Iterator[str]:
+    if before is None or after is None:
+        yield "is in one of the two runs only"
+        return
+    if before.ending != after.ending:
+        yield f"{before.ending.replace('_', ' ')} before, {after.ending.replace('_', ' ')} now"
+    held = {(span.index, span.iteration): span.values for span in before.spans}
+    for span in after.spans:
+        then = held.get((span.index, span.iteration), {})
+        turn = f" (iteration {', '.join(map(str, span.iteration))})" if span.iteration else ""
+        for name, value in span.values.items():
+            if name in then and then[name] != value:
+                yield f"after {span.label}{turn} {name} was {then[name]}, is {value}"
+
+
+def compared_page(before: PageContent, after: PageContent, found: Sequence[CaseChange]) -> str:
+    """Return the page of a second run, which says of each case what it was in the first one."""
+    by_name = {each.name: each for each in found}
+    old = {_name(head): head for head in before.heads}
+    lines = []
+    for head, body_ in _cases(after):
+        then = old.get(_name(head))
+        was = None if then is None else {"verdict": then["verdict"], "took": then["took"]}
+        change = by_name.get(_name(head))
+        told = [] if change is None else [*change.lines]
+        lines.append(text({**head, "was": was, "changed": change is not None}))
+        lines.append(text({**json.loads(body_), "changes": told}))
+    gone = [each.name for each in found if each.after is None]
+    against = {"summary": before.run["summary"], "changed": len(found), "gone": gone}
+    lines.append(text({**after.run, "against": against}))
+    data = "".join(f"{line}\n" for line in lines).encode(errors="replace")
+    return page(f"{after.run['summary']} · compared · scenario", zlib.compress(data, 9))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ function showTitle(root, opened) {
   const facts = [opened.file];
   if (opened.took) facts.push(duration(opened.took));
   if (opened.runs) facts.push(`${opened.runs} runs`);
+  if (opened.was) facts.push(`was ${opened.was.verdict} in ${duration(opened.was.took)}`);
+  else if (opened.was === null) facts.push("new: the other run lacks it");
   facts.push(...opened.tags.map((tag) => `#${tag}`));
   const line = make("p", "facts", facts.join("  ·  "));
   root.replaceChildren(verdict, heading, line);
@@ -23,6 +25,7 @@ function showStory(root, opened, run) {
   if (opened.silent) {
     parts.push(make("p", "note warn", "The program is wrong, and the backend let it finish as if nothing were the matter."));
   }
+  if (opened.changes?.length) parts.push(changesBox(opened.changes));
   const told = opened.lines.map(([text]) => text.trim()).join(" ");
   for (const each of opened.diagnoses) parts.push(diagnosisBox(each, told, run.explanations[each.name]));
   for (const each of opened.cost ?? []) parts.push(make("p", "note cost", each));
@@ -32,6 +35,16 @@ function showStory(root, opened, run) {
   }
   root.replaceChildren(...parts);
   root.hidden = !parts.length;
+}
+
+/** What the case did otherwise in the run that this one is compared with. */
+function changesBox(changes) {
+  const box = make("div", "diagnosis changes");
+  box.append(make("strong", "", "Otherwise than in the other run"));
+  const list = make("ul");
+  for (const each of changes) list.append(make("li", "", each));
+  box.append(list);
+  return box;
 }
 
 /** The words of the terminal, line by line; what stands below each other is not broken. */
