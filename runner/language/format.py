@@ -534,7 +534,8 @@ class _FlowReader:
 
 def offset(mark: Any, starts: list[int]) -> int:
     """Return where in a text a mark of the scanner is."""
-    return starts[mark.line] + int(mark.column)
+    line, column = int(mark.line), int(mark.column)
+    return starts[line] + column
 
 
 def spaced(text: str) -> str:

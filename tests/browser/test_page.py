@@ -263,8 +263,8 @@ def test_a_comparison_shows_what_changed(open_page: Open, run: str, tmp_path: Pa
     before.write_text(page_of(observed(SUMS, tmp_path, "one"), observed(SUMS, tmp_path, "two")))
     changed = observed(SUMS, tmp_path, "one", writing(2, 3, "x", [20, 7]))
     after.write_text(page_of(changed, observed(SUMS, tmp_path, "two")))
-    pages = [content_of(str(each)) for each in (before, after)]
-    page = open_page(compared_page(*pages, changes(*pages)))
+    old, new = content_of(str(before)), content_of(str(after))
+    page = open_page(compared_page(old, new, changes(old, new)))
     assert page.locator(".against").all_inner_texts()[1] == "1 case changed"
     assert (
         "rank 3: after sum of all x was [20, 20], is [20, 7]"
