@@ -82,12 +82,14 @@ class Refusal:
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
     `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`. A
-    `late` one is raised by the wait where the call is asynchronous.
+    `late` one is raised by the wait where the call is asynchronous. `lacks` is the argument that
+    has no value on this rank, where that is why.
     """
 
     kind: str
     message: str
     late: bool = False
+    lacks: str | None = None
 
 
 @immutable

@@ -10,7 +10,7 @@ from typing import Any
 from runner.expressions.params import GROUP, TAG, Param, tensor
 from runner.expressions.values import Form, ListForm, PerRank, Record
 from runner.operations.base import Caller, Entry, Message, PointToPoint, Refusal
-from runner.operations.checks import invalid
+from runner.operations.checks import invalid, valueless
 from runner.operations.send import named, police_peer, refuse_peer, world_rank
 
 FIELDS = (
@@ -131,7 +131,7 @@ steps:
             if refusal is not None:
                 return refusal
             if item["tensor"] is None:
-                return invalid("a tensor is None on this rank")
+                return valueless(OPS, "a tensor")
             if item["tag"] < 0:
                 return invalid("a tag is negative")
         if len({item["group"] or "world" for item in items}) > 1:

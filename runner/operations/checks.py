@@ -120,8 +120,14 @@ def absent(entry: Entry, *names: str) -> Refusal | None:
     """Refuse a tensor that has no value on this rank (TypeError in torch)."""
     for name in names:
         if holds_none(entry[name]):
-            return invalid(f"{name} is None on this rank")
+            return valueless(name)
     return None
+
+
+def valueless(name: str, what: str | None = None) -> Refusal:
+    """Return the refusal of the argument `name` that has no value on this rank."""
+    message = f"{what or name} is None on this rank"
+    return Refusal(kind="invalid_argument", message=message, lacks=name)
 
 
 def holds_none(value: Any) -> bool:

@@ -9,7 +9,7 @@ from runner.dataclass import immutable
 from runner.expressions.params import Param
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Compound, Entry, Refusal
-from runner.operations.checks import invalid
+from runner.operations.checks import invalid, valueless
 from runner.operations.placement import (
     REPLICATE,
     Layout,
@@ -173,7 +173,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, one that is distributed already, and placements that do not fit."""
         if entry["local"] is None:
-            return invalid("tensor is None on this rank")
+            return valueless("tensor")
         if entry["layout"] is not None:
             return invalid("the tensor is distributed already: `redistribute` moves it")
         refused = refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))

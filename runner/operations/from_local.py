@@ -8,7 +8,7 @@ from typing import Any
 from runner.expressions.params import Param
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Entry, Refusal
-from runner.operations.checks import invalid
+from runner.operations.checks import invalid, valueless
 from runner.operations.distribute_tensor import (
     DEVICE_MESH,
     PLACEMENTS,
@@ -75,7 +75,7 @@ steps:
     def refuse(self, entry: Entry) -> Refusal | None:
         """Refuse no tensor, a distributed one, and placements that do not fit."""
         if entry["local"] is None:
-            return invalid("tensor is None on this rank")
+            return valueless("tensor")
         if entry["layout"] is not None:
             return invalid("the tensor is distributed already")
         return refused_placing(entry, entry["local"].ndim, len(entry["mesh"]))

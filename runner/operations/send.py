@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.expressions.params import GROUP, TAG, root, tensor
 from runner.operations.base import Entry, Message, PointToPoint, Refusal
-from runner.operations.checks import invalid
+from runner.operations.checks import invalid, valueless
 
 # -------------------------------------------------------------------------------------------------
 # What the point-to-point operations have in common: the peer, and what torch refuses.
@@ -49,7 +49,7 @@ def refuse_message(
     if entry.arguments.get("tag", 0) < 0:
         return invalid("the tag is negative")
     if entry[what] is None:
-        return invalid(f"{what} is None on this rank")
+        return valueless(what)
     return None
 
 

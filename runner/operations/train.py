@@ -11,7 +11,7 @@ from runner.dataclass import immutable
 from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Compound, Entry, Group, Part, Refusal
-from runner.operations.checks import invalid
+from runner.operations.checks import invalid, valueless
 
 
 class Train(Compound):
@@ -93,7 +93,7 @@ steps:
             return None
         for name in ("input", "target"):
             if entry[name] is None:
-                return invalid(f"{name} is None on this rank")
+                return valueless(name)
         reason = entry["trainee"].unfit(entry) or entry["trainee"].refused(entry)
         return None if reason is None else invalid(reason)
 

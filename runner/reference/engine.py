@@ -13,11 +13,11 @@ import numpy as np
 from runner.dataclass import immutable
 from runner.errors import Clause, Mark
 from runner.expressions.arrays import Arrays
-from runner.expressions.values import PerRank, Undefined
+from runner.expressions.values import Expression, PerRank, Undefined, children
 from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan
 from runner.model.process import Call, Process
-from runner.model.scenario import Expectation, RaiseSpec
+from runner.model.scenario import Expectation, RaiseSpec, steps_of
 from runner.model.tolerance import moved, slack_of
 from runner.model.trace import Event, Failure
 from runner.model.traffic import Enter, Traffic, size_of
@@ -72,7 +72,7 @@ from runner.reference.state import (
     store,
     tainted,
 )
-from runner.reference.symptoms import Symptom, clipped, odd_first
+from runner.reference.symptoms import Symptom, clipped, odd_first, several
 from runner.reference.waits import moves_nothing, needs, needs_of
 from runner.vocabulary import WORLD
 
@@ -398,9 +398,7 @@ def refused(
     simulation.findings.append(
         Symptom(
             name="invalid_argument",
-            clauses=(
-                Clause(f"rank {state.rank} in `{call.label}`", call.mark, f": {refusal.message}"),
-            ),
+            clauses=_refusal_told(simulation, state, call, refusal),
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
@@ -412,6 +410,51 @@ def refused(
     failure = Failure(kinds=(refusal.kind,), message=refusal.message)
     fail(state, call, failure, state.clock_s, spoilt=spoilt)
     return True
+
+
+def _refusal_told(
+    simulation: Simulation, state: RankState, call: Call, refusal: Refusal
+) -> tuple[Clause, ...]:
+    """Say why torch refuses a call; of a tensor that a rank lacks, which, and who has it."""
+    where = f"rank {state.rank} in `{call.label}`"
+    told = Clause(where, call.mark, f": {refusal.message}")
+    if refusal.lacks is None:
+        return (told,)
+    scenario = simulation.plan.scenario
+    made = {
+        name: step
+        for step in reversed(steps_of(scenario.steps))
+        if step.operation is not None
+        for name in step.operation.introduces(step.arguments)
+    }
+    lacking = [
+        name
+        for name in sorted(_named_in(call.step.arguments.get(refusal.lacks)))
+        if (name in made or name in scenario.tensors) and state.process.scope.get(name) is None
+    ]
+    if not lacking:
+        words = f": its `{refusal.lacks}` is None, because no value is given for this rank"
+        return (Clause(where, call.mark, words),)
+    name = lacking[0]
+    words = f": `{name}` has no value on this rank, so that its `{refusal.lacks}` is None"
+    told = Clause(where, call.mark, words)
+    if name in scenario.tensors:
+        holders = [other.rank for other in simulation.ranks if other.initial.get(name) is not None]
+        has = several(holders) if holders else "no rank"
+        verb = "has" if len(holders) < 2 else "have"
+        mark = getattr(scenario.tensors[name], "mark", None)
+        return told, Clause(f"`{name}`", mark, f" is defined here, and only {has} {verb} it")
+    maker = made[name]
+    does = "has not yet taken" if maker.index >= call.step.index else "does not take"
+    words = f" gets its value in this step, which rank {state.rank} {does}"
+    return told, Clause(f"`{name}`", maker.mark, words)
+
+
+def _named_in(form: Any) -> set[str]:
+    """Return the names that a form reads."""
+    if isinstance(form, Expression):
+        return set(form.names)
+    return {name for part in ([] if form is None else children(form)) for name in _named_in(part)}
 
 
 def on_destroyed(simulation: Simulation, state: RankState, call: Call) -> bool:

@@ -108,3 +108,40 @@ steps:
     prose = told(text, tmp_path)["circular_wait"]
     assert "waits in `send to 1` (judged.yaml:5) for rank 1 to receive on low" in prose
     assert "waits in `send to 0` (judged.yaml:7) for rank 0 to receive on world" in prose
+
+
+LACKING = {
+    "a tensor of other ranks": (
+        "tensors: {x: {0: [1], 2: [3]}}\nsteps:\n  - all_reduce: {tensor: x}\n",
+        (
+            "rank 1 in `all_reduce` (judged.yaml:4): `x` has no value on this rank, so that its "
+            "`tensor` is None; `x` (judged.yaml:2) is defined here, and only ranks 0, 2 have it"
+        ),
+    ),
+    "a step of other ranks": (
+        (
+            "tensors: {x: [1]}\nsteps:\n  - {ranks: [0, 2], compute: {y: x + 1}}\n"
+            "  - all_reduce: {tensor: y}\n"
+        ),
+        (
+            "rank 1 in `all_reduce` (judged.yaml:5): `y` has no value on this rank, so that its "
+            "`tensor` is None; `y` (judged.yaml:4) gets its value in this step, which rank 1 does not "
+            "take"
+        ),
+    ),
+    "an argument of other ranks": (
+        "tensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: {0: x, 2: x}}\n",
+        (
+            "rank 1 in `all_reduce` (judged.yaml:4): its `tensor` is None, because no value is given "
+            "for this rank"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LACKING)
+def test_a_tensor_that_a_rank_lacks_is_named_with_the_place_that_defines_it(
+    case: str, tmp_path: Path
+) -> None:
+    text, says = LACKING[case]
+    assert told(f"world_size: 3\n{text}", tmp_path)["invalid_argument"] == says
