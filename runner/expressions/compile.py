@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
@@ -872,7 +873,6 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Expressio
     """Return what is wrong with the syntax, in the language's words rather than Python's."""
     start = min(span[0], max(len(source.rstrip()) - 1, 0))
     inside = (start, max(min(span[1], len(source)), start + 1))
-    said = (error.msg or "invalid syntax").removesuffix(". Perhaps you forgot a comma?")
     if source[inside[0] : inside[1]] == "=":
         return ExpressionProblem(
             "expression_syntax", "an expression assigns nothing", "compare with `==`", inside
@@ -882,7 +882,105 @@ def _syntax(error: SyntaxError, source: str, span: tuple[int, int]) -> Expressio
         if symbol in source.replace("!=", ""):
             hint = f"write `{word}` for `{symbol}`"
             break
-    return ExpressionProblem("expression_syntax", f"not an expression: {said}", hint, inside)
+    message, meant, inside = _missing(error.msg or "", source, span[0], inside)
+    return ExpressionProblem("expression_syntax", message, hint or meant, inside)
+
+
+#: a part of what Python says -> what is wrong, and what would be right; HERE is what stands there
+_SAID = {
+    "was never closed": ("this HERE is never closed", "write its closing bracket"),
+    "unmatched": ("HERE closes a bracket that is not open", "leave it out, or open it before"),
+    "does not match": ("HERE closes a bracket of another kind", "close it as it is opened"),
+    "unterminated string": ("this quote is never closed", "a name needs no quotes here"),
+    "expected 'else'": ("this `if` has no `else`", "write `a if condition else b`"),
+    "invalid decimal": ("a name cannot begin with a digit", "a product is written `2 * x`"),
+    "leading zeros": ("a number cannot begin with a zero", "leave the zero out"),
+    "non-printable": ("a character here cannot be printed", "leave it out"),
+    "positional argument follows": (
+        "an argument without a name follows one that has a name",
+        "write the arguments without names first",
+    ),
+    "must be parenthesized": ("this comprehension has no brackets", "put it in brackets: sum([…])"),
+}
+#: characters that are not Python's -> what they are here
+_TYPED = {
+    "\N{MULTIPLICATION SIGN}": "*",
+    "\N{MIDDLE DOT}": "*",
+    "\N{DIVISION SIGN}": "/",
+    "\N{MINUS SIGN}": "-",
+    "\N{EN DASH}": "-",
+    "\N{LESS-THAN OR EQUAL TO}": "<=",
+    "\N{GREATER-THAN OR EQUAL TO}": ">=",
+    "\N{NOT EQUAL TO}": "!=",
+}
+#: what a value begins or ends with, and a token of an expression
+_TOKEN = re.compile(r"\s*(?:([\w.]+|\"[^\"]*\"|'[^']*')|(\*\*|//|<<|>>|[<>=!]=|.))")
+_WORDS = frozenset({"and", "or", "not", "in", "is", "if", "else", "for"})
+
+
+def _missing(
+    said: str, source: str, at: int, inside: tuple[int, int]
+) -> tuple[str, str | None, tuple[int, int]]:
+    """Return what is wrong at a place where Python reads no further, what would be right, where."""
+    here = source[inside[0] : inside[1]].strip()
+    if said.startswith("invalid character"):
+        typed = _TYPED.get(here[:1])
+        hint = f"write `{typed}`" if typed else "leave it out; quotes are straight"
+        return f"the character `{here[:1]}` is not known in an expression", hint, inside
+    for part, (message, hint) in _SAID.items():
+        if part in said:
+            return message.replace("HERE", f"`{here}`"), hint, inside
+    if "forgot a comma" in said:  # its place is all that may be meant as one list
+        at = _two_values(source, at)
+        inside = (at, at + 1)
+    before, after = _around(source, at)
+    if before is None and after is None:
+        return "this is not an expression", None, inside
+    if after is None:
+        message = f"the expression ends where a value must follow `{before}`"
+        end = len(source.rstrip())
+        return message, f"write a value after `{before}`, or leave it out", (end - 1, end)
+    if before is None:
+        return f"an expression cannot begin with `{after}`", "begin with a value", inside
+    if _ends(before) and _begins(after):
+        message = f"an operator or a comma is missing between `{before}` and `{after}`"
+        return message, f"a product is written `{before} * {after}`", inside
+    if not _ends(before) and not _begins(after):
+        message = f"a value is missing between `{before}` and `{after}`"
+        return message, f"write a value between them, or leave the `{before}` out", inside
+    hint = "a choice is written `a if condition else b`" if after == "?" else None
+    return f"`{after}` cannot follow `{before}`", hint, inside
+
+
+def _around(source: str, at: int) -> tuple[str | None, str | None]:
+    """Return the tokens before a place and at it; None where there is none."""
+    before = None
+    for token in _TOKEN.finditer(source.rstrip()):
+        if token.end() > at:
+            return before, token.group().strip() or None
+        before = token.group().strip()
+    return before, None
+
+
+def _two_values(source: str, at: int) -> int:
+    """Return where, from a place on, a value follows another one with nothing between them."""
+    before = "("
+    for token in _TOKEN.finditer(source, at):
+        text = token.group().strip()
+        if _ends(before) and _begins(text) and text not in _OPENING:
+            return token.end() - len(text)
+        before = text
+    return at
+
+
+def _ends(token: str) -> bool:
+    """Whether a value may end with a token."""
+    return token in _CLOSING or (token[0] not in "+-*/%<>=!&|^~@,:([{?;$" and token not in _WORDS)
+
+
+def _begins(token: str) -> bool:
+    """Whether a value may begin with a token."""
+    return token in _OPENING or (token[0].isalnum() and token not in _WORDS) or token[0] in "_\"'"
 
 
 def _span(node: ast.expr | ast.keyword, source: str) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from runner.language.context import Context
 from runner.modules import LAYERS, Layer, Residual, Sequential
 from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
-from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text
+from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
 
 T = TypeVar("T")
@@ -164,6 +164,13 @@ def _misfit(declared: str, found: Any) -> str | None:
     return wanted[0][1]
 
 
+_NAMED = "a name with its arguments: `{SGD: {lr: 0.1}}`"
+#: what is named -> how it is written
+_NAMED_FORMS = {
+    "a layer": "a class with its arguments: `{Linear: {in_features: 4, out_features: 4}}`"
+}
+
+
 def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
     """Return the name and the arguments of `{Name: {arguments}}`, or of a name alone."""
     node, context = context.resolve(node)
@@ -176,7 +183,7 @@ def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
         held = context.names.constants.get(key_text(key))
         name = held if isinstance(held, str) else key_text(key)
         return Scalar(mark=key.mark, value=name, text=name), arguments
-    values.wrong_type(node, context, what, "a name with its arguments: `{SGD: {lr: 0.1}}`")
+    values.wrong_type(node, context, what, _NAMED_FORMS.get(what, _NAMED))
     return None
 
 
@@ -223,6 +230,10 @@ def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[st
             message = f"`{label}` cannot be the label of a layer"
             hint = "a label is a name, and none of loss, grad, init"
             context.problems.add("bad_name", message, key.mark, hint)
+        elif label in LAYERS and not _is_layer(value):
+            message = f"`{label}` is the class of a layer, where its label is wanted"
+            hint = f"label it: `up: {source_text(item)}`"
+            context.problems.add("bad_name", message, key.mark, hint)
         elif label in found:
             context.problems.add("duplicate_name", f"two layers are called `{label}`", key.mark)
         else:
@@ -230,6 +241,14 @@ def _layers(node: Node | None, context: Context, *, what: str) -> tuple[tuple[st
             if layer is not None:
                 found[label] = layer
     return tuple(found.items())
+
+
+def _is_layer(node: Node) -> bool:
+    """Whether a node is `Class`, or `{Class: {arguments}}`."""
+    if isinstance(node, Scalar):
+        return node.text in LAYERS
+    known = (*LAYERS, Residual.name, *STRANGERS)
+    return isinstance(node, Mapping) and any(word in known for word in node.words())
 
 
 def _layer(node: Node, context: Context) -> Layer | None:
@@ -351,9 +370,6 @@ def _model(
     layers = _layers(node.get("layers"), context, what="`layers`")
     loss = _loss(node.get("loss"), context)
     optimizer = _optimizer(node.get("optimizer"), context)
-    if node.get("layers") is None or node.get("loss") is None or node.get("optimizer") is None:
-        missing = next(each for each in ("layers", "loss", "optimizer") if node.get(each) is None)
-        context.problems.add("missing_key", f"the model `{name}` has no `{missing}`", key.mark)
     if not layers or loss is None or optimizer is None:
         return None
     network = Sequential(layers=layers)

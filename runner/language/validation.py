@@ -603,10 +603,23 @@ def told(found: Misfit, problems: Problems) -> list[Node]:
             return own(found, problems)
         if found.keyword in _TOLD.get(sort, {}):
             break
+    one = _one_of_a_list(found)
+    if one is not None:
+        message = f"`{one.name}` is a mapping, where a list is wanted"
+        hint = f"write a list: `{one.name}: [{{op: ...}}, ...]`"
+        problems.add("wrong_type", message, one.node.mark, hint)
+        return [one.node]
     code, message, hint = _TOLD.get(sort, {}).get(found.keyword, _WRONG_KIND)
     node = found.node
     if isinstance(node, Scalar) and node.value is None and found.here.sort in _EMPTY:
         code, message, hint = _EMPTY[found.here.sort]
+    general = (code, message, hint) == _WRONG_KIND
+    meant = _without_dashes(found) if general else None
+    if general and found.keyword == "type" and _lacks_dashes(found):
+        hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
+        meant = found.node.words()[0]  # type: ignore[union-attr]  # it is a mapping
+    elif meant is not None:
+        hint = "write {wanted}, without a `-` in front: `{meant}: ...`"
     words = {
         "noun": noun(found),
         "key": found.here.name,
@@ -615,12 +628,38 @@ def told(found: Misfit, problems: Problems) -> list[Node]:
         "text": source_text(node),
         "wanted": found.here.wanted or "another value",
         "shown": _shown(node),
+        "meant": meant,
     }
     mark = node.mark
     if code in {"missing_key", "bad_loop"} and found.keyword in {"minItems", "required"}:
         mark = _place(found)
     problems.add(code, message.format(**words), mark, hint and hint.format(**words))
     return [] if found.here.sort in _READ_ALL_THE_SAME else [node]
+
+
+def _one_of_a_list(found: Misfit) -> Level | None:
+    """Return the argument that is an item of the list that it should be, with the keys of one."""
+    for level in found.way:
+        words = level.node.words() if isinstance(level.node, Mapping) else []
+        if level.name == "p2p_op_list" and "op" in words:
+            return level
+    return None
+
+
+def _without_dashes(found: Misfit) -> str | None:
+    """Return the first key of a list of mappings where one mapping is wanted; else None."""
+    node, kinds = found.node, found.part.get("type", ())
+    if "object" not in kinds or "array" in kinds or not isinstance(node, Sequence):
+        return None
+    entries = [entry for item in node.items if isinstance(item, Mapping) for entry in item.entries]
+    if not entries or not all(isinstance(item, Mapping) for item in node.items):
+        return None
+    return key_text(entries[0][0])
+
+
+def _lacks_dashes(found: Misfit) -> bool:
+    """Whether a mapping is given where a list of steps is wanted."""
+    return found.here.sort in {"program", "body"} and isinstance(found.node, Mapping)
 
 
 def noun(found: Misfit, up: int = 0) -> str:
@@ -728,7 +767,7 @@ def _missing_key(found: Misfit, problems: Problems) -> list[Node]:
                 problems.add("missing_key", message, _place(found), hint)
         else:
             hint = f"add `{examples.get(name, f'{name}: ...')}`"
-            problems.add("missing_key", f"{noun(found)} has no `{name}`", found.node.mark, hint)
+            problems.add("missing_key", f"{noun(found)} has no `{name}`", _place(found), hint)
     return []
 
 
