@@ -617,7 +617,7 @@ def told(found: Misfit, problems: Problems) -> list[Node]:
     meant = _without_dashes(found) if general else None
     if general and found.keyword == "type" and _lacks_dashes(found):
         hint = "write {wanted}, with a `-` in front of each: `- {meant}: ...`"
-        meant = found.node.words()[0]  # type: ignore[union-attr]  # it is a mapping
+        meant = found.node.words()[0].removeprefix("-")  # type: ignore[union-attr]  # a mapping
     elif meant is not None:
         hint = "write {wanted}, without a `-` in front: `{meant}: ...`"
     words = {

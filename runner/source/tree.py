@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import yaml
@@ -289,7 +289,7 @@ class Composer:
                 "unknown_alias",
                 f"no anchor `&{event.anchor}` comes before this alias",
                 mark,
-                "an anchor must come before its alias",
+                "an anchor must come before its alias; put a text that begins with `*` into quotes",
             )
         known = self._anchors[event.anchor]
         if known is None:
@@ -345,7 +345,10 @@ class Composer:
             )
             return
         if _holds_mapping(key):
-            self._problem("bad_key", "a mapping cannot be a key", key.mark)
+            line = key.mark.source.line(key.mark.line)
+            template = line[key.mark.column - 2 : key.mark.column] == "{{"
+            hint = "there is no template syntax: write the name alone" if template else None
+            self._problem("bad_key", "a mapping cannot be a key", key.mark, hint)
             return
         identity = _identity(plain(key))
         if identity in top.seen:
@@ -536,14 +539,23 @@ def _yaml_problem(source: Source, error: yaml.YAMLError) -> Problem:
     """Turn a fault of the C parser into a problem, in the words of the pure one."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if _FAST is not None and (mark is None or mark.index < _PURE_LIMIT):
-        try:
-            for _ in yaml.parse(source.text, Loader=yaml.SafeLoader):
-                pass
-        except yaml.MarkedYAMLError as worded:
-            error = worded
-        except yaml.YAMLError:
-            pass
+        error = _of_pure(source.text, error)
+        if "'\\t'" in str(error) and error.problem_mark.line != getattr(mark, "line", None):
+            # a tab that the C parser takes, unlike the pure one; the fault is another
+            error = _of_pure(source.text.replace("\t", " "), error)
     return _worded(source, error)
+
+
+def _of_pure(text: str, error: yaml.YAMLError) -> Any:
+    """Return what the pure parser says of a text; `error` where it says nothing with a place."""
+    try:
+        for _ in yaml.parse(text, Loader=yaml.SafeLoader):
+            pass
+    except yaml.MarkedYAMLError as worded:
+        return worded
+    except yaml.YAMLError:
+        pass
+    return error
 
 
 def _worded(source: Source, error: yaml.YAMLError) -> Problem:
@@ -568,15 +580,78 @@ def _worded(source: Source, error: yaml.YAMLError) -> Problem:
             mark=place,
             hint="replace the tab by spaces",
         )
-    here = source.line(place.line)[place.column - 1 : place.column]
+    special = _unclosed(source, said, place, opened) or _key_before(source, said, place)
+    if special is not None:
+        return special
+    here = line[place.column - 1 : place.column]
+    if "expected alphabetic or numeric" in said and place.column > 1:
+        here = line[place.column - 2]
+        place = replace(place, column=place.column - 1)
     message, hint = next(
         (words for part, words in _SYNTAX.items() if part in said),
         ("this cannot be read as YAML", "look at the quotes, brackets and colons up to here"),
     )
     return Problem(
-        code="yaml_syntax", message=message.replace("HERE", f"`{here}`"), mark=place, hint=hint
+        code="yaml_syntax",
+        message=message.replace("HERE", f"`{here}`"),
+        mark=place,
+        hint=hint.replace("HERE", f"`{here}`"),
     )
 
+
+def _unclosed(source: Source, said: str, place: Mark, opened: Any) -> Problem | None:
+    """Return the fault of a bracket: one that the next key ends, or that closes no open one."""
+    line = source.line(place.line)
+    here = line[place.column - 1 : place.column]
+    if said.startswith("expected <block end>") and here in _CLOSING.values():
+        message, hint = f"this `{here}` closes a bracket that is not open", "leave it out"
+        return Problem(code="yaml_syntax", message=message, mark=place, hint=hint)
+    if "expected ',' or" not in said or opened is None:
+        return None
+    bracket = source.line(opened.line + 1)[opened.column : opened.column + 1]
+    if "but got '}'" in said or "but got ']'" in said:
+        message = f"the `{bracket}` of line {opened.line + 1} is closed by this `{here}`"
+        hint = f"close it with `{_CLOSING.get(bracket, here)}`"
+        return Problem(code="yaml_syntax", message=message, mark=place, hint=hint)
+    outer = source.line(opened.line + 1)
+    deeper = len(line) - len(line.lstrip()) > len(outer) - len(outer.lstrip())
+    if place.line == opened.line + 1 or deeper or not _KEY.match(line):
+        return None
+    mark = Mark(source=source, line=opened.line + 1, column=opened.column + 1)
+    hint = f"write `{_CLOSING.get(bracket, '')}` where the value ends"
+    return Problem(
+        code="yaml_syntax", message=f"this `{bracket}` is never closed", mark=mark, hint=hint
+    )
+
+
+def _key_before(source: Source, said: str, place: Mark) -> Problem | None:
+    """Return the fault of a line that should have been a key, where the next one is a key."""
+    if "mapping values are not allowed" not in said and "could not find expected ':'" not in said:
+        return None
+    number = place.line - 1
+    while number > 1 and not source.line(number).strip():
+        number -= 1
+    before = source.line(number)
+    start = len(before) - len(before.lstrip())
+    word = _BARE.fullmatch(before)
+    if number < 1 or word is None:
+        return None
+    mark = Mark(
+        source=source, line=number, column=start + 1, end_column=start + 1 + len(word["key"])
+    )
+    if word["value"] is None:
+        message, hint = f"no `:` follows the key `{word['key']}`", f"write `{word['key']}:`"
+    else:
+        message = f"no space follows the `:` of `{word['key']}`"
+        hint = f"write `{word['key']}: {word['value']}`"
+    return Problem(code="yaml_syntax", message=message, mark=mark, hint=hint)
+
+
+_CLOSING = {"[": "]", "{": "}"}
+#: a line of a block that begins with a key
+_KEY = re.compile(r"\s*[\w.-]+\s*:(\s|$)")
+#: a line that is a word alone, or a word and a value without the space between them
+_BARE = re.compile(r"\s*(?P<key>[A-Za-z_][\w.]*)(:(?P<value>[^\s:]\S*))?\s*")
 
 #: a part of what the parser says -> what is wrong, and what would be right; the first that fits
 _SYNTAX = {
@@ -588,6 +663,10 @@ _SYNTAX = {
         "no `: ` follows this key",
         "every key is followed by `: ` and a value",
     ),
+    "expected <block end>, but found '<scalar>'": (
+        "this follows a value that has ended",
+        "put the whole text into quotes; begin a key on a line of its own",
+    ),
     "expected <block end>": (
         "this line does not start in the column of those that it belongs to",
         "the items of one mapping or list start in the same column",
@@ -595,6 +674,10 @@ _SYNTAX = {
     "sequence entries are not allowed": (
         "an item of a list cannot begin here",
         "begin it on a line of its own, below the key",
+    ),
+    "character '`'": (
+        "a text cannot begin with a backtick",
+        "leave it out, or put the text into quotes",
     ),
     "cannot start any token": (
         "a text cannot begin with HERE",
@@ -626,4 +709,19 @@ _SYNTAX = {
         "no name follows this HERE",
         "put a text that begins with this character into quotes",
     ),
+    "expected the node content": ("a value is missing before HERE", "write it, or leave HERE out"),
+    "expected escape sequence": (
+        "an escape lacks its hexadecimal digits",
+        "write a backslash twice, or use single quotes",
+    ),
+    "expected chomping": (
+        "the text of a block begins on the line below",
+        "put it there, indented; `|` and `>` stay alone",
+    ),
+    "expected '<document start>'": (
+        "this follows the end of the document, or a line of YAML's own",
+        "leave out the line above that begins with `...` or `%`",
+    ),
+    "undefined tag handle": ("a tag of another kind begins here", "a scenario needs no tags"),
+    "expected '>'": ("this tag is never closed", "a scenario needs no tags"),
 }
