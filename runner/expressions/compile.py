@@ -948,8 +948,8 @@ def _missing(
     if not _ends(before) and not _begins(after):
         message = f"a value is missing between `{before}` and `{after}`"
         return message, f"write a value between them, or leave the `{before}` out", inside
-    hint = "a choice is written `a if condition else b`" if after == "?" else None
-    return f"`{after}` cannot follow `{before}`", hint, inside
+    choice = "a choice is written `a if condition else b`" if after == "?" else None
+    return f"`{after}` cannot follow `{before}`", choice, inside
 
 
 def _around(source: str, at: int) -> tuple[str | None, str | None]:

@@ -605,9 +605,12 @@ def told(found: Misfit, problems: Problems) -> list[Node]:
             break
     one = _one_of_a_list(found)
     if one is not None:
-        message = f"`{one.name}` is a mapping, where a list is wanted"
-        hint = f"write a list: `{one.name}: [{{op: ...}}, ...]`"
-        problems.add("wrong_type", message, one.node.mark, hint)
+        problems.add(
+            "wrong_type",
+            f"`{one.name}` is a mapping, where a list is wanted",
+            one.node.mark,
+            f"write a list: `{one.name}: [{{op: ...}}, ...]`",
+        )
         return [one.node]
     code, message, hint = _TOLD.get(sort, {}).get(found.keyword, _WRONG_KIND)
     node = found.node

@@ -539,10 +539,12 @@ def _yaml_problem(source: Source, error: yaml.YAMLError) -> Problem:
     """Turn a fault of the C parser into a problem, in the words of the pure one."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if _FAST is not None and (mark is None or mark.index < _PURE_LIMIT):
-        error = _of_pure(source.text, error)
-        if "'\\t'" in str(error) and error.problem_mark.line != getattr(mark, "line", None):
+        worded = _of_pure(source.text, error)
+        at = getattr(worded, "problem_mark", None)
+        if "'\\t'" in str(worded) and mark is not None and at is not None and at.line != mark.line:
             # a tab that the C parser takes, unlike the pure one; the fault is another
-            error = _of_pure(source.text.replace("\t", " "), error)
+            worded = _of_pure(source.text.replace("\t", " "), error)
+        error = worded
     return _worded(source, error)
 
 
