@@ -125,15 +125,15 @@ LACKING = {
         ),
         (
             "rank 1 in `all_reduce` (judged.yaml:5): `y` has no value on this rank, so that its "
-            "`tensor` is None; `y` (judged.yaml:4) gets its value in this step, which rank 1 does not "
-            "take"
+            "`tensor` is None; `y` (judged.yaml:4) gets its value in this step, which rank 1 does "
+            "not take"
         ),
     ),
     "an argument of other ranks": (
         "tensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: {0: x, 2: x}}\n",
         (
-            "rank 1 in `all_reduce` (judged.yaml:4): its `tensor` is None, because no value is given "
-            "for this rank"
+            "rank 1 in `all_reduce` (judged.yaml:4): its `tensor` is None, because no value is "
+            "given for this rank"
         ),
     ),
 }
