@@ -287,6 +287,8 @@ ARGUMENTS = (
     (r"invalid root rank|no tensor arguments to this function", "invalid_argument"),
     (r"does not support.* on complex tensors|does not support.on complex", "invalid_argument"),
     (r"redistributing to Partial is for internal use only", "invalid_argument"),
+    (r"Missing key in checkpoint|Size mismatch between saved", "invalid_argument"),
+    (r"No such file or directory: .*\.metadata", "invalid_argument"),
     (r"Mixed Partial reduce types are not supported", "invalid_argument"),
     (r"a and b must have same reduction dim", "invalid_argument"),
     (r"shapes cannot be multiplied|Given normalized_shape=", "invalid_argument"),

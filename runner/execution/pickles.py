@@ -73,6 +73,7 @@ class ExactUnpickler(PlainUnpickler):
     in the same module. `DTensor.from_local(run_check=True)` gathers shapes and dtypes.
     """
 
+    known: ClassVar[frozenset[tuple[str, str]]] = EXACT
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **PlainUnpickler.dispatch,
         **{code[0]: pickle._Unpickler.dispatch[code[0]] for code in (pickle.REDUCE, pickle.NEWOBJ)},
@@ -80,9 +81,57 @@ class ExactUnpickler(PlainUnpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name of the list means; refuse every other."""
-        if (module, name) in EXACT and module in sys.modules:
+        if (module, name) in self.known and module in sys.modules:
             return getattr(sys.modules[module], name)
         return super().find_class(module, name)
+
+
+#: what the ranks of a distributed checkpoint name in their plans: holders of values, and words.
+#: `_get_layout` is a table of torch's layouts, by their names
+CHECKPOINT = (
+    EXACT
+    | {
+        (f"torch.distributed.checkpoint.{module}", name)
+        for module, names in {
+            "filesystem": ("_StorageInfo", "_StoragePrefix"),
+            "metadata": (
+                *("BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex"),
+                *(
+                    "StorageMeta",
+                    "TensorProperties",
+                    "TensorStorageMetadata",
+                    "_MEM_FORMAT_ENCODING",
+                ),
+            ),
+            "planner": (
+                *("SavePlan", "TensorWriteData", "WriteItem", "WriteItemType"),
+                *("LoadPlan", "ReadItem", "LoadItemType"),
+            ),
+            "storage": ("WriteResult",),
+        }.items()
+        for name in names
+    }
+    | {
+        ("torch.serialization", "_get_layout"),
+        ("pathlib", "PosixPath"),
+        ("pathlib._local", "PosixPath"),  # as Python 3.13 names it
+        # what went wrong on one rank, with its traceback, which the others raise
+        *(("builtins", name) for name in ("FileNotFoundError", "KeyError", "RuntimeError")),
+        *(("builtins", name) for name in ("AssertionError", "TypeError", "ValueError")),
+        ("torch.distributed.checkpoint.api", "CheckpointException"),
+        *(("traceback", name) for name in ("FrameSummary", "StackSummary")),
+    }
+)
+
+
+class CheckpointUnpickler(ExactUnpickler):
+    """Reads the plans of a distributed checkpoint that torch's own ranks send each other."""
+
+    known = CHECKPOINT
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **ExactUnpickler.dispatch,
+        pickle.BUILD[0]: pickle._Unpickler.dispatch[pickle.BUILD[0]],
+    }
 
 
 def plain(content: bytes) -> Any:

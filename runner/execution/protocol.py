@@ -51,6 +51,8 @@ class Assignment:
     share_gpu: bool = False
     sharing: Sharing | None = None
     proof: bool = False
+    #: a folder of this run's own, which every rank sees; None where none is needed, or shared
+    folder: str | None = None
 
 
 @immutable

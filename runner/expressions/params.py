@@ -37,6 +37,7 @@ KINDS = {
     "assignments": "a mapping from names to values, assigned in order",
     "held": "the name of a tensor that the rank holds",
     "model": "the name of a model",
+    "checkpoint": "the name of a checkpoint, and no path",
     "batch": "a group, {group: g, sizes: [8, 4]} or {DistributedSampler: {group: g}}",
     "labels": "a list of labels of layers",
     "number": "a number",

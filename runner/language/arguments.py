@@ -503,6 +503,17 @@ def _model(node: Node, context: Context, param: Param) -> Form:
     return FAILED if name is None else Constant(value=known[name], mark=node.mark)
 
 
+def _checkpoint(node: Node, context: Context, param: Param) -> Form:
+    """Return the name of a checkpoint: it is no path, since a file says nowhere what is written."""
+    node, context = context.resolve(node)
+    if isinstance(node, Scalar) and isinstance(node.value, str) and node.value.isidentifier():
+        return Constant(value=node.value, mark=node.mark)
+    message = "a checkpoint has a name, and no path"
+    hint = "write a name such as `first`: it lies in the run's own folder, which goes with the run"
+    context.problems.add("bad_name", message, node.mark, hint)
+    return FAILED
+
+
 #: keys of a batch
 _BATCH = ("group", "sizes", "dim")
 _SAMPLER = "DistributedSampler"
@@ -568,6 +579,7 @@ def _number(node: Node, context: Context, param: Param) -> Form:
 
 READERS: dict[str, Reader] = {
     "model": _model,
+    "checkpoint": _checkpoint,
     "batch": _batch,
     "labels": _labels,
     "number": _number,

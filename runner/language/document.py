@@ -32,7 +32,7 @@ from runner.language.context import (
 )
 from runner.language.expectations import final_expectation
 from runner.language.keys import VERSION
-from runner.language.models import models, strategy_lists
+from runner.language.models import models, strategy_lists, with_checkpoints
 from runner.language.names import (
     HANDLES,
     NUMBER,
@@ -644,6 +644,7 @@ def _scenario(
         ranks=None if world_varies(tree, context) else world_size,
     )
     backends = backends_of(tree.get("backends"), context)
+    steps = step_list(tree.get("steps"), context)
     return Scenario(
         source=tree.mark.source,
         name=name,
@@ -659,8 +660,8 @@ def _scenario(
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
-        models=made,
-        steps=step_list(tree.get("steps"), context),
+        models=with_checkpoints(made, steps),
+        steps=steps,
         truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),
         mark=tree.mark,

@@ -270,6 +270,7 @@ def arguments() -> dict[str, Schema]:
         "held": or_per_rank("held", kind("string"), "the name of a tensor"),
         "mesh": or_per_rank("mesh", kind("string"), "the name of a device mesh"),
         "model": kind("string", title="the name of a model"),
+        "checkpoint": kind("string", title="the name of a checkpoint"),
         "batch": kind("string", "object", title="a group, or a mapping with `group`"),
         "labels": or_per_rank(
             "labels", kind("array", "string", items=kind("string")), "a list of labels"

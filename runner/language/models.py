@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping as Mapping_
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from math import prod
 from typing import Any, TypeVar
 
 from runner.expressions.values import Form
 from runner.language import values
 from runner.language.context import Context
+from runner.model.scenario import Step, steps_of
 from runner.modules import LAYERS, Layer, Residual, Sequential
 from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
+from runner.operations.base import Compound
+from runner.operations.train import model_in
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
+from runner.strategies.data_parallel import ZeroRedundancyOptimizer
 
 T = TypeVar("T")
 
@@ -398,6 +402,29 @@ def _model(
         oracle_optimizer=_optimizer(under.get("optimizer"), context),
         mark=key.mark,
     )
+
+
+#: why the state of an optimizer that is cut by parameters is not saved here
+CONSOLIDATED = (
+    "save and load of ZeroRedundancyOptimizer: its state is whole on one rank only after"
+    " consolidate_state_dict, which is not lowered here"
+)
+
+
+def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[str, Model]:
+    """Return the models; one that a step saves, and whose strategy cannot be, lacks it."""
+    saving = [
+        step
+        for step in steps_of(steps)
+        if isinstance(step.operation, Compound) and step.operation.checkpoints
+    ]
+    asked = {getattr(model_in(step.arguments), "name", None) for step in saving}
+    return {
+        name: replace(model, lacking=model.lacking or CONSOLIDATED)
+        if name in asked and model.strategy(ZeroRedundancyOptimizer)
+        else model
+        for name, model in made.items()
+    }
 
 
 def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:

@@ -97,6 +97,27 @@ class Membership(TypedEvaluator):
         """Return this rank's group along each dimension of a device mesh; empty outside of it."""
         return tuple(self.groups[each] for each in self._dims(name) if each in self.groups)
 
+    def members(self, model: str) -> Group:
+        """Return the group of all ranks that have a part of a model.
+
+        Raises ScenarioError where no group has them and no other: a part of the world.
+        """
+        where, world = self.plan.scenario.models[model].where, self.group(WORLD)
+        dims = self._dims(where) if where else [WORLD]
+        ranks = tuple(
+            rank for rank in world.ranks if any(self.plan.group(each, rank) for each in dims)
+        )
+        if ranks == world.ranks:
+            return world
+        for groups in self.plan.names.values():
+            for group in groups:
+                if group.ranks == ranks:
+                    return group
+        message = f"no group has the ranks {list(ranks)} that have a part of `{model}`"
+        hint = "make one in `groups:`: a checkpoint is written by the ranks of one group"
+        problem = Problem(code="cannot_compute", message=message, mark=self._at, hint=hint)
+        raise ScenarioError([problem])
+
     def is_outside_of_a_mesh(self) -> bool:
         """Return whether there is a device mesh of which this rank is no member."""
         meshes = [each.spec.name for each in self.plan.creations if each.spec.dims]
@@ -324,6 +345,8 @@ class Process(Membership):
         }
         #: this rank's part of each model
         self.trainees: dict[str, Any] = {}
+        #: the checkpoints that it knows to be written
+        self.checkpoints: dict[str, Any] = {}
         self.found()
         if initialise:
             self._initialise()

@@ -34,8 +34,12 @@ class Optimizer(ABC):
         return getattr(torch.optim, self.name)(params, **self.arguments())
 
     def arguments(self) -> dict[str, Any]:
-        """Return torch's arguments."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        """Return torch's arguments: `betas` are floats, also where a file says 0."""
+        given = asdict(self)  # type: ignore[call-overload]
+        return {
+            name: tuple(map(float, value)) if isinstance(value, tuple) else value
+            for name, value in given.items()
+        }
 
 
 def not_below_zero(optimizer: Optimizer, *names: str) -> None:

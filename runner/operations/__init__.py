@@ -28,6 +28,7 @@ from runner.operations.full_tensor import FullTensor
 from runner.operations.gather import Gather
 from runner.operations.gather_object import GatherObject
 from runner.operations.let import Let
+from runner.operations.load import Load
 from runner.operations.monitored_barrier import MonitoredBarrier
 from runner.operations.new_group import NewGroup
 from runner.operations.recv import IRecv, Recv
@@ -36,6 +37,7 @@ from runner.operations.redistribute import Redistribute
 from runner.operations.reduce import Reduce
 from runner.operations.reduce_scatter import ReduceScatter
 from runner.operations.reduce_scatter_single import ReduceScatterSingle
+from runner.operations.save import Save
 from runner.operations.scatter import Scatter
 from runner.operations.scatter_object_list import ScatterObjectList
 from runner.operations.send import ISend, Send
@@ -78,6 +80,8 @@ OPERATIONS: tuple[Operation, ...] = (
     FullTensor(),
     FromLocal(),
     Train(),
+    Save(),
+    Load(),
     Wait(),
     Compute(),
     Let(),

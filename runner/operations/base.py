@@ -267,6 +267,8 @@ class Caller(Protocol):
     layouts: dict[str, Any]
     #: the rank's own part of each model
     trainees: dict[str, Any]
+    #: what it knows of the checkpoints that are written, by their names
+    checkpoints: dict[str, Any]
 
     def evaluate(self, form: Form | None) -> Any:
         """Return the value of a form on this rank."""
@@ -300,6 +302,9 @@ class Caller(Protocol):
 
     def mesh(self, name: str) -> tuple[Group, ...]:
         """Return this rank's group along each dimension of a device mesh; empty outside of it."""
+
+    def members(self, model: str) -> Group:
+        """Return the group of all ranks that have a part of a model."""
 
     def is_outside_of_a_mesh(self) -> bool:
         """Return whether there is a device mesh of which this rank is no member."""
@@ -673,6 +678,8 @@ class Compound(Operation):
 
     exchanges = True
     modules: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor",)
+    #: torch's ranks tell each other what a checkpoint is made of, in objects of its own
+    checkpoints: ClassVar[bool] = False
 
     @abstractmethod
     def parts(self, caller: Caller, entry: Entry) -> Generator[Part, None, Any]:

@@ -214,7 +214,7 @@ def _told(made: Any, rank: int, told: list[CallTold]) -> Any:
 
 def model_in(given: Mapping[str, Form]) -> Any:
     """Return the model of a step."""
-    return getattr(given["model"], "value", None)
+    return getattr(given.get("model"), "value", None)
 
 
 def keep(caller: Caller, values: Mapping[str, Any]) -> None:

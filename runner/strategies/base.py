@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import field
+from math import prod
 from typing import Any, ClassVar, TypeAlias
 
 import ml_dtypes
@@ -301,6 +302,16 @@ class OneProcess:
             }
         return later
 
+    def loaded(self, saved: OneProcess) -> OneProcess:
+        """Return the process with the weights and the optimizer's state of another."""
+        names = self.params
+        later = OneProcess(
+            self._model, {name: saved.params[name] for name in names}, self._computed
+        )
+        later._states = {name: dict(saved._states[name]) for name in names}
+        later.grads = self.grads
+        return later
+
     def _typed(self, value: Any) -> Array:
         array = np.asarray(value)
         return array.astype(self._computed) if array.dtype.kind == "f" else array
@@ -338,14 +349,20 @@ class Moment:
         last_bit: float,
     ) -> None:
         """Hold the three, with the first weights and the last bit of the coarsest dtype."""
-        self._begun, self._last_bit = begun, last_bit
+        self.begun, self._last_bit = begun, last_bit
         self._exact, self._rounded, self._shaken = exact, rounded, shaken
         self._later: dict[Any, Moment] = {}
+        self._loaded: list[Moment] = []
         self._known: dict[Any, tuple[Array, float]] = {}
+
+    @property
+    def processes(self) -> tuple[OneProcess, OneProcess, OneProcess]:
+        """The three."""
+        return self._exact, self._rounded, self._shaken
 
     @staticmethod
     def first(model: Model, weights: Mapping[str, Array]) -> Moment:
-        """Return the moment before step 1."""
+        """Return where one process begins."""
         exact = {name: value.astype(np.float64) for name, value in weights.items()}
         rounded = {name: value.astype(np.float32) for name, value in weights.items()}
         shaken = {name: value * (1 + EPSILON * _signs(value)) for name, value in exact.items()}
@@ -358,7 +375,7 @@ class Moment:
         )
 
     def after(self, order: TrainStep) -> Moment:
-        """Return the moment after a step on the whole batch."""
+        """Return what it has after a step on the whole batch."""
         given = (_key(order.input), _key(order.target))
         key = (*given, order.zero_grad, order.step, order.clip)
         if key not in self._later:
@@ -366,7 +383,19 @@ class Moment:
             exact, rounded, shaken = (
                 each.after(order) for each in (self._exact, self._rounded, self._shaken)
             )
-            self._later[key] = Moment(exact, rounded, shaken, self._begun, self._last_bit)
+            self._later[key] = Moment(exact, rounded, shaken, self.begun, self._last_bit)
+        return self._later[key]
+
+    def loaded(self, model: Model, saved: Moment) -> Moment:
+        """Return the three with the weights and the state of a model that was saved."""
+        key = ("load", model.name, id(saved))
+        if key not in self._later:
+            charge(saved.processes[0].count, (), processes=3, moments=1)
+            pairs = zip(self.processes, saved.processes, strict=True)
+            exact, rounded, shaken = (mine.loaded(other) for mine, other in pairs)
+            begun = {name: saved.begun[name] for name in self.begun}
+            self._later[key] = Moment(exact, rounded, shaken, begun, self._last_bit)
+            self._loaded.append(saved)  # what has its id lives as long as this
         return self._later[key]
 
     def loss(self, x: Any, y: Any) -> tuple[Array, float]:
@@ -396,9 +425,37 @@ class Moment:
         """
         if self._last_bit <= EPSILON or not exact.size:
             return 0.0
-        moved = exact - self._begun[key[1]] if key[0] == "param" else exact
+        moved = exact - self.begun[key[1]] if key[0] == "param" else exact
         moved = np.abs(moved[np.isfinite(moved)])
         return self._last_bit * float(moved.max()) if moved.size else 0.0
+
+
+@immutable
+class Checkpoint:
+    """What a checkpoint holds: whole weights, the optimizer's state of each, and one process's."""
+
+    model: Model
+    weights: Arrays
+    states: Mapping[str, Mapping[str, Any]]
+    trained: Moment
+
+    @staticmethod
+    def of(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
+        """Join what each rank wrote; of replicas the first rank's counts."""
+        shapes = model.network.shapes()
+        found = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        states: dict[str, dict[str, Any]] = {name: {} for name in shapes}
+        for piece in reversed(pieces):
+            for name, (index, local, state) in piece["parts"].items():
+                found[name].reshape(-1)[index.reshape(-1)] = local.reshape(-1)
+                for key, value in state.items():
+                    if not hasattr(value, "shape"):
+                        states[name][key] = value
+                        continue
+                    whole = states[name].setdefault(key, np.zeros(shapes[name], np.float32))
+                    whole.reshape(-1)[index.reshape(-1)] = value.reshape(-1)
+        trained = pieces[0]["trained"]
+        return Checkpoint(model=model, weights=found, states=states, trained=trained)
 
 
 class Oracle:
@@ -411,9 +468,18 @@ class Oracle:
             model.moments[key] = Moment.first(model, weights)
         self._now: Moment = model.moments[key]
 
+    @property
+    def now(self) -> Moment:
+        """Where one process stands."""
+        return self._now
+
     def train(self, order: TrainStep) -> None:
         """Take one step on the whole batch."""
         self._now = self._now.after(order)
+
+    def load(self, model: Model, saved: Moment) -> None:
+        """Go on from where another process, or this one, was saved."""
+        self._now = self._now.loaded(model, saved)
 
     def loss(self, x: Any, y: Any) -> tuple[Array, float]:
         """Return the loss of some rows, and its tolerance."""
@@ -432,7 +498,7 @@ def charge(weights: int, x: Any, *, processes: int = 1, moments: int = 0) -> Non
     """Charge a step of training to the account of the case, before it is computed.
 
     Forward and backward multiply each weight three times with each row of the input, `x`; an
-    optimizer goes over the weights. A moment that is kept holds weights, gradients and an
+    optimizer goes over the weights. What is kept holds weights, gradients and an
     optimizer's state of one process three times, and the rows that it came from.
     Raises BoundError where the account has no room for it.
     """
@@ -630,6 +696,64 @@ class Trainee(ABC):
                     slack[key] = np.full(value.shape, wanted[1])
         return {"values": values, "slack": slack, "unequal": found}
 
+    # ------------------------------------------------------------------ checkpoints
+
+    def written(self) -> dict[str, Any]:
+        """Return what the rank writes: where each part lies in the whole, the part, the state."""
+        shapes = self.model.network.shapes()
+        parts = {}
+        for name in self.params:
+            numbers = np.arange(prod(shapes[name])).reshape(shapes[name])
+            states = {key: copied(value) for key, value in self.states[name].items()}
+            parts[name] = self.share(name, numbers), self.params[name].copy(), states
+        return {"parts": parts, "trained": self.oracle.now}
+
+    @staticmethod
+    def joined(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
+        """Return what the ranks have written together."""
+        return Checkpoint.of(model, pieces)
+
+    def unreadable(self, saved: Checkpoint) -> str | None:
+        """Return why a checkpoint has not what the ranks read, or None; one alone stops all."""
+        shapes, written = self.model.network.shapes(), saved.model.network.shapes()
+        for name in shapes:
+            if name not in written:
+                return f"the checkpoint of `{saved.model.name}` has no {name}"
+            if shapes[name] != written[name]:
+                return (
+                    f"{name} is {list(shapes[name])}, and {list(written[name])} in the checkpoint"
+                    f" of `{saved.model.name}`"
+                )
+        return None
+
+    def read(self, saved: Checkpoint) -> dict[str, Any]:
+        """Take the rank's own part of a checkpoint; return what it holds then.
+
+        Raises DataError where another optimizer's state was saved.
+        """
+        if saved.model.optimizer != self.model.optimizer:
+            message = (
+                "a checkpoint restores the arguments of its optimizer, and those of"
+                f" `{saved.model.name}` and `{self.model.name}` differ"
+            )
+            raise DataError(message)
+        for name in self.params:
+            self.params[name] = self.share(name, saved.weights[name]).copy()
+            self.states[name] = {
+                key: self.share(name, value).copy() if hasattr(value, "shape") else value
+                for key, value in saved.states[name].items()
+            }
+        self.oracle.load(saved.model, saved.trained)
+        name = self.model.name
+        values: dict[str, Any] = {}
+        slack: dict[str, Any] = {}
+        for each in self.model.parameters:
+            mine = self.params.get(each)
+            values[f"{name}.{each}"] = None if mine is None else mine.copy()
+            if mine is not None:
+                slack[f"{name}.{each}"] = np.full(mine.shape, self.oracle.param(each)[1])
+        return {"values": values, "slack": slack}
+
     def forget_gradients(self) -> None:
         """`zero_grad`: there are none."""
         self.grads = {}
@@ -719,6 +843,11 @@ class Trainee(ABC):
     def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
         """Ask one process, before it steps, for the loss of these rows."""
         self.loss_before = self.oracle.loss(x, y)
+
+
+def copied(value: Any) -> Any:
+    """Return an array that later steps do not change, or the number itself."""
+    return value.copy() if hasattr(value, "copy") else value
 
 
 def typed(value: Any) -> Array:

@@ -285,10 +285,3 @@ class DataParallel(Alone):
                 tensor = self.params[name].copy()
                 yield call("broadcast", self._group, tensor=tensor, group_src=owner)
                 self.params[name] = tensor
-
-    def optimizer_names(self) -> list[str]:
-        """Return the parameters of which the rank keeps the optimizer's state."""
-        if not self._zero:
-            return list(self.params)
-        here = self._group.group_rank(self.rank)
-        return [name for name, owner in self.owner.items() if owner == here]

@@ -6,13 +6,15 @@ Knows torch only as what it is handed. What is said while a step trains is noted
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from runner.operations.base import Caller, Issued
+from runner.operations.base import Caller, Group, Issued
 from runner.strategies.base import Model, TrainStep, weights
+from runner.vocabulary import WORLD
 
 
 class Real:
@@ -29,6 +31,7 @@ class Real:
         caller: Caller,
         handle: Callable[[str], Any],
         mesh: Callable[[str], Any],
+        folder: str | None = None,
     ) -> None:
         """Build the module with its weights, and let each strategy have it."""
         self.model = model
@@ -36,6 +39,8 @@ class Real:
         self.caller = caller
         self.handle = handle
         self.mesh = mesh
+        #: where checkpoints lie, a folder of this run's own
+        self.folder = folder
         self.without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.set_sync: Callable[[bool], None] = lambda _: None
         #: where its tensors are; None is the host
@@ -107,6 +112,47 @@ class Real:
         values[f"{name}.memory"] = self._memory(params)
         return values
 
+    # ------------------------------------------------------------------ checkpoints
+
+    def save(self, name: str, members: Group) -> None:
+        """Write what the ranks of the model hold into the run's own folder."""
+        dcp = import_module("torch.distributed.checkpoint")
+        group = None if members.name == WORLD else self.handle(members.name)
+        with caught(dcp):
+            dcp.save(self._kept(), checkpoint_id=self._at(name), process_group=group)
+
+    def restore(self, name: str, members: Group) -> dict[str, Any]:
+        """Read the rank's part of what was written; return what it holds then."""
+        dcp = import_module("torch.distributed.checkpoint")
+        state_dict = import_module("torch.distributed.checkpoint.state_dict")
+        group = None if members.name == WORLD else self.handle(members.name)
+        kept = self._kept()
+        with caught(dcp):
+            dcp.load(kept, checkpoint_id=self._at(name), process_group=group)
+        state_dict.set_state_dict(
+            self.module,
+            self.optimizer,
+            model_state_dict=kept["model"],
+            optim_state_dict=kept["optimizer"],
+        )
+        params, own = self._parameters(), self.model.name
+        held = {each: params.get(each) for each in self.model.parameters}
+        return {
+            f"{own}.{each}": None if param is None else local(param).clone()
+            for each, param in held.items()
+        }
+
+    def _kept(self) -> dict[str, Any]:
+        state_dict = import_module("torch.distributed.checkpoint.state_dict")
+        model, optimizer = state_dict.get_state_dict(self.module, self.optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    def _at(self, name: str) -> str:
+        if self.folder is None:
+            message = "a checkpoint is written to a folder that all ranks see: on one machine"
+            raise NotImplementedError(message)
+        return str(Path(self.folder) / name)
+
     def _memory(self, params: Mapping[str, Any]) -> Any:
         """Return the bytes of parameters, gradients and the optimizer's state, of local tensors."""
         grads = [param.grad for param in params.values() if param.grad is not None]
@@ -148,6 +194,15 @@ class Real:
             shape=made.shape,
             stride=made.stride(),
         )
+
+
+@contextmanager
+def caught(dcp: Any) -> Iterator[None]:
+    """Raise what went wrong with a checkpoint as an error: torch's own is a BaseException."""
+    try:
+        yield
+    except dcp.api.CheckpointException as error:
+        raise RuntimeError(str(error)) from error
 
 
 def whole_numbers(model: Model, target: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from runner.errors import ScenarioError
 from runner.execution.backends import failure_of
-from runner.execution.pickles import ExactUnpickler, PlainUnpickler
+from runner.execution.pickles import CheckpointUnpickler, ExactUnpickler, PlainUnpickler
 from runner.expressions.arrays import Arrays
 from runner.expressions.params import Param
 from runner.expressions.values import Expression, PerRank
@@ -358,11 +358,12 @@ class Acts:
     def _together(self, call: Call, operation: Compound) -> tuple[str, ...]:
         world = self._world
         c10d: Any = world.dist.distributed_c10d
-        c10d._unpickler = ExactUnpickler
+        c10d._unpickler = CheckpointUnpickler if operation.checkpoints else ExactUnpickler
+        take = bounded(world.torch, operation.take) if operation.checkpoints else operation.take
         said: list[Issued] = []
         try:
             with recorder(world.torch, said, self._process, world.handle):
-                operation.take(world.torch, world.mesh, self._process, call.entry)
+                take(world.torch, world.mesh, self._process, call.entry)
             self.said = tuple(said)
         finally:
             c10d._unpickler = PlainUnpickler
@@ -804,7 +805,7 @@ class Program:
         site = Site(f"model {model.name}", communicates=True)
         record = self._board.enter(site, -1)
         try:
-            made = Real(model, world.torch, process, world.handle, world.mesh)
+            made = Real(model, world.torch, process, world.handle, world.mesh, world.folder)
         except ScenarioError:
             raise
         except Exception as error:

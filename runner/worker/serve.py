@@ -258,6 +258,7 @@ class Worker:
             os.environ.update(order.sharing.environment(self.rank))
         device = self._device(order)
         self._world = world = World(torch, order.plan, self.rank, device)
+        world.folder = order.folder
         world.start(dist.PrefixStore(prefix, self.store), order.backend)
         return world
 

@@ -133,6 +133,8 @@ class World:
         self.plan = plan
         self.rank = rank
         self.device = device
+        #: a folder of the run's own, which all ranks see; None where there is none
+        self.folder: str | None = None
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []
         #: device meshes, by the names that an author uses

@@ -70,6 +70,8 @@ def test_the_table_holds_every_action_of_the_language() -> None:
         *COMMUNICATION,
         *ON_MESHES,
         "train",
+        "save",
+        "load",
         "wait",
         "compute",
         "let",

@@ -97,6 +97,10 @@ CASES: dict[int, Shown] = {
         files=(("distributed_sampler", 2),),
         tests=("test_sampler::test_every_rank_takes_the_samples_that_torch_gives_it",),
     ),
+    13: Shown(
+        what="checkpoints of 2, 3 and 1 ranks, and from strategy to strategy",
+        files=(("checkpoint_of_other_ranks", 1), ("checkpoint_goes_round", 1)),
+    ),
     14: Shown(what="memory at rest", files=(("what_each_stage_keeps", 1),)),
     15: Shown(what="seven strategies over one model", files=(("seven_strategies", 1),)),
     16: Shown(
@@ -195,7 +199,10 @@ CASES: dict[int, Shown] = {
     ),
     31: Shown(
         what="what is no model is INVALID",
-        tests=("test_training::test_what_is_no_model_is_invalid_at_its_place",),
+        tests=(
+            "test_training::test_what_is_no_model_is_invalid_at_its_place",
+            "test_checkpoints::test_a_path_is_invalid_at_its_place",
+        ),
     ),
     32: Shown(
         what="what a build lacks is UNSUPPORTED",
@@ -215,12 +222,8 @@ CASES: dict[int, Shown] = {
 }
 
 
-#: distributed checkpoints are not trained from here
-OPEN = {13}
-
-
 def test_there_are_34_cases() -> None:
-    assert sorted({*CASES} | OPEN) == list(range(1, 35))
+    assert sorted(CASES) == list(range(1, 35))
     assert all(shown.files or shown.tests for shown in CASES.values())
 
 

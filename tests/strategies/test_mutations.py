@@ -116,7 +116,6 @@ UNTOLD = {
     "lies": "reading",
     "begin": "weights are the same on all ranks at first",
     "_reduced": "dtypes have a scenario of their own",
-    "optimizer_names": "no step asks for it",
     "fit": "refusals have scenarios of their own",
     "summed_to": "no model of the sample broadcasts its target",
     "construction": "construction is not judged",

@@ -43,3 +43,10 @@ def test_a_flattened_mesh_loses_a_row() -> None:
     said = said_by("flatten_then_redistribute")
     assert "before: [0.0, 3.0, 6.0, 9.0, 12.0]" in said
     assert "after: [0.0, 3.0, 6.0, 0.0, 9.0]" in said
+
+
+def test_a_checkpoint_before_the_first_step_counts_one() -> None:
+    said = said_by("checkpoint_before_the_first_step")
+    assert "step saved: 1" in said
+    assert "one step: 3.0000" in said
+    assert "after a checkpoint of a fresh model: 2.0000" in said
