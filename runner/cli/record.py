@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from runner.cli.options import HOW, INVALID_EXIT, REPORTS, GroupedCommand, option, refuse
-from runner.display import clean
+from runner.display import clean, clean_line
 from runner.errors import LaunchError, ScenarioError
 from runner.pipeline.interruption import interrupt_on_termination
 
@@ -289,7 +289,7 @@ def import_records(**options: Any) -> None:
     except ScenarioError as error:
         refuse(error)
     verdict = result.result.verdict
-    click.echo(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")
+    click.echo(clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded"))
     for line in finding_lines(result):
         click.echo(clean(line))
     if verdict.reason:

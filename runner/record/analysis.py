@@ -7,12 +7,14 @@ comes later. The words are those of a person who wrote a script and states nothi
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from runner.dataclass import immutable
 from runner.language.document import load_content
+from runner.errors import ScenarioError
 from runner.limits import DEFAULT, Limits
 from runner.model.scenario import Scenario
 from runner.model.trace import Event, Failure, RankTrace, Trace
@@ -25,6 +27,7 @@ from runner.record.format import (
     RecordedWait,
     is_record,
     read,
+    refusal,
 )
 from runner.record.live import Order, Ran, Start, prepare, run
 from runner.record.program import RecordedProgram, program_of
@@ -155,7 +158,11 @@ def judged(
     # the record is the user's own run: its world is as large as it is
     world = max((each.world_size for each in records.values()), default=1)
     limits = replace(limits, max_ranks=max(limits.max_ranks, world))
-    (read_back,) = load_content(path, program.text.encode(), limits=limits)
+    try:
+        (read_back,) = load_content(path, program.text.encode(), limits=limits)
+    except ScenarioError as error:
+        words = f"what it holds is not a program: {error.problems[0].message}"
+        raise refusal(path.parent, "bad_record", words) from None
     scenario = see(read_back)
     analysis = analyse(scenario, limits)
     verdict = _told(analysis.verdict, records, folder)
@@ -175,36 +182,52 @@ def with_stand_ins(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     """
     found = dict(records)
     world = max((each.world_size for each in records.values()), default=0)
-    for rank in range(world) if len(records) < world else ():
+    if len(records) == world:
+        return found
+    ended = {rank: list(_ended_in_groups(record)) for rank, record in records.items()}
+    known = {
+        rank: [(gid, told, frozenset(told[1])) for gid, told in record.groups.items()]
+        for rank, record in records.items()
+    }
+    items: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
+    for rank in range(world):
         if rank in records:
             continue
         parts = {
-            other: [
-                call
-                for call in record.calls
-                if call.ended_us is not None
-                and call.peer is None
-                and rank in call.group
-                and call.failed is None
-            ]
-            for other, record in records.items()
+            other: tuple(at for at, (group, _) in enumerate(groups) if rank in group)
+            for other, groups in ended.items()
         }
-        source = max(parts, key=lambda other: len(parts[other]))
-        if parts[source]:
-            chosen = set(map(id, parts[source]))
-            groups = {gid: told for gid, told in records[source].groups.items() if rank in told[1]}
-            found[rank] = RankRecord(
-                rank=rank,
-                world_size=world,
-                items=[
-                    item
-                    for item in records[source].items
-                    if isinstance(item, Blocking) or id(item) in chosen
-                ],
-                groups=groups,
-                about={"mode": "assumed"},
-            )
+        source = max(parts, key=lambda other: sum(len(ended[other][at][1]) for at in parts[other]))
+        if not parts[source]:
+            continue
+        kept = items.get((source, parts[source]))
+        if kept is None:
+            chosen = {id(call) for at in parts[source] for call in ended[source][at][1]}
+            kept = items[source, parts[source]] = [
+                item
+                for item in records[source].items
+                if isinstance(item, Blocking) or id(item) in chosen
+            ]
+        found[rank] = RankRecord(
+            rank=rank,
+            world_size=world,
+            items=kept,
+            groups={gid: told for gid, told, members in known[source] if rank in members},
+            about={"mode": "assumed"},
+        )
     return found
+
+
+def _ended_in_groups(record: RankRecord) -> Iterator[tuple[frozenset[int], list[RecordedCall]]]:
+    """Yield the members of each group of a rank, and the collectives of it that completed."""
+    found: dict[int, list[RecordedCall]] = {}
+    groups: dict[int, tuple[int, ...]] = {}
+    for call in record.calls:
+        if call.ended_us is not None and call.peer is None and call.failed is None:
+            groups[id(call.group)] = call.group
+            found.setdefault(id(call.group), []).append(call)
+    for key, calls in found.items():
+        yield frozenset(groups[key]), calls
 
 
 def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> Verdict:
@@ -262,6 +285,9 @@ def _ended(record: RankRecord, folder: str, *, torn: bool) -> list[Finding]:
 
 def _in_doubt(verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario) -> Verdict:
     """Return INCONCLUSIVE where nothing was found and the record is not the whole program."""
+    if verdict.status == "INVALID":
+        words = "; ".join(each.message for each in verdict.problems[:2])
+        return replace(verdict, status="INCONCLUSIVE", reason=f"it cannot be analysed: {words}")
     if verdict.status != "PASSED" or not scenario.truncated:
         return verdict
     missing = sorted(set(range(scenario.world_size)) - records.keys())

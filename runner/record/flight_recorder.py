@@ -16,12 +16,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.display import clean_line
 from runner.execution.pickles import PlainUnpickler
-from runner.record.format import RankRecord, RecordedCall, ScriptPlace, Tensor, refusal
+from runner.record.format import (
+    BROKEN,
+    MOST_CHARACTERS,
+    MOST_DIMENSIONS,
+    MOST_RANKS,
+    ImpossibleError,
+    RankRecord,
+    RecordedCall,
+    ScriptPlace,
+    Tensor,
+    refusal,
+)
 from runner.record.recorder import is_foreign
 
-#: bytes of a dump, entries of one
-MOST_BYTES, MOST_ENTRIES = 1 << 28, 1_000_000
+#: bytes of a dump, entries of one, tensors of all of them
+MOST_BYTES, MOST_ENTRIES, MOST_TENSORS = 1 << 28, 1_000_000, 4_000_000
 
 #: what a dump calls an operation -> torch's public name
 NAMES = {
@@ -79,15 +91,25 @@ def read_dumps(path: Path) -> dict[int, RankRecord]:
 
     Raises ScenarioError where a file is no dump, or its name ends in no rank.
     """
-    files = sorted(each for each in path.iterdir() if each.is_file()) if path.is_dir() else [path]
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
     dumps: dict[int, dict[str, Any]] = {}
+    names: dict[int, str] = {}
     for file in files:
+        if not _is_file(file):
+            continue
         if file.name.startswith(".") or file.suffix in {".yaml", ".log", ".py", ".txt"}:
             continue
         rank = _RANK.search(file.name)
         if rank is None:
             raise refusal(file, "bad_record", "its name does not end in the number of a rank")
-        dumps[int(rank[1])] = _dump(file)
+        number = int(rank[1][:9])
+        if number >= MOST_RANKS:
+            words = f"its name ends in {number}, and a world has at most {MOST_RANKS} ranks"
+            raise refusal(file, "bad_record", words)
+        if number in dumps:
+            words = f"{names[number]} and {file.name} are both of rank {number}: keep one of them"
+            raise refusal(path, "bad_record", words)
+        dumps[number], names[number] = _dump(file), file.name
     if not dumps:
         raise refusal(
             path, "bad_record", "here is neither a record nor a dump of the flight recorder"
@@ -95,10 +117,20 @@ def read_dumps(path: Path) -> dict[int, RankRecord]:
     return _records(dumps, path)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # links that go in a circle
+        return False
+
+
 def _dump(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise refusal(path, "bad_record", f"the dump is larger than {MOST_BYTES} bytes")
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
     try:
         if content.lstrip()[:1] == b"{":
             found = json.loads(content)
@@ -129,13 +161,18 @@ def _records(dumps: Mapping[int, dict[str, Any]], path: Path) -> dict[int, RankR
             ),
             1,
         )
+        if world > MOST_RANKS:
+            message = f"a group names rank {world - 1}"
+            raise ImpossibleError(message)
         whole = tuple(range(world))
         found = {
             rank: _record(rank, world, dump, whole, frozenset(dumps))
             for rank, dump in sorted(dumps.items())
         }
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        raise refusal(path, "bad_record", "an entry of a dump does not have torch's form") from None
+    except BROKEN as error:
+        more = f": {error}" if isinstance(error, ImpossibleError) else ""
+        words = f"an entry of a dump does not have torch's form{more}"
+        raise refusal(path, "bad_record", words) from None
     _aligned(found)
     return found
 
@@ -161,6 +198,7 @@ def _record(
     groups = _groups(dump)
     record = RankRecord(rank=rank, world_size=world, about={"mode": "flight recorder"})
     numbers: dict[str, int] = {}
+    tensors = 0
     entries = sorted(dump["entries"], key=lambda each: int(each.get("record_id", 0)))
     for entry in entries:
         told = _NAME.match(str(entry["profiling_name"]))
@@ -175,6 +213,10 @@ def _record(
         described = "default_pg" if ranks == whole else str(group[1])
         record.groups[number] = (name, ranks, described)
         record.items.append(_call(entry, operation, told, ranks, number))
+        tensors += len(entry.get("input_sizes") or []) + len(entry.get("output_sizes") or [])
+        if tensors > MOST_TENSORS:
+            message = f"there are more than {MOST_TENSORS} tensors"
+            raise ImpossibleError(message)
     last = record.calls[-1] if record.calls else None
     record.inside = last is not None and not last.completes
     if not entries:
@@ -201,7 +243,7 @@ def _call(
     if operation in MESSAGES and told["two"] is not None:
         peer = ranks[int(told["two"])]
     frames = tuple(
-        (str(each["filename"]), int(each["line"]), "")
+        (clean_line(str(each["filename"])[-MOST_CHARACTERS:]), int(each["line"]), "")
         for each in (entry.get("frames") or [])[:200]
         if not is_foreign(str(each["filename"]))
     )
@@ -225,13 +267,15 @@ def _call(
 
 def _tensors(entry: Mapping[str, Any], side: str) -> tuple[Tensor, ...]:
     sizes, dtypes = entry.get(f"{side}_sizes") or [], entry.get(f"{side}_dtypes") or []
-    return tuple(
-        Tensor(
-            dtype=DTYPES.get(str(dtypes[at]) if at < len(dtypes) else "", "float32"),
-            shape=tuple(int(each) for each in size),
-        )
-        for at, size in enumerate(sizes)
-    )
+    found = []
+    for at, size in enumerate(sizes[:MOST_RANKS]):
+        shape = tuple(map(int, size[: MOST_DIMENSIONS + 1]))
+        if len(shape) > MOST_DIMENSIONS or any(not 0 <= each < 1 << 62 for each in shape):
+            message = f"{list(shape)[:8]} is not a shape"
+            raise ImpossibleError(message)
+        dtype = DTYPES.get(str(dtypes[at]) if at < len(dtypes) else "", "float32")
+        found.append(Tensor(dtype=dtype, shape=shape))
+    return tuple(found)
 
 
 def _aligned(records: Mapping[int, RankRecord]) -> None:

@@ -124,8 +124,12 @@ def _longest(same: Any) -> tuple[int, int]:
 def merged(programs: Mapping[int, Sequence[Item]]) -> list[Node]:
     """Return one list of nodes for the programs of all ranks."""
     classes: dict[tuple[Item, ...], list[int]] = {}
+    same: dict[int, list[int]] = {}  # one and the same list, without a look at what is in it
     for rank, items in programs.items():
-        classes.setdefault(tuple(items), []).append(rank)
+        ranks = same.get(id(items))
+        if ranks is None:
+            ranks = same[id(items)] = classes.setdefault(tuple(items), [])
+        ranks.append(rank)
     trees = [
         _tree(folded(items), ranks)
         for items, ranks in sorted(classes.items(), key=lambda each: (-len(each[0]), each[1]))

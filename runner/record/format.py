@@ -28,19 +28,38 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runner.dataclass import immutable
+from runner.display import clean_line
 from runner.errors import Problem, ScenarioError
 
 VERSION = 1
 #: bytes of a record's file that are read
 MOST_BYTES = 1 << 30
-#: ranks of a record
+#: ranks of a record, and tensors of a list
 MOST_RANKS = 65_536
+#: calls of all ranks together, and of one
+MOST_CALLS = 4_000_000
+#: characters of a file's name, of a word or a line of a script
+MOST_CHARACTERS = 512
+#: dimensions of a tensor, elements of one
+MOST_DIMENSIONS, MOST_ELEMENTS = 64, 1 << 62
+
+#: what a line that is not one of a record makes of its reader
+BROKEN = (
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 #: operation of c10d -> the function of torch.distributed that a person knows
 PUBLIC = {
@@ -249,16 +268,55 @@ def is_record(folder: Path) -> bool:
 
 
 def read(folder: Path) -> dict[int, RankRecord]:
-    """Return the records of a folder by rank. Raises ScenarioError where a file is not a record."""
+    """Return the records of a folder by rank. Raises ScenarioError where a file is not a record.
+
+    A file whose first line is not whole yet is passed over: nothing is known of that rank.
+    """
     found: dict[int, RankRecord] = {}
+    files: dict[int, Path] = {}
+    calls = 0
     for path in sorted(folder.glob("rank-*.jsonl")):
-        if path.stat().st_size == 0:
+        if not _has_begun(path):
             continue
         record = read_file(path)
-        found[record.rank] = record
+        _same_launch(record, path, found, files)
+        found[record.rank], files[record.rank] = record, path
+        calls += len(record.items)
+        if calls > MOST_CALLS:
+            raise refusal(folder, "bad_record", f"it has more than {MOST_CALLS} calls")
     if not found:
         raise refusal(folder, "bad_record", "no record of a rank is in this folder")
     return found
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether the first line of a file is there. Raises ScenarioError where it cannot be read."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise refusal(path, "bad_record", "it is not a file")
+        with path.open("rb") as file:
+            return b"\n" in file.read(1 << 16)
+    except OSError as error:
+        raise refusal(path, "bad_record", f"it cannot be read: {error.strerror}") from None
+
+
+def _same_launch(
+    record: RankRecord, path: Path, found: Mapping[int, RankRecord], files: Mapping[int, Path]
+) -> None:
+    """Raise ScenarioError where two files are of different launches."""
+    other = next(iter(found), None)
+    if record.rank in found:
+        words = f"rank {record.rank} is recorded twice, in {path.name} and in "
+        words += f"{files[record.rank].name}: they are of two launches; keep the files of one"
+        raise refusal(path.parent, "bad_record", words)
+    if other is None:
+        return
+    for key, what in (("world_size", "ranks"), ("launch", "")):
+        mine, theirs = record.about.get(key), found[other].about.get(key)
+        if mine != theirs:
+            words = f"{path.name} and {files[other].name} are of two launches"
+            words += f" ({mine} and {theirs} {what})" if what else ""
+            raise refusal(path.parent, "bad_record", f"{words}; keep the files of one")
 
 
 def lines_of(path: Path) -> Iterator[Any]:
@@ -288,19 +346,26 @@ def read_file(path: Path) -> RankRecord:
         raise refusal(
             path,
             "newer_record",
-            f"the record is in version {version}; this program reads {VERSION}",
+            f"the record is in version {str(version)[:40]}; this program reads {VERSION}",
         )
-    reader = _Reader(about)
+    number = 1
     try:
-        for line in lines:
+        reader = _Reader(about)
+        for number, line in enumerate(lines, 2):
             reader.take(line)
         if len(reader.threads) > 1:  # their calls overlap: it is read for what returned when
             reader = _Reader(about, threaded=True)
-            for line in itertools.islice(lines_of(path), 1, None):
+            for number, line in enumerate(itertools.islice(lines_of(path), 1, None), 2):
                 reader.take(line)
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        raise refusal(path, "bad_record", "a line of it is not a line of a record") from None
+    except BROKEN as error:
+        more = f": {error}" if isinstance(error, ImpossibleError) else ""
+        words = f"line {number} is not a line of a record{more}"
+        raise refusal(path, "bad_record", words) from None
     return reader.finish()
+
+
+class ImpossibleError(ValueError):
+    """What a line of a record says, no program does; the message says why."""
 
 
 class _Reader:
@@ -314,7 +379,8 @@ class _Reader:
         self._threaded = threaded
         self._waiting: dict[int, int] = {}
         if not 0 <= rank < world <= MOST_RANKS:
-            raise refusal(Path("record"), "bad_record", f"rank {rank} of {world} is not a rank")
+            message = f"rank {rank} of {world} is not a rank"
+            raise ImpossibleError(message)
         self._places: dict[int, ScriptPlace] = {}
         self._calls: dict[int, RecordedCall] = {}
         self._blocking: dict[int, Blocking] = {}
@@ -330,40 +396,53 @@ class _Reader:
             self._before = (kind, line[1])
 
     def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
-        told = tuple((str(f), int(line), str(text)) for f, line, text in frames)
-        self._places[number] = ScriptPlace(frames=told, api=str(api))
+        self._places[number] = ScriptPlace(frames=_frames(frames), api=_said(api))
 
     def _take_g(
         self, number: int, name: str, ranks: list[int], described: str, _backend: str
     ) -> None:
-        self.record.groups[number] = (str(name), tuple(map(int, ranks)), str(described))
+        members, world = tuple(map(int, ranks)), self.record.world_size
+        if not members or len(set(members)) < len(members) or not 0 <= min(members) <= max(members):
+            message = "a group has no members, or one twice"
+            raise ImpossibleError(message)
+        if max(members) >= world:
+            message = f"rank {max(members)} is in a group, and the world has {world} ranks"
+            raise ImpossibleError(message)
+        self.record.groups[int(number)] = (_said(name), members, _said(described))
 
     def _take_c(self, number: int, operation: str, group: int, *told: Any) -> None:
         place, us, thread, maker, inputs, outputs, more = told
         _, ranks, _ = self.record.groups[group]
-        peer, root = more.get("peer"), more.get("root")
+        op = more.get("op")
         call = RecordedCall(
-            number=number,
+            number=_whole(number),
             operation=PUBLIC[operation],
             group=ranks,
             group_name=str(group),
             place=self._places[place],
             inputs=tuple(map(_tensor, inputs)),
             outputs=tuple(map(_tensor, outputs)),
-            op=more.get("op"),
-            root=None if root is None else ranks[root],
-            peer=None if peer is None else ranks[peer],
-            tag=int(more.get("tag", 0)),
-            splits=(tuple(more.get("out", ())), tuple(more.get("in", ()))),
-            maker=maker,
+            op=None if op is None else str(op),
+            root=_member(ranks, more.get("root")),
+            peer=_member(ranks, more.get("peer")),
+            tag=_number(more.get("tag", 0)),
+            splits=(
+                tuple(map(_number, more.get("out", ()))),
+                tuple(map(_number, more.get("in", ()))),
+            ),
+            maker=str(maker),
             coalesced="coalesced" in operation,
             completes=maker == "cc" or operation == "monitored_barrier_",
-            began_us=us,
+            began_us=int(us),
             thread=int(thread),
         )
+        _require_tensors(call, operation)
         if maker != "bw":
             self.threads.add(call.thread)
         self.record.items.append(call)
+        if len(self.record.items) > MOST_CALLS:
+            message = f"it has more than {MOST_CALLS} calls"
+            raise ImpossibleError(message)
         self._calls[number] = call
         self._open.add(("c", number))
         if maker == "bw":
@@ -380,7 +459,7 @@ class _Reader:
 
     def _take_e(self, number: int, us: int, words: str) -> None:
         call = self._calls[number]
-        call.failed = words
+        call.failed = _said(words)
         self._open -= {("c", number), ("w", number)}
         self.record.last_us = us
 
@@ -424,7 +503,7 @@ class _Reader:
 
     def _take_p(self, number: int, source: int) -> None:
         call = self._calls[number]
-        call.peer = call.group[source]
+        call.peer = _member(call.group, source)
 
     def _take_f(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -472,15 +551,14 @@ class _Reader:
 
     def _take_be(self, number: int, us: int, done: dict[str, Any], words: str | None) -> None:
         found = self._blocking[number]
-        found.over, found.failed = words is None, words
+        found.over, found.failed = words is None, None if words is None else _said(words)
         found.group = done.get("group")
         self._open.discard(("b", number))
         self.record.last_us = us
 
     def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
-        self.record.error = words
-        told = tuple((str(f), int(line), str(text)) for f, line, text in frames)
-        self.record.raised_at = ScriptPlace(frames=told)
+        self.record.error = words = _said(words)
+        self.record.raised_at = ScriptPlace(frames=_frames(frames))
         failed = any(call.failed for call in self._calls.values())
         # C++ that waits, as in the constructor of DDP, raises where no call is
         failed = failed or bool(_PEER_GONE.search(words))
@@ -488,7 +566,7 @@ class _Reader:
         self.record.last_us = us
 
     def _take_end(self, code: int, us: int) -> None:
-        self.record.code = code
+        self.record.code = int(code)
         if self.record.error is None:
             self.record.ending = "ended"
         self.record.last_us = us
@@ -519,13 +597,65 @@ class _Reader:
         return record
 
 
+def _said(words: object) -> str:
+    """Return words of a record as they may be shown, and no more of them than a person reads."""
+    return clean_line(str(words)[:MOST_CHARACTERS])
+
+
+def _frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:
+    """Return frames; of a long name of a file its end. Raises ValueError where it is none."""
+    return tuple(
+        (clean_line(str(file)[-MOST_CHARACTERS:]), _whole(line), _said(text))
+        for file, line, text in told
+    )
+
+
+def _whole(number: object) -> int:
+    """Return a count. Raises ImpossibleError where it is none, or a negative or endless one."""
+    if not isinstance(number, int) or not 0 <= number <= MOST_ELEMENTS:
+        message = f"{str(number)[:40]} is not a count"
+        raise ImpossibleError(message)
+    return number
+
+
+def _number(number: object) -> int:
+    """Return what a script passes as a number, a wrong one too."""
+    return -_whole(-number) if isinstance(number, int) and number < 0 else _whole(number)
+
+
+def _member(ranks: tuple[int, ...], at: object) -> int | None:
+    """Return the rank at a place of a group; None for no place."""
+    return None if at is None else ranks[_whole(at)]
+
+
+def _require_tensors(call: RecordedCall, operation: str) -> None:
+    """Raise ImpossibleError where a call lacks the tensors without which it is none."""
+    both = call.coalesced and call.operation.endswith("single")
+    if both and len(call.inputs) != len(call.outputs):
+        message = f"{operation} has {len(call.inputs)} tensors in, and {len(call.outputs)} out"
+        raise ImpossibleError(message)
+    needed = {"send": call.inputs, "all_reduce": call.inputs, "broadcast": call.inputs}
+    needed |= {"reduce": call.inputs, "gather": call.inputs, "all_gather": call.inputs}
+    needed |= {"recv": call.outputs, "scatter": call.outputs, "reduce_scatter": call.outputs}
+    if call.operation.endswith("_single"):
+        needed[call.operation] = call.inputs and call.outputs
+    if not needed.get(call.operation, True):
+        message = f"{operation} has no tensor"
+        raise ImpossibleError(message)
+
+
 def _tensor(told: list[Any]) -> Tensor:
     dtype, shape, address, size = told[:4]
-    count = told[4] if len(told) > 4 else 1
-    return Tensor(
-        dtype=str(dtype),
-        shape=tuple(int(each) for each in shape),
+    count = _whole(told[4]) if len(told) > 4 else 1
+    found = Tensor(
+        dtype=_said(dtype),
+        shape=tuple(map(_whole, shape)),
         address=int(address),
-        size=int(size),
-        count=int(count),
+        size=_whole(size),
+        count=count,
     )
+    if len(found.shape) > MOST_DIMENSIONS or not 0 < count <= MOST_RANKS:
+        message = f"a tensor of {len(found.shape)} dimensions, {count} times"
+        raise ImpossibleError(message)
+    _whole(found.elements * count)
+    return found

@@ -16,6 +16,7 @@ from math import gcd
 from typing import Any
 
 from runner.dataclass import immutable
+from runner.display import clean_line
 from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
 from runner.record.format import (
     CREATION,
@@ -24,6 +25,7 @@ from runner.record.format import (
     RankRecord,
     RecordedCall,
     RecordedWait,
+    ScriptPlace,
     Tensor,
 )
 from runner.vocabulary import DTYPES, REDUCE_OPS
@@ -166,6 +168,8 @@ class _ProgramWriter:
         self._name, self._about, self._folder = name, about, folder
         self._world = max((each.world_size for each in records.values()), default=1)
         self._tensors: dict[str, str] = {}
+        self._assumed: dict[Hashable, tuple[Item, ...]] = {}
+        self._places_told: dict[int, str] = {}
         self._notes: list[str] = []
         self._sizes = Sizes(records)
         if self._sizes.reduced:
@@ -256,11 +260,15 @@ class _ProgramWriter:
     ) -> None:
         """Name the groups whose creation was not seen: the world, and those that C++ made."""
         whole = tuple(range(self._world))
+        wholes: dict[int, bool] = {}  # ranks that share a list of members are not asked again
         families: dict[tuple[str, int], list[Family]] = {}
         for (rank, gid), (ranks, desc) in sorted(described.items()):
             if (rank, gid) in self._named:
                 continue
-            if ranks == whole and desc in {"default_pg", "", "undefined"}:
+            is_whole = wholes.get(id(ranks))
+            if is_whole is None:
+                is_whole = wholes[id(ranks)] = ranks == whole
+            if is_whole and desc in {"default_pg", "", "undefined"}:
                 self._named[rank, gid] = WORLD
                 continue
             known = families.setdefault((desc, len(ranks)), [])
@@ -285,9 +293,7 @@ class _ProgramWriter:
 
     def program(self) -> RecordedProgram:
         """Return the program."""
-        programs = {
-            rank: tuple(self._items(record)) for rank, record in sorted(self._records.items())
-        }
+        programs = {rank: self._program(record) for rank, record in sorted(self._records.items())}
         nodes = merged(programs)
         lines = self._lines(nodes)
         return RecordedProgram(
@@ -298,6 +304,23 @@ class _ProgramWriter:
             notes=tuple(self._notes),
         )
 
+    def _program(self, record: RankRecord) -> tuple[Item, ...]:
+        """Return the program of a rank; of those that only do their part in collectives, once."""
+        if record.about.get("mode") != "assumed":
+            return tuple(self._items(record))
+        names = tuple((gid, self._named.get((record.rank, gid))) for gid in record.groups)
+        key = (id(record.items), names)
+        if key not in self._assumed:
+            self._assumed[key] = tuple(self._items(record))
+        return self._assumed[key]
+
+    def _place(self, place: ScriptPlace) -> str:
+        """Return where a place stands, told from the folder of the script."""
+        found = self._places_told.get(id(place))
+        if found is None:
+            found = self._places_told[id(place)] = place.short(self._folder)
+        return found
+
     def _items(self, record: RankRecord) -> Iterable[Item]:
         rank = record.rank
         handles: dict[int, list[str]] = {}
@@ -305,7 +328,7 @@ class _ProgramWriter:
         waits = _WaitStep()
         loose: dict[tuple[int, ...], list[str]] = {}
         for item in record.items:
-            at = item.place.short(self._folder)
+            at = self._place(item.place)
             if isinstance(item, RecordedWait):
                 names = [name for each in item.numbers for name in handles.get(each, ())]
                 for name in names:
@@ -728,7 +751,9 @@ class Sizes:
         self._map: dict[int, int] = {}
         total: dict[tuple[str, tuple[int, ...]], int] = {}
         self._parents: dict[int, int] = {}
-        calls = (call for record in records.values() for call in record.calls)
+        # what a rank is assumed to have called is what another one called
+        own = [each for each in records.values() if each.about.get("mode") != "assumed"]
+        calls = (call for record in own for call in record.calls)
         for call in calls:
             tensors = [*call.inputs, *call.outputs]
             for each in tensors:
@@ -806,7 +831,7 @@ class _WaitStep:
 
 def quoted(words: str) -> str:
     """Return words as a string of YAML, whatever is in them, as many as are read."""
-    plain = words.encode("utf-8", "replace").decode()[:MOST_WORDS]
+    plain = clean_line(words)[:MOST_WORDS]
     return json.dumps(plain, ensure_ascii=False)
 
 

@@ -13,6 +13,7 @@ here keeps a tensor alive after its wait, catches a signal or prints.
 from __future__ import annotations
 
 import atexit
+import hashlib
 import itertools
 import json
 import linecache
@@ -592,6 +593,19 @@ def _each(tensors: Any) -> str:
 # Under a launcher of the user's own: by the environment alone.
 
 
+#: variables that are the same on all ranks of a launch, and others in another one
+_LAUNCH = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
+    *("SLURM_JOB_ID", "SLURM_STEP_ID"),
+)
+
+
+def launch() -> str:
+    """Return what tells one launch from another; the values are not shown."""
+    text = "\n".join(os.environ.get(name, "") for name in _LAUNCH)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
 def attach(folder: str) -> Recorder:
     """Record this process from now on; its rank is what the launcher's environment says."""
     import socket
@@ -608,6 +622,7 @@ def attach(folder: str) -> Recorder:
             "cwd": os.getcwd(),
             "pid": os.getpid(),
             "host": socket.gethostname(),
+            "launch": launch(),
             "mode": "attached",
         },
     )
