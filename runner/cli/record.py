@@ -52,6 +52,9 @@ MOST_RANKS = 16
 )
 @option(HOW, "--keep", is_flag=True, help="Leave ranks that are stuck alone.")
 @option(
+    HOW, "--join", is_flag=True, help="Where it is stuck, run it again with fake ranks to its end."
+)
+@option(
     HOW, "--attach", is_flag=True, help="Print the variables under which your launcher records."
 )
 @option(
@@ -63,6 +66,7 @@ MOST_RANKS = 16
     default=None,
     help="The folder of the record.",
 )
+@option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the verdict alone.")
 @option(
     REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
 )
@@ -105,6 +109,8 @@ def record(**options: Any) -> None:
         cuda_as_cpu=options["cuda_as_cpu"],
         max_seconds=options["max_seconds"],
         keep=options["keep"],
+        aside=options["as_json"] == "-",
+        join=options["join"],
     )
     if not order.own_launcher and not order.module and not Path(command[0]).is_file():
         _usage(f"there is no script `{command[0]}`")
@@ -147,15 +153,21 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
     except NothingRecordedError as error:
         click.echo(str(error), err=True)
         sys.exit(error.code or INCONCLUSIVE)
-    _tell(found, time.monotonic() - began)
+    if options["as_json"] != "-":
+        lines = told_lines(found, time.monotonic() - began)
+        for line in lines[:1] if options["quiet"] else lines:
+            click.echo(clean(line))
     _write(found.judged, options)
     sys.exit(exit_code(found.judged, found.ran.code))
 
 
 def write_scenario(path: Path, result: Judged) -> None:
-    """Write the scenario of a record."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(result.program.text, encoding="utf-8")
+    """Write the scenario of a record; one that cannot be written ends the command."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(result.program.text, encoding="utf-8")
+    except OSError as error:
+        _usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
 def exit_code(result: Judged, code: int) -> int:
@@ -189,31 +201,27 @@ def _write_text(path: str, words: str) -> None:
         _usage(f"{path}: it cannot be written: {error.strerror or error}")
 
 
-def _tell(found: Recorded, seconds: float) -> None:
-    """Print the verdict first, then why, where the ranks stand, and what was written."""
+def told_lines(found: Recorded, seconds: float) -> list[str]:
+    """Return the verdict first, then why, where the ranks stand, and what was written."""
     from runner.record.live import stack_of
 
     result, records, ran, home = found.judged, found.records, found.ran, found.home
     verdict = result.result.verdict
     world = len(records)
     how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
-    print(f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s")
-    for line in finding_lines(result):
-        print(clean(line))
+    told = [f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s"]
+    told += finding_lines(result)
     if verdict.reason:
-        print(clean(f"  {verdict.reason}"))
+        told.append(f"  {verdict.reason}")
     if result.found or ran.timed_out:
         outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
-        for line in standing_lines(records, home):
-            print(line)
+        told += standing_lines(records, home)
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
-            print(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
-            for line in stack_of(ran.stacks[rank], MOST_LINES):
-                print(clean(f"    {line}"))
-    for note in found.notes:
-        print(clean(f"  note: {note}"))
-    print(clean(f"  scenario: {found.path} ({result.program.steps} steps)"))
-    sys.stdout.flush()
+            told.append(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
+            told += [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
+    told += [f"  note: {note}" for note in found.notes]
+    told.append(f"  scenario: {found.path} ({result.program.steps} steps)")
+    return told
 
 
 def standing_lines(records: Mapping[int, RankRecord], home: str) -> list[str]:
@@ -253,6 +261,7 @@ def finding_lines(result: Judged) -> list[str]:
 
 @click.command("import", cls=GroupedCommand)
 @click.argument("folder", type=click.Path(exists=True))
+@option(REPORTS, "-q", "--quiet", is_flag=True, help="Show the verdict alone.")
 @option(
     REPORTS, "--yaml", "yaml", type=click.Path(), default=None, help="Write the scenario there."
 )
@@ -289,18 +298,22 @@ def import_records(**options: Any) -> None:
     except ScenarioError as error:
         refuse(error)
     verdict = result.result.verdict
-    click.echo(clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded"))
-    for line in finding_lines(result):
+    told = [clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")]
+    if not options["quiet"]:
+        told += finding_lines(result)
+        if verdict.reason:
+            told.append(f"  {verdict.reason}")
+        told += [f"  note: {each}" for each in _notes_of(records)]
+        if result.found or verdict.status != "PASSED":
+            told += standing_lines(records, home)
+    for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
-    if verdict.reason:
-        click.echo(clean(f"  {verdict.reason}"))
-    for note in sorted({note for each in records.values() for note in each.notes}):
-        click.echo(clean(f"  note: {note}"))
-    if result.found or verdict.status != "PASSED":
-        for line in standing_lines(records, home):
-            click.echo(line)
     _write(result, options)
     sys.exit(exit_code(result, 0))
+
+
+def _notes_of(records: Mapping[int, RankRecord]) -> list[str]:
+    return sorted({note for each in records.values() for note in each.notes})
 
 
 # -------------------------------------------------------------------------------------------------

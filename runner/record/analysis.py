@@ -6,15 +6,16 @@ comes later. The words are those of a person who wrote a script and states nothi
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runner.dataclass import immutable
+from runner.errors import LaunchError, ScenarioError
 from runner.language.document import load_content
-from runner.errors import ScenarioError
 from runner.limits import DEFAULT, Limits
 from runner.model.scenario import Scenario
 from runner.model.trace import Event, Failure, RankTrace, Trace
@@ -29,7 +30,7 @@ from runner.record.format import (
     read,
     refusal,
 )
-from runner.record.live import Order, Ran, Start, prepare, run
+from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, prepare, run
 from runner.record.program import RecordedProgram, program_of
 from runner.verdict.finding import Finding, Verdict
 
@@ -62,6 +63,9 @@ class Recorded:
     path: Path
     home: str
 
+
+#: ranks whose rest is told, and calls of each
+MOST_RESTS, MOST_NEXT = 8, 3
 
 #: what a run is called off with where no rank came to communicate
 NOTHING = "no rank communicated: nothing is recorded"
@@ -105,8 +109,78 @@ def recorded(
             notes=notes,
         )
     result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    if ran.stuck and not order.own_launcher and not order.fake:
+        if order.join:
+            result, told = _joined(order, records, result, start, limits)
+        else:
+            told = [
+                "`--join` runs it again with fake ranks, and tells what the ranks would do next"
+            ]
+        notes = (*notes, *told)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+def _joined(
+    order: Order,
+    records: Mapping[int, RankRecord],
+    result: Judged,
+    start: Start | None,
+    limits: Limits,
+) -> tuple[Judged, list[str]]:
+    """Return what came of a stuck record whose rest is known, and the rest of each rank in words.
+
+    The script runs once more, on fake ranks: where each rank's record is how that begins, that is
+    the whole program, of which the record is the part that was done.
+    """
+    folder, home, script = order.folder / JOINED, home_of(order), order.command[0]
+    jobs = min(os.cpu_count() or 1, 8)
+    again = replace(
+        order, folder=folder, fake=True, jobs=jobs, keep=False, max_seconds=JOIN_S, silent=True
+    )
+    try:
+        prepare(folder)
+        run(again, lambda _: False, lambda _: None, start)
+        whole = read(folder)
+    except (LaunchError, ScenarioError) as error:
+        return result, [f"it is not joined with fake ranks: {error}"]
+    for rank, record in sorted(records.items()):
+        own, all_of_it = record.calls, whole[rank].calls if rank in whole else []
+        for at, call in enumerate(own):
+            if at >= len(all_of_it) or _same_call(call) != _same_call(all_of_it[at]):
+                told = f"{call.operation} ({call.place.short(home)})"
+                words = f"fake ranks go another way than the run: rank {rank} at {told}"
+                return result, [f"{words}; see {folder / 'output.log'}"]
+    observed = result.result.verdict.observed
+    path = order.folder / "scenario.yaml"
+    found = judged(whole, path, script=script, observed=observed, folder=home, limits=limits)
+    alike: dict[str, list[int]] = {}
+    for rank, record in sorted(records.items()):
+        rest = _rest(whole[rank].calls[len(record.calls) :], home)
+        alike.setdefault(rest, []).append(rank)
+    shown = [
+        f"{_several(ranks)} would go on with {rest}"
+        for rest, ranks in [*alike.items()][:MOST_RESTS]
+    ]
+    if len(alike) > MOST_RESTS:
+        shown.append(f"other ranks go on otherwise: `scenario import {folder}` has all")
+    chosen = found if found.found else result
+    verdict = replace(chosen.result.verdict, notes=(*chosen.result.verdict.notes, *shown))
+    return replace(chosen, result=replace(chosen.result, verdict=verdict)), shown
+
+
+def _same_call(call: RecordedCall) -> tuple[Any, ...]:
+    """Return what is the same of a call on real ranks and on fake ones."""
+    tensors = tuple((each.dtype, each.shape) for each in call.inputs or call.outputs)
+    return call.operation, call.group, call.peer, call.root, call.tag, tensors
+
+
+def _rest(calls: Sequence[RecordedCall], home: str) -> str:
+    if not calls:
+        return "no other call"
+    told = [f"{call.operation} ({call.place.short(home)})" for call in calls[:MOST_NEXT]]
+    more = len(calls) - len(told)
+    return ", ".join(told) + (f", and {more} more call{'s' * (more > 1)}" if more else "")
 
 
 class NothingRecordedError(Exception):

@@ -348,20 +348,25 @@ def read_file(path: Path) -> RankRecord:
             "newer_record",
             f"the record is in version {str(version)[:40]}; this program reads {VERSION}",
         )
-    number = 1
+    reader = _read(about, lines, path, threaded=False)
+    if len(reader.threads) > 1:  # their calls overlap: it is read for what returned when
+        reader = _read(about, itertools.islice(lines_of(path), 1, None), path, threaded=True)
+    return reader.finish()
+
+
+def _read(about: dict[str, Any], lines: Iterator[Any], path: Path, *, threaded: bool) -> _Reader:
+    """Return what has taken all lines but the first. Raises ScenarioError at one that is wrong."""
+    taken = 1
     try:
-        reader = _Reader(about)
-        for number, line in enumerate(lines, 2):
+        reader = _Reader(about, threaded=threaded)
+        for line in lines:
+            taken += 1
             reader.take(line)
-        if len(reader.threads) > 1:  # their calls overlap: it is read for what returned when
-            reader = _Reader(about, threaded=True)
-            for number, line in enumerate(itertools.islice(lines_of(path), 1, None), 2):
-                reader.take(line)
     except BROKEN as error:
         more = f": {error}" if isinstance(error, ImpossibleError) else ""
-        words = f"line {number} is not a line of a record{more}"
+        words = f"line {taken} is not a line of a record{more}"
         raise refusal(path, "bad_record", words) from None
-    return reader.finish()
+    return reader
 
 
 class ImpossibleError(ValueError):

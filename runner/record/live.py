@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from runner.dataclass import immutable
 from runner.errors import LaunchError
-from runner.record.format import RankRecord, lines_of, read
+from runner.record.format import RankRecord, is_record, lines_of, read
 from runner.record.launch import LIKELY
 
 #: seconds between two looks at the ranks
@@ -35,6 +35,10 @@ QUIET_S = 0.8
 TERM_S = 10.0
 #: seconds that ranks get to write their Python stacks
 STACK_S = 0.3
+#: the folder in that of a stuck record in which its script ran once more, with fake ranks
+JOINED = "fake"
+#: seconds that it gets for that
+JOIN_S = 120.0
 #: seconds between two analyses of one and the same standstill
 AGAIN_S = 5.0
 
@@ -55,6 +59,12 @@ class Order:
     cuda_as_cpu: bool = False
     max_seconds: float = 0.0
     keep: bool = False
+    #: let what the program prints go to standard error
+    aside: bool = False
+    #: where it is stuck, run it once more with fake ranks, and join what both came to
+    join: bool = False
+    #: let all that the program prints go to a file of the record
+    silent: bool = False
 
     @property
     def own_launcher(self) -> bool:
@@ -79,14 +89,26 @@ Asked = Callable[[Mapping[int, RankRecord]], bool]
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder of a record, and empty it of one that was there before."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Make the folder of a record, and empty it of one that was there before.
+
+    Raises LaunchError where it cannot be made, or holds what no record wrote.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{folder} cannot be made: {error.strerror or error}"
+        raise LaunchError(message) from error
+    if not (folder / "launch.jsonl").exists() and not is_record(folder):
+        own = [name for name in ("scenario.yaml", "output.log") if (folder / name).exists()]
+        if own:
+            message = f"{folder / own[0]} is not of a record: name another folder with -o"
+            raise LaunchError(message)
     for pattern in ("rank-*.jsonl", "rank-*.stack", "launch.jsonl", "scenario.yaml", "output.log"):
         for path in folder.glob(pattern):
             path.unlink()
-    box = folder / "mailbox"
-    if box.is_dir():
-        shutil.rmtree(box)
+    for name in ("mailbox", JOINED):
+        if (folder / name).is_dir():
+            shutil.rmtree(folder / name)
 
 
 class Started(Protocol):
@@ -132,22 +154,36 @@ def started(order: Order) -> subprocess.Popen[bytes]:
     if order.own_launcher:
         environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
         try:
-            return subprocess.Popen(order.command, env=environment, start_new_session=True)
+            return subprocess.Popen(
+                order.command, env=environment, start_new_session=True, stdout=_output(order)
+            )
         except OSError as error:
             message = f"`{order.command[0]}` cannot be started: {error.strerror or error}"
             raise LaunchError(message) from error
     told = _told(order)
+    output = _output(order)
     process = subprocess.Popen(
         [sys.executable, "-m", "runner.record.launch"],
         stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT if order.silent else None,
         env=environment,
         start_new_session=True,
     )
+    if order.silent and output is not None:
+        os.close(output)
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.write(json.dumps(told).encode() + b"\n")
         process.stdin.close()
     return process
+
+
+def _output(order: Order) -> int | None:
+    if order.silent:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(order.folder / "output.log", flags, 0o644)
+    return sys.stderr.fileno() if order.aside else None
 
 
 def _told(order: Order) -> dict[str, Any]:

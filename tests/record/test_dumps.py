@@ -203,6 +203,29 @@ def test_a_hostile_dump_is_refused(tmp_path: Path, content: bytes) -> None:
     assert "error[bad_record]" in said.output
 
 
+def test_the_verdict_alone_or_as_json_is_all_that_is_written(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], ["w", 0, 12])
+    written(tmp_path, 1, sending(0), ["r", 0, 11], ["w", 0, 12])
+    quiet = imported(tmp_path, "-q")
+    assert quiet.exit_code == 1
+    assert quiet.output.startswith("FAILED")
+    assert quiet.output.count("\n") == 1
+    told = imported(tmp_path, "--json", "-")
+    assert told.exit_code == 1
+    assert json.loads(told.stdout)["results"][0]["predicted"]["diagnoses"] == ["circular_wait"]
+    assert imported(tmp_path, "--yaml", "/proc/no/such.yaml").exit_code == 2
+
+
+def test_a_folder_of_other_files_is_not_emptied(tmp_path: Path) -> None:
+    script, mine = tmp_path / "train.py", tmp_path / "scenario.yaml"
+    script.write_text("", encoding="utf-8")
+    mine.write_text("mine", encoding="utf-8")
+    said = CliRunner().invoke(cli, ["record", "-o", str(tmp_path), "--", str(script)])
+    assert said.exit_code == 3
+    assert "is not of a record: name another folder with -o" in said.output
+    assert mine.read_text(encoding="utf-8") == "mine"
+
+
 def test_a_folder_without_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError):
         read(tmp_path)

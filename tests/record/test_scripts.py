@@ -136,6 +136,24 @@ def test_the_scenario_of_an_uneven_loader_shrinks_to_the_two_calls(recording: Re
     assert any("uneven_loader.py:14 in all_gather_object" in each for each in places)
 
 
+def test_a_stuck_run_is_joined_with_what_its_ranks_would_do_next(recording: Recording) -> None:
+    alone = recording.of("rank0_evaluates.py", *LIVE)
+    assert "`--join` runs it again with fake ranks" in alone.output
+    ran = recording.of("rank0_evaluates.py", *LIVE, "--join")
+    assert ran.code == 1
+    assert ran.diagnoses == ["call_mismatch"]
+    assert ran.result["observed"]["outcome"] == "deadlock"
+    assert "rank 0: in all_reduce (rank0_evaluates.py:8 called from :13, :20)" in ran.output
+    assert "rank 0 would go on with barrier (rank0_evaluates.py:21)" in ran.output
+    assert (
+        "ranks 1, 2, 3 would go on with all_reduce (rank0_evaluates.py:18), "
+        "barrier (rank0_evaluates.py:21)" in ran.output
+    )
+    (scenario,) = load(ran.folder / "scenario.yaml")
+    assert not scenario.truncated  # the whole program, not as far as it went
+    assert analyse(scenario).verdict.status == "FAILED"
+
+
 def test_every_way_to_call_is_seen_and_the_planted_fault_is_found(recording: Recording) -> None:
     ran = recording.of("every_call.py", *LIVE)
     assert ran.diagnoses == ["missing_wait"]
