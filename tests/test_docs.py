@@ -127,6 +127,15 @@ def test_shown_tests_pass(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
+@pytest.mark.torch
+def test_the_mended_script_of_the_tutorial_passes_its_test(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(DOCS / "tutorial" / "first-hang.md", pytester.path)
+    monkeypatch.chdir(pytester.path / "fixed")
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", ".").assert_outcomes(passed=1)
+
+
 @pytest.mark.parametrize(
     ("page", "block"),
     [each for each in BLOCKS if each[1].kind == "sh" or each[1].note == "config"],
