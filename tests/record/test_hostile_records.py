@@ -179,10 +179,14 @@ def test_a_world_of_which_one_rank_is_known_takes_no_time(tmp_path: Path) -> Non
 
 
 def test_files_of_two_launches_are_told_apart(tmp_path: Path) -> None:
-    for name, other in {"world": {"world_size": 3}, "launch": {"launch": "b"}}.items():
+    others: dict[str, dict[str, object]] = {
+        "world": {"launch": "a", "world_size": 3},
+        "launch": {"launch": "b"},
+    }
+    for name, other in others.items():
         folder = tmp_path / name
         of_rank(folder, 0, PLACE, GROUP, launch="a")
-        of_rank(folder, 1, PLACE, GROUP, **{"launch": "a", **other})
+        of_rank(folder, 1, PLACE, GROUP, **other)
         said = imported(folder)
         assert said.exit_code == 2
         assert "of two launches" in " ".join(said.output.split())
