@@ -124,6 +124,14 @@ class TerminalReport:
         """Whether a person looks at it while it moves."""
         return not self._plain and self.console.is_terminal
 
+    @property
+    def _columns(self) -> int | None:
+        """How wide a table may be: as the terminal, or as COLUMNS says; None in a plain log."""
+        stated = os.environ.get("COLUMNS", "")
+        if stated.isdecimal() and int(stated) > 0:
+            return int(stated)
+        return self.console.width if self.is_terminal else None
+
     def begin(self, total: int) -> None:
         """Show the bar, on a terminal."""
         if total == 0 or not self.is_terminal:
@@ -166,7 +174,7 @@ class TerminalReport:
         elif self.folds and result.verdict.status in _BAD and result.scenario is not None:
             self._hold(result, warnings)
         elif warnings or not (quiet and result.verdict.status == "PASSED"):
-            self.print([headline(result), *warnings, *details(result)])
+            self.print([headline(result), *warnings, *details(result, self._columns)])
         if self.verbose:
             self.print(more(result.verdict))
         self._answered = self._answered or result.verdict.observed is not None
@@ -180,7 +188,9 @@ class TerminalReport:
     def _hold(self, result: Result, warnings: list[Line]) -> None:
         """Keep a case for the end of its file, with those of which the same is to be said."""
         self._warnings += warnings
-        self._alike.setdefault((result.verdict.status, tuple(details(result))), []).append(result)
+        self._alike.setdefault(
+            (result.verdict.status, tuple(details(result, self._columns))), []
+        ).append(result)
 
     def _unfold(self) -> None:
         """Print the cases that are kept: those of which the same is to be said together."""

@@ -38,15 +38,20 @@ EACH_SIDE, MOST_COLUMNS = 3, 8
 #: columns of a terminal that a grid may take
 WIDTH = 88
 _DIGITS = 7
+#: what a grid is indented by
+_BELOW = " " * 6
 #: stands for the elements, or the ranks, that are left out
 GAP = "..."
 
 
-def grid_lines(differences: Sequence[Difference], world_size: int | None = None) -> list[str]:
+def grid_lines(
+    differences: Sequence[Difference], world_size: int | None = None, width: int = WIDTH
+) -> list[str]:
     """Return the grid of all differences in numbers; no line where no number differs.
 
     Ranks whose rows are equal share one; with `world_size` that of all ranks says so. Where the
-    elements are too many, or too wide for a line, the first and the last are shown.
+    elements are too many, or too wide for a line of `width` columns, the first and the last are
+    shown.
     """
     numeric = [each for each in differences if each.wrong is not None]
     if not numeric:
@@ -59,11 +64,13 @@ def grid_lines(differences: Sequence[Difference], world_size: int | None = None)
     table = [[_index(column) for column in columns], *(list(cells) for (cells, _), _ in shown)]
     whole = len(columns) == len(every)
     sides = range(min(EACH_SIDE, len(columns) // 2), 0, -1)
-    for rendered in [*([table] if whole else []), *(_without_middle(table, n) for n in sides)]:
+    first = [[row[0], *([GAP] if len(every) > 1 else [])] for row in table]
+    cuts = (_without_middle(table, n) for n in sides)
+    for rendered in [*([table] if whole else []), *cuts, first]:
         widths = [max(len(row[at]) for row in rendered) for at in range(len(rendered[0]))]
-        if left + 3 + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+        if left + 3 + sum(widths) + 2 * (len(widths) - 1) <= width:
             break
-    cut = rendered is not table
+    cut = rendered is not table and len(every) > 1
     lines = [
         f"{name:>{left}} │ {_joined(row, widths)}".rstrip()
         for name, row in zip(["rank", *names], rendered, strict=True)
@@ -247,8 +254,11 @@ def milliseconds(duration_s: float) -> str:
     return f"{duration_s * 1000:.0f} ms" if duration_s < 1 else f"{duration_s:.2f} s"
 
 
-def details(result: Result) -> list[Line]:
-    """Return everything below the headline: problems, findings, the reason; nothing for a pass."""
+def details(result: Result, columns: int | None = None) -> list[Line]:
+    """Return everything below the headline: problems, findings, the reason; nothing for a pass.
+
+    A table takes at most `columns`, those of a terminal; of a page if left out.
+    """
     if result.text is not None:  # read back from a file
         return [Line(text) for text in result.text]
     verdict = result.verdict
@@ -263,7 +273,7 @@ def details(result: Result) -> list[Line]:
         )
     world_size = result.scenario.world_size if result.scenario is not None else None
     for finding in verdict.findings[:MOST_FINDINGS]:
-        lines += finding_lines(finding, world_size)
+        lines += finding_lines(finding, world_size, columns)
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))
@@ -313,26 +323,31 @@ def counted(number: int) -> str:
     return f"{number} warning{'' if number == 1 else 's'}"
 
 
-def finding_lines(finding: Finding, world_size: int | None = None) -> list[Line]:
+def finding_lines(
+    finding: Finding, world_size: int | None = None, columns: int | None = None
+) -> list[Line]:
     """Return a finding: its kind, what is wrong, where, which ranks it concerns, and what helps."""
-    lines = _wrapped(f"error[{finding.kind}]: {_brief(finding.title)}", "  ", "    ", "strong")
+    page = PAGE if columns is None else min(PAGE, columns)
+    title = f"error[{finding.kind}]: {_brief(finding.title)}"
+    lines = [Line(line, "strong") for line in wrapped(title, page, "  ", "    ")]
     if finding.mark is not None:
         lines.append(Line(f"    --> {finding.mark}{_recorded(finding.mark)}", "dim"))
         lines += _excerpt(finding.mark, "        ")
-    lines += _notes(finding)
+    lines += _notes(finding, page)
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
-    lines += _numbers(finding, world_size)
+    lines += _numbers(finding, world_size, columns)
     if finding.guess:
         lines.append(Line(f"    perhaps: {finding.guess}"))
     for text in finding.help:
         first, *rest = text.split("\n")
-        lines += _wrapped(f"= help: {first}", "    ", "            ", "dim")
+        said = wrapped(f"= help: {first}", page, "    ", "            ")
+        lines += [Line(line, "dim") for line in said]
         lines += [Line(f"            {line}", "dim") for line in rest]
     return lines
 
 
-def _notes(finding: Finding) -> list[Line]:
+def _notes(finding: Finding, page: int) -> list[Line]:
     """Return a line for each note; a place comes first, in a form that a terminal links.
 
     The only place is left out where the finding itself is there.
@@ -345,7 +360,7 @@ def _notes(finding: Finding) -> list[Line]:
     for note in finding.notes:
         place = "" if note.mark is None or same else f"{_where(note.mark)}: "
         # the words keep their room next to a long path
-        width = max(PAGE, len(place) + EXPLAINING)
+        width = max(page, len(place) + EXPLAINING) if page == PAGE else page
         text = _brief(f"{place}{note.bare}")
         lines += [Line(line) for line in wrapped(text, width, "    ", "      ")]
     return lines
@@ -375,15 +390,16 @@ def _iterations(finding: Finding) -> str:
     return f"{at} (and {finding.more} more)" if finding.more else at
 
 
-def _numbers(finding: Finding, world_size: int | None) -> list[Line]:
-    grid = grid_lines(finding.differences, world_size)
+def _numbers(finding: Finding, world_size: int | None, columns: int | None) -> list[Line]:
+    width = WIDTH if columns is None else columns - len(_BELOW)
+    grid = grid_lines(finding.differences, world_size, width)
     if not grid:
         return []
     sides = SIDES[finding.witness]
     if finding.witness == "expectation" and finding.against == "run":
         sides = "expected≠what the run gave"
     lines = [Line(f"    by rank and index, {sides}:", "dim")]
-    lines += [Line(f"      {line}") for line in grid]
+    lines += [Line(f"{_BELOW}{line}") for line in grid]
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
     relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
     if absolute:

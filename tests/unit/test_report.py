@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from judging import checked, hanging, ran, writing
 
 from runner.errors import Mark, Problem, Source
@@ -145,6 +146,27 @@ def test_a_grid_fits_a_terminal() -> None:
     lines = difference_lines(np.full(8, 123456.5), np.full(8, 987654.5))
     assert all(len(line) <= 88 for line in lines)
     assert lines[0].split()[2:] == ["[0]", "[1]", "...", "[6]", "[7]"]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_report_is_as_wide_as_its_terminal(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """\
+world_size: 4
+tensors: {x: "arange(8) * 12345.5 + rank", y: "arange(100) * 12345.5 + rank"}
+steps:
+  - all_reduce: {tensor: x}
+    expect: {x: "arange(8) * 1.25"}
+  - all_reduce: {tensor: y, op: max}
+    expect: {y: "arange(100) * 1.25 + rank"}
+"""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.chdir(tmp_path)
+    lines = printed(checked(text, tmp_path)).splitlines()
+    assert all(len(line) <= columns for line in lines if not line.lstrip().startswith("-->"))
+    whole = [line for line in lines if " │ [0] " in line and "..." not in line]
+    assert len(whole) == (columns >= 100)
 
 
 def rows_of(numbers: Sequence[float], world_size: int | None = None) -> list[str]:
