@@ -170,6 +170,7 @@ WARNING_CODES = (
     "gloo_differs",
     "outside_of_group",
     "steps_apart",
+    "empty_slice",
 )
 
 

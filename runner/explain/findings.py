@@ -494,6 +494,28 @@ steps:
 """,
     ),
     _warning(
+        "empty_slice",
+        "A slice of a tensor has no element on any rank that takes the step.",
+        "As in Python, a slice beyond the end is empty and nothing is raised, and so is one whose "
+        "bounds are in the wrong order. The step then moves nothing. There is no warning about a "
+        "slice that is empty on some ranks only, as `x[:rank]` on rank 0.",
+        "correct the bounds, or pass the whole tensor.",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2, 3, 4]
+steps:
+  - all_reduce: {tensor: "x[4:8]"}
+""",
+        """\
+world_size: 2
+tensors:
+  x: [1, 2, 3, 4]
+steps:
+  - all_reduce: {tensor: "x[2:4]"}
+""",
+    ),
+    _warning(
         "file_passed_over",
         "A file of a folder is named like a scenario and is not read.",
         "It is a link that leads out of the project, or no regular file (a FIFO, a device, a "

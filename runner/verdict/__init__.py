@@ -43,7 +43,7 @@ from runner.verdict.finding import (
     Witness,
     ranks_text,
 )
-from runner.verdict.hints import guess, judge_reach
+from runner.verdict.hints import guess, judge_reach, warn_of_empty_slices
 from runner.verdict.values import Values, judge_agreement, judge_orders
 from runner.verdict.witnesses import Case, CasesOf, sections, start
 
@@ -198,6 +198,7 @@ def _judge_on(case: Case) -> Verdict:
     ]
     if not found:
         warn_of_open(case)
+    warn_of_empty_slices(case)
     forecast = note_of(case)
     case.notes += [] if forecast is None else [forecast]
     notes = case.notes if predicted.stores or case.compared > 1 else [*case.notes, NO_VALUE]

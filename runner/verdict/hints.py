@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from runner.dataclass import immutable
 from runner.errors import Mark, ScenarioError
+from runner.expressions.compile import compile_expression
 from runner.expressions.evaluator import CANNOT_COMPUTE
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import (
@@ -32,7 +34,7 @@ from runner.operations.base import Group, GroupCreation
 from runner.operations.checks import reduced
 from runner.verdict.comparison import Wanted, differences
 from runner.verdict.finding import Finding
-from runner.verdict.witnesses import Case
+from runner.verdict.witnesses import Case, view_at_end
 from runner.vocabulary import REDUCE_OPS
 
 # -------------------------------------------------------------------------------------------------
@@ -651,3 +653,65 @@ def _before_creation(case: Case) -> set[int]:
             "move the `new_group` before the step",
         )
     return found
+
+
+# -------------------------------------------------------------------------------------------------
+# A slice that holds nothing, though its tensor does.
+#
+# Bounds in the wrong order, or beyond the end, raise nothing in Python: the step moves nothing.
+# Only what is empty on every rank that takes the step is a mistake: `x[:rank]` on rank 0 is none.
+
+
+def warn_of_empty_slices(case: Case) -> None:
+    """Warn of each slice of a tensor that is empty wherever its step is taken."""
+    plan_ = case.predicted.plan
+    if plan_.world_size == 1:
+        return
+    steady = case.scenario.tensors.keys() - set(plan_.introduced)
+    for step in steps_of(case.scenario.steps):
+        forms = [*step.arguments.values(), *(step.expect.values if step.expect else ())]
+        texts = {each.text: each.mark for form in forms for each in expressions_in(form)}
+        texts |= {name: step.mark for name in step.arguments if "[" in name}
+        for text, mark in texts.items():
+            for part, name in _slices(text):
+                if name in steady and _is_empty(case, step, part, name):
+                    case.warn(
+                        "empty_slice",
+                        f"`{part}` is empty on every rank that takes the step, and `{name}` is not",
+                        mark or step.mark,
+                        "correct its bounds: a slice ends before its second one",
+                    )
+
+
+def _slices(text: str) -> Iterator[tuple[str, str]]:
+    """Yield each slice of a name in an expression, and the name."""
+    if "[" not in text or ":" not in text:
+        return
+    source = text.strip()
+    for node in ast.walk(ast.parse(source, mode="eval")):
+        if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        part = ast.get_source_segment(source, node)
+        if part is not None and any(isinstance(each, ast.Slice) for each in parts):
+            yield part, node.value.id
+
+
+def _is_empty(case: Case, step: Step, part: str, name: str) -> bool:
+    """Whether a slice has no element on any rank that takes a step; False where it is not known."""
+    predicted, taken = case.predicted, False
+    try:
+        asked = compile_expression(f"numel({part}) == 0 and numel({name}) > 0", step.mark)
+        for rank in range(case.scenario.world_size):
+            process = view_at_end(predicted, rank).process()
+            if not asked.names <= process.scope.keys():
+                return False
+            empty = bool(process.evaluate(asked))
+            found = predicted.rank(rank)
+            takes = found is not None and any(each.index == step.index for each in found.events)
+            if takes and not empty:
+                return False
+            taken = taken or takes
+    except (ScenarioError, *CANNOT_COMPUTE):
+        return False
+    return taken

@@ -267,3 +267,38 @@ steps:
   - {ranks: "rank >= 16", all_reduce: {tensor: f1, group: half}}
 """
     assert warned(text, folder) == []
+
+
+@pytest.mark.parametrize("size", [3, 20])
+@pytest.mark.parametrize(
+    ("step", "part"),
+    [
+        ('all_reduce: {tensor: "x[4:8]"}', "x[4:8]"),
+        ('all_reduce: {tensor: "x[3:1]"}', "x[3:1]"),
+        ('all_reduce: {tensor: "x[rank:rank]"}', "x[rank:rank]"),
+        ('compute: {"x[2:2]": "0"}', "x[2:2]"),
+        ('compute: {z: "sum(x[n:])"}', "x[n:]"),
+        ('{ranks: 0, compute: {z: "x[:rank]"}}', "x[:rank]"),
+        ('all_reduce: {tensor: "x[2:4]"}', None),
+        ('compute: {z: "x[:rank]"}', None),
+        ('{ranks: [0, 1], compute: {z: "x[:rank]"}}', None),
+        ('{ranks: rank > 99, compute: {z: "x[9:]"}}', None),
+        ('{for: {i: "range(2)"}, steps: [{compute: {z: "x[:i]"}}]}', None),
+        ('compute: {z: "[sum(x[:i]) for i in range(2)]"}', None),
+        ('compute: {empty: "zeros(0)", z: "empty[1:]"}', None),
+        ('all_reduce: {tensor: "e[1:]"}', None),
+    ],
+)
+def test_a_slice_that_is_empty_wherever_its_step_is_taken_is_a_warning(
+    size: int, step: str, part: str | None, folder: Path
+) -> None:
+    text = f"""\
+world_size: {size}
+parameters: {{n: 4}}
+tensors: {{x: [1, 2, 3, 4], e: "zeros(0)"}}
+steps:
+  - {step}
+"""
+    said = [words for code, words in warned(text, folder) if code == "empty_slice"]
+    assert len(said) == (part is not None)
+    assert all(f"`{part}` is empty on every rank that takes the step" in words for words in said)
