@@ -1,7 +1,8 @@
 """Results on a terminal, or as plain lines where there is none.
 
 On a terminal a progress bar moves and only what went wrong is printed; in a log every case has its
-line. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log does without.
+line, where there are not many. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a
+plain log does without.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ WORDS: dict[Status, str] = {
     "INVALID": "invalid",
 }
 
+#: cases from which on a log does not name those that passed, which are counted; -v names them
+MANY = 20
 #: seconds that a start of workers may take without a word
 SLOW_START_S = 0.5
 #: cases that did not pass which a command line names; more are taken by --last-failed
@@ -134,6 +137,7 @@ class TerminalReport:
 
     def begin(self, total: int) -> None:
         """Show the bar, on a terminal."""
+        self.quiet = self.quiet or total >= MANY
         if total == 0 or not self.is_terminal:
             return
         from runner.report.progress import ProgressBar
@@ -268,7 +272,7 @@ class TerminalReport:
         slowest = sorted(outcome.results, key=lambda result: -result.duration_s)
         self.print([Line(f"slowest {self.durations}:", "strong")])
         for result in slowest[: self.durations]:
-            self.print([Line(f"  {milliseconds(result.duration_s):>8}  {result.case}")])
+            self.print([Line(f"  {milliseconds(result.duration_s):>8}  {result.name}")])
 
 
 def summary_lines(outcome: Outcome) -> list[Line]:

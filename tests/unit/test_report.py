@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from judging import checked, hanging, ran, writing
 
+import runner
 from runner.errors import Mark, Problem, Source
 from runner.language import load
 from runner.pipeline.attempts import analyse
@@ -58,6 +59,59 @@ def printed(*verdicts: Verdict, durations: int = 0, **options: Any) -> str:
         report.finish(result(verdict))
     report.end(outcome(*verdicts))
     return file.getvalue()
+
+
+def test_a_long_log_names_what_did_not_pass_alone(tmp_path: Path) -> None:
+    passed, failed = Verdict(status="PASSED"), checked(WRONG, tmp_path)
+    assert printed(*[passed] * 19).count("PASSED ") == 19
+    shown = printed(*[passed] * 19, failed)
+    assert shown.startswith("FAILED ")
+    assert "PASSED " not in shown
+    assert "19 passed, 1 failed" in shown
+    assert printed(*[passed] * 19, failed, verbose=True).count("PASSED ") == 19
+
+
+class Bar:
+    """A progress bar that keeps what it shows."""
+
+    def __init__(self) -> None:
+        """Show nothing."""
+        self.shown: list[tuple[str, int]] = [("", 0)]
+
+    def name(self, case: str) -> None:
+        """Keep the name."""
+        self.shown.append((case, self.shown[-1][1]))
+
+    def reach(self, count: int) -> None:
+        """Keep the count."""
+        self.shown.append((self.shown[-1][0], count))
+
+    def stop(self) -> None:
+        """Be silent."""
+
+
+def test_the_bar_counts_what_is_done_and_names_what_the_next_report_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "sum.yaml"
+    path.write_text("world_size: 2\nmatrix: {n: [1, 2, 3, 4]}\nsteps: [{barrier: {}}]\n")
+    cases = runner.load(path)
+    bar = Bar()
+    report = TerminalReport(io.StringIO(), launches=2)
+    monkeypatch.setattr(report, "_bar", bar)
+
+    def done(at: int) -> None:
+        report.finish(replace(result(Verdict(status="PASSED")), case=cases[at].case))
+
+    for at in (0, 1, 2, 3):  # the first case takes long; the others follow each other
+        report.running(cases[at])
+    assert bar.shown[-1] == ("sum[n=1] and 1 more (torch is imported)", 2)
+    done(0)
+    done(1)
+    assert bar.shown[-1] == ("sum[n=3] and 1 more (torch is imported)", 2)
+    done(2)
+    done(3)
+    assert bar.shown[-1][1] == 4
 
 
 def test_a_failure_shows_place_caret_grid_errors_and_a_guess(tmp_path: Path) -> None:
@@ -219,6 +273,7 @@ def test_the_summary_counts_and_shows_silently_wrong_programs(tmp_path: Path) ->
         in shown
     )
     assert "slowest 1:" in shown
+    assert "  12 ms  some/folder/sum.yaml::sum" in shown
     assert shown.rstrip().endswith("1 passed, 1 failed, 1 unsupported, 1 warning in 1.50 s")
 
 
