@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -340,30 +341,25 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
     if options["rdzv_endpoint"] is None:
         message = "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node"
         raise click.UsageError(message)
-    from runner.execution.launcher import ENVIRONMENT
-
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    from runner.worker.agent import AS_AGENT, MEANINGS, Cluster, Endpoint, serve
+    _set_environment()
+    from runner.worker.agent import MEANINGS, Cluster, Endpoint, fork_agent, serve
     from runner.worker.frontend import CommandLine
 
     host, port = options["rdzv_endpoint"]
     endpoint = Endpoint(host=host, port=port)
-    first = bool(os.environ.pop(AS_AGENT, ""))
-    listener = None if first else endpoint.open()
+    own = CommandLine(
+        read=lambda words: read(words[1:], run),
+        plugins=lambda words: plugins(words[1:], run),
+        run=lambda *_: None,
+    )
+    listener = endpoint.open()
     if listener is None:
-        own = CommandLine(
-            read=lambda words: read(words[1:], run),
-            plugins=lambda words: plugins(words[1:], run),
-            run=lambda *_: None,
-        )
         code = serve(endpoint, options["nproc_per_node"], own)
-        if not first:
-            click.echo(f"exit code {code}: {MEANINGS.get(code, 'see the first node')}", err=True)
+        click.echo(f"exit code {code}: {MEANINGS.get(code, 'see the first node')}", err=True)
         sys.exit(code)
     os.environ["LOCAL_WORLD_SIZE"] = str(options["nproc_per_node"])
-    command = [sys.executable, "-P", "-m", "runner.cli", *sys.argv[1:]]
-    cluster = Cluster(listener, endpoint, options["nnodes"], command, launch_options(options))
+    agent = fork_agent(endpoint, options["nproc_per_node"], own)
+    cluster = Cluster(listener, endpoint, options["nnodes"], agent, launch_options(options))
     code = INCONCLUSIVE_EXIT
     try:
         _run_here(options, lambda: cluster)
@@ -372,6 +368,14 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
         raise
     finally:
         cluster.leave(code)
+
+
+def _set_environment() -> None:
+    """Set what torch reads when it is imported."""
+    from runner.execution.launcher import ENVIRONMENT
+
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
@@ -388,8 +392,12 @@ def _on_simulated_hosts(options: dict[str, Any]) -> NoReturn:
     del words[at : at + (1 if "=" in words[at] else 2)]
     nodes = ["--nnodes", str(options["netns"])]
     where = ["--rdzv-endpoint", f"{netns.address(0)}:{netns.PORT}"]
-    command = [sys.executable, "-P", "-m", "runner.cli", words[0], *nodes, *where, *words[1:]]
-    sys.exit(netns.run(options["netns"], command))
+    sys.argv = [sys.argv[0], words[0], *nodes, *where, *words[1:]]
+    _set_environment()
+    import_module("runner.worker.agent")  # and torch, once for all hosts
+    from runner.cli import main
+
+    sys.exit(netns.run(options["netns"], main))
 
 
 def conducted(

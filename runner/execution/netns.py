@@ -3,7 +3,8 @@
     node 0 (eth0 10.77.0.1) --- p0 [bridge] p1 --- (eth0 10.77.0.2) node 1
 
 None of them has a name, and each lives as long as a process in it: every process here dies with
-its parent, so that nothing outlives a run, however it ends. Without root the namespaces belong to
+its parent, so that nothing outlives a run, however it ends. All are forked from the process of the
+command line, and named after their host. Without root the namespaces belong to
 a user namespace. Needs `ip` (iproute2). Knows nothing of scenarios and nothing of torch.
 """
 
@@ -16,15 +17,18 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWUTS = 0x10000000, 0x40000000, 0x04000000
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 PORT = 29400
 #: addresses inside the namespaces; they exist nowhere else
 NETWORK = "10.77.0."
 INTERFACE = "eth0"
+#: this file as a program: as a module of the package it would import what it does not need
+_OURSELVES = (sys.executable, "-I", "-S", os.path.abspath(__file__))
 
 
 def address(number: int) -> str:
@@ -36,50 +40,49 @@ def lack() -> str | None:
     """Return why this machine can simulate no hosts; None where it can. Tried, in a process."""
     if shutil.which("ip") is None:
         return "`ip` is not installed (Debian: iproute2)"
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "runner.execution.netns", "probe"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=_environment(),
-    )
+    done = subprocess.run(_OURSELVES, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None
     said = done.stderr.strip().splitlines()
     return said[-1] if said else "network namespaces cannot be made here"
 
 
-def run(nodes: int, command: Sequence[str]) -> int:
-    """Run a command on each of some simulated hosts; return the exit code of the first one's.
+def run(nodes: int, command: Callable[[], object]) -> int:
+    """Call something on each of some simulated hosts; return the exit code of the first one's.
 
-    It finds the number of its host in `NODE`, and `GLOO_SOCKET_IFNAME` set.
+    Each host is a process forked from this one, so that what is imported here is imported once;
+    to be called before this process has threads. `command` finds the number of its host in `NODE`,
+    and `GLOO_SOCKET_IFNAME` set; its exit code is that of the SystemExit that it raises.
     """
-    switch = subprocess.Popen(
-        [sys.executable, "-P", "-m", "runner.execution.netns", str(nodes), *command],
-        env=_environment(),
-    )
+    own = os.getpid()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    switch = os.fork()
+    if switch == 0:
+        code = 3
+        try:
+            _die_with(own)
+            code = _switch(nodes, command)
+        except OSError as error:
+            os.write(2, f"{error.strerror or error}\n".encode())
+        finally:
+            os._exit(code)
     while True:
         try:
-            return switch.wait()
-        except KeyboardInterrupt:  # the command has it as well, and ends as it should
+            return os.waitstatus_to_exitcode(os.waitpid(switch, 0)[1])
+        except KeyboardInterrupt:  # the hosts have it as well, and end as they should
             continue
-
-
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), _root()]))
-    return {**os.environ, "PYTHONPATH": path}
-
-
-def _root() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 # -------------------------------------------------------------------------------------------------
 # Inside: the process of the switch, and one for each node.
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
+    """Let this process be killed as soon as its parent has ended, or now where it has."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(3)
 
 
 def _unshare(flags: int) -> None:
@@ -109,9 +112,9 @@ def _ip(*words: str) -> None:
         raise OSError(done.returncode, f"`ip {' '.join(words)}`: {done.stderr.strip()}")
 
 
-def _switch(nodes: int, command: Sequence[str]) -> int:
+def _switch(nodes: int, command: Callable[[], object]) -> int:
     """Make the network, start the command on each host, wait for the first one's."""
-    _die_with_parent()
+    own = os.getpid()
     _unshare(CLONE_NEWNET)
     _ip("link", "add", "br0", "type", "bridge")
     _ip("link", "set", "br0", "up")
@@ -120,7 +123,7 @@ def _switch(nodes: int, command: Sequence[str]) -> int:
         near, far = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:
-            _be_host(number, near, far, command)
+            _be_host(number, own, near, far, command)
         os.close(near[1])
         os.close(far[0])
         os.read(near[0], 1)  # it is in its namespaces
@@ -152,24 +155,40 @@ def _pass_on(hosts: Sequence[int]) -> None:
 
 
 def _be_host(
-    number: int, near: tuple[int, int], far: tuple[int, int], command: Sequence[str]
-) -> None:
-    """Be a node: take the interface, and become the command."""
+    number: int,
+    switch: int,
+    near: tuple[int, int],
+    far: tuple[int, int],
+    command: Callable[[], object],
+) -> NoReturn:
+    """Be a node: take the interface, and do what the command does."""
+    code = 3
     try:
-        _die_with_parent()
+        _die_with(switch)
         _unshare_host()
-        socket.sethostname(f"node{number}")
+        name = f"node{number}"
+        socket.sethostname(name)
+        ctypes.CDLL(None).prctl(PR_SET_NAME, name.encode())
         os.write(near[1], b".")
         os.close(far[1])
         os.read(far[0], 1)
         _ip("link", "set", "lo", "up")
         _ip("addr", "add", f"{address(number)}/24", "dev", INTERFACE)
         _ip("link", "set", INTERFACE, "up")
-        variables = {"NODE": str(number), "GLOO_SOCKET_IFNAME": INTERFACE}
-        os.execvpe(command[0], list(command), {**os.environ, **variables})
+        os.environ.update(NODE=str(number), GLOO_SOCKET_IFNAME=INTERFACE)
+        command()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except KeyboardInterrupt:
+        code = 130
     except OSError as error:
         os.write(2, f"{error.strerror or error}\n".encode())
-    os._exit(3)
+    finally:
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
 
 def _unshare_host() -> None:
@@ -180,11 +199,9 @@ def _unshare_host() -> None:
 
 
 def main() -> int:
-    """Be the switch, or try whether one can be made."""
+    """Try whether a host can be made."""
     try:
-        if sys.argv[1] == "probe":
-            return _switch(1, ["true"])
-        return _switch(int(sys.argv[1]), sys.argv[2:])
+        return _switch(1, lambda: None)
     except OSError as error:
         sys.stderr.write(f"{error.strerror or error}\n")
         return 3

@@ -23,10 +23,9 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -58,10 +57,10 @@ LATE_S = 30.0
 CUT_S = 15
 #: seconds that an agent gets to end its ranks
 ENDS_S = 20.0
+#: seconds between two looks whether an agent has ended
+ENDED_LOOK_S = 0.005
 #: seconds between two attempts to reach the first node
 RETRY_S = 0.2
-#: set where this process is to be the agent of the first node
-AS_AGENT = "SCENARIO_AGENT"
 #: what an exit code means, on every node
 MEANINGS = {
     0: "all passed",
@@ -228,6 +227,26 @@ def serve(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
     return code
 
 
+def fork_agent(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
+    """Fork the agent of the first node, which has torch already; return its process id.
+
+    To be called before this process has threads: a fork takes none of them along.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if pid := os.fork():
+        return pid
+    code = INCONCLUSIVE
+    try:
+        os.setsid()  # what interrupts the command line is no order to its agent
+        die_with_parent()
+        gc.freeze()
+        code = serve(endpoint, count, command_line)
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 def _reached(endpoint: Endpoint) -> socket.socket:
     """Connect to the first node, which may come later. Raises OSError after a while."""
     deadline_s = time.monotonic() + COMES_S
@@ -277,16 +296,16 @@ class Cluster:
         listener: socket.socket,
         endpoint: Endpoint,
         nodes: int,
-        own: Sequence[str],
+        agent: int,
         options: LaunchOptions,
     ) -> None:
-        """Wait for agents at `listener`; `own` is the command that starts this node's."""
+        """Wait for agents at `listener`; `agent` is the process id of this node's."""
         self._listener = listener
         self._endpoint = endpoint
         self._expected = nodes
-        self._own = list(own)
+        self._agent = agent
+        self._ended = False
         self._options = options
-        self._agent: subprocess.Popen[bytes] | None = None
         self._nodes: list[Node] = []
         self._store: Any = None
         self._launch: NodesLaunch | None = None
@@ -295,10 +314,7 @@ class Cluster:
         self._unable = ""
 
     def __enter__(self) -> Self:
-        """Start this node's agent; the first run waits for the others."""
-        self._agent = subprocess.Popen(
-            self._own, env={**os.environ, AS_AGENT: "1"}, start_new_session=True
-        )
+        """Wait for nothing: the first run waits for the agents."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -410,7 +426,7 @@ class Cluster:
         while len(came) < self._expected and (left_s := deadline_s - time.monotonic()) > 0:
             ready, _, _ = select.select([self._listener], [], [], min(left_s, 1.0))
             if not ready:
-                if self._agent is not None and self._agent.poll() is not None:
+                if self._has_ended():
                     break
                 continue
             line, _ = self._listener.accept()
@@ -455,7 +471,6 @@ class Cluster:
 
     def leave(self, code: int) -> None:
         """Tell every node the exit code of the command line, and wait for this node's agent."""
-        self._expected -= self._agent is None  # nothing was run: there are only the others
         with suppress(OSError, EOFError):
             self._finish()
             if not self._unable:
@@ -463,8 +478,17 @@ class Cluster:
         for node in self._nodes:
             self._tell(node, do="leave", code=code)
         self._listener.close()
-        if self._agent is not None:
+        deadline_s = time.monotonic() + ENDS_S
+        while not self._has_ended():
+            if time.monotonic() > deadline_s:
+                os.kill(self._agent, signal.SIGKILL)
+            time.sleep(ENDED_LOOK_S)
+
+    def _has_ended(self) -> bool:
+        """Return whether this node's agent has."""
+        if not self._ended:
             try:
-                self._agent.wait(ENDS_S)
-            except subprocess.TimeoutExpired:
-                self._agent.kill()
+                self._ended = os.waitpid(self._agent, os.WNOHANG)[0] != 0
+            except ChildProcessError:
+                self._ended = True
+        return self._ended
