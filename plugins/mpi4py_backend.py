@@ -112,14 +112,24 @@ class Work(dist._Work):  # type: ignore[name-defined]  # noqa: SLF001 -- torch h
     """Requests of MPI's, what they write to, and what follows when all are done."""
 
     def __init__(
-        self, group: Group, requests: Sequence[MPI.Request], held: Any, then: Callable[[], None]
+        self,
+        group: Group,
+        requests: Sequence[MPI.Request],
+        held: Any,
+        then: Callable[[], None],
+        results: Sequence[torch.Tensor],
     ) -> None:
-        """Keep what the requests read and write in `held`; call `then` once they are done."""
+        """Keep what the requests read and write in `held`; call `then` once they are done.
+
+        `results` are what the work is worth to those who ask for its future.
+        """
         super().__init__()
         self._group = group
         self._requests = list(requests)
         self._held = held
         self._then = then
+        self._results = list(results)
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
         self._lock = threading.Lock()
         self._over = False
         self._source = -1
@@ -145,11 +155,27 @@ class Work(dist._Work):  # type: ignore[name-defined]  # noqa: SLF001 -- torch h
                 message = "the process group was aborted"
                 raise RuntimeError(message)
             if time.monotonic() > deadline_s:
-                message = f"timed out waiting {limit.total_seconds() * 1000:.0f}ms in MPI"
+                message = f"Timed out waiting {limit.total_seconds() * 1000:.0f}ms in MPI"
                 raise RuntimeError(message)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_S)
         return True
+
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
+        """Return a future of the results, which a thread waits for; DDP asks for it."""
+        if self._future is None:
+            self._future = torch.futures.Future()
+            threading.Thread(target=self._fulfil, name="future", daemon=True).start()
+        return self._future
+
+    def _fulfil(self) -> None:
+        assert self._future is not None
+        try:
+            self.wait()
+        except RuntimeError as error:
+            self._future.set_exception(error)  # type: ignore[arg-type] -- torch takes any
+        else:
+            self._future.set_result(self._results)
 
     def _source_rank(self) -> int:
         return self._source
@@ -218,11 +244,15 @@ def reduced(tensor: torch.Tensor) -> list[Any]:
     return [array(tensor), tensor.numel(), datatype]
 
 
-def op_of(options: Any) -> MPI.Op:
-    """Return MPI's operation for torch's."""
+def op_of(options: Any, tensors: Sequence[torch.Tensor]) -> MPI.Op:
+    """Return MPI's operation for torch's; an average of numbers that can be divided is a sum."""
     found = next((own for known, own in OPS.items() if options.reduceOp == known), None)
+    if options.reduceOp == dist.ReduceOp.AVG and all(
+        tensor.is_floating_point() or tensor.is_complex() for tensor in tensors
+    ):
+        return MPI.SUM
     if found is None:
-        message = f"MPI does not support {options.reduceOp}"
+        message = f"MPI has no operation for torch's {options.reduceOp.op.name}"
         raise NotImplementedError(message)
     return found
 
@@ -295,12 +325,14 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         begin: Callable[[], MPI.Request | list[MPI.Request]],
         held: Any,
         then: Callable[[], None] = lambda: None,
+        results: Sequence[torch.Tensor] = (),
     ) -> Work:
         try:
             requests = begin()
         except MPI.Exception as error:
             raise refusal(error) from error
-        return Work(self, requests if isinstance(requests, list) else [requests], held, then)
+        listed = requests if isinstance(requests, list) else [requests]
+        return Work(self, listed, held, then, results)
 
     # ------------------------------------------------------------------ reductions
 
@@ -310,18 +342,25 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     def allreduce_coalesced(self, tensors: Any, options: Any = None) -> Work:
         """Reduce each tensor in place."""
-        op = op_of(options)
+        op = op_of(options, tensors)
         rows = [flat(tensor) for tensor in tensors]
         told = [reduced(row) for row in rows]
         return self._work(
             lambda: [self._comm.Iallreduce(MPI.IN_PLACE, each, op) for each in told],
             rows,
-            lambda: copy(tensors, rows),
+            lambda: copy(tensors, self._averaged(rows, options)),
+            tensors,
         )
+
+    def _averaged(self, rows: list[torch.Tensor], options: Any) -> list[torch.Tensor]:
+        """Return what was reduced: an average is the sum, divided here."""
+        if options.reduceOp != dist.ReduceOp.AVG:
+            return rows
+        return [row.div_(self.size()) for row in rows]
 
     def reduce(self, tensors: Any, options: Any) -> Work:
         """Reduce into the root's tensor; the others keep theirs."""
-        op, root = op_of(options), options.rootRank
+        op, root = op_of(options, tensors), options.rootRank
         row = flat(tensors[0])
         told = reduced(row)
         if self.rank() != root:
@@ -329,7 +368,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         return self._work(
             lambda: self._comm.Ireduce(MPI.IN_PLACE, told, op, root),
             row,
-            lambda: copy(tensors, [row]),
+            lambda: copy(tensors, self._averaged([row], options)),
         )
 
     def reduce_scatter(self, outputs: Any, inputs: Any, options: Any) -> Work:
@@ -351,12 +390,13 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def _reduce_scatter(
         self, output: torch.Tensor, whole: torch.Tensor, sizes: list[int], options: Any
     ) -> Work:
-        op, row = op_of(options), flat(output)
+        op, row = op_of(options, [whole]), flat(output)
         sent, got = reduced(whole), reduced(row)
         return self._work(
             lambda: self._comm.Ireduce_scatter(sent, got, sizes, op),
             (whole, row),
-            lambda: copy([output], [row]),
+            lambda: copy([output], self._averaged([row], options)),
+            [output],
         )
 
     # ------------------------------------------------------------------ moves
@@ -368,6 +408,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             lambda: self._comm.Ibcast(moved(row), options.rootRank),
             row,
             lambda: copy(tensors, [row]),
+            tensors,
         )
 
     def allgather(self, outputs: Any, inputs: Any, _options: Any = None) -> Work:
@@ -394,6 +435,7 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
             lambda: self._comm.Iallgather(moved(row), moved(whole)),
             (row, whole),
             lambda: copy([output], [whole]),
+            [output],
         )
 
     all_gather_single = _allgather_base
@@ -484,8 +526,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         ]
         return self._work(lambda: self._comm.Ialltoallv(*told), (got, sent), then)
 
-    def barrier(self, _options: Any = None) -> Work:
-        """Wait for everyone."""
+    def barrier(self, opts: Any = None) -> Work:
+        """Wait for everyone; torch gives its options by their name."""
+        del opts
         return self._work(self._comm.Ibarrier, None)
 
     # ------------------------------------------------------------------ messages
