@@ -24,6 +24,7 @@ COMMANDS = {
     "record": ("record", "record", "Record a training script, prove it, and reproduce its fault."),
     "import": ("record", "import_records", "Judge a record, or torch's flight-recorder dumps."),
     "diff": ("record", "diff", "Compare two records or scenarios: whose communication differs."),
+    "agent": ("run", "agent", "Lend this node's ranks to the run of another node."),
     "merge": ("run", "merge", "Join the results of shards, or of several runs."),
     "show": ("show", "show", "Draw a case as a space-time diagram, predicted or run."),
     "cost": ("cost", "cost", "Count rounds, messages and bytes; forecast time on a topology."),

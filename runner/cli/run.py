@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from runner.model.scenario import Scenario
     from runner.pipeline.results import Executor, Outcome
     from runner.report.html.page import Shown
+    from runner.worker.frontend import CommandLine
 
 
 # -------------------------------------------------------------------------------------------------
@@ -342,21 +343,15 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
         message = "--nnodes needs --rdzv-endpoint HOST:PORT, the same on every node"
         raise click.UsageError(message)
     _set_environment()
-    from runner.worker.agent import MEANINGS, Cluster, Endpoint, fork_agent, serve
-    from runner.worker.frontend import CommandLine
+    from runner.worker.agent import Cluster, Endpoint, fork_agent, serve
 
     host, port = options["rdzv_endpoint"]
     endpoint = Endpoint(host=host, port=port)
-    own = CommandLine(
-        read=lambda words: read(words[1:], run),
-        plugins=lambda words: plugins(words[1:], run),
-        run=lambda *_: None,
-    )
+    own = _of_an_agent()
     listener = endpoint.open()
     if listener is None:
         code = serve(endpoint, options["nproc_per_node"], own)
-        click.echo(f"exit code {code}: {MEANINGS.get(code, 'see the first node')}", err=True)
-        sys.exit(code)
+        _leave_node(code)
     os.environ["LOCAL_WORLD_SIZE"] = str(options["nproc_per_node"])
     agent = fork_agent(endpoint, options["nproc_per_node"], own)
     cluster = Cluster(listener, endpoint, options["nnodes"], agent, launch_options(options))
@@ -368,6 +363,58 @@ def _on_nodes(options: dict[str, Any]) -> NoReturn:
         raise
     finally:
         cluster.leave(code)
+
+
+def _of_an_agent() -> CommandLine:
+    """Return what an agent's ranks do with the arguments of `scenario run`."""
+    from runner.worker.frontend import CommandLine
+
+    return CommandLine(
+        read=lambda words: read(words[1:], run),
+        plugins=lambda words: plugins(words[1:], run),
+        run=lambda *_: None,
+    )
+
+
+def _leave_node(code: int) -> NoReturn:
+    """End with the exit code of the first node, and say what it means."""
+    from runner.worker.agent import MEANINGS
+
+    click.echo(f"exit code {code}: {MEANINGS.get(code, 'see the first node')}", err=True)
+    sys.exit(code)
+
+
+@click.command("agent", cls=GroupedCommand)
+@option(
+    HOW,
+    "--rdzv-endpoint",
+    callback=_endpoint,
+    required=True,
+    metavar="HOST:PORT",
+    help="Where the nodes meet: an address of the first node, on which `scenario run` is.",
+)
+@option(
+    HOW,
+    "--nproc-per-node",
+    type=click.IntRange(1),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="Ranks of this node.",
+)
+def agent(**options: Any) -> None:
+    """Lend this node's ranks to the `scenario run --nnodes` of another.
+
+    It takes the arguments of the first node, so that only that one needs them, plugins among them;
+    the files must be here at the same paths. It waits for the first node for five minutes, and ends
+    with its exit code.
+    """
+    _set_environment()
+    from runner.worker.agent import Endpoint, serve
+
+    host, port = options["rdzv_endpoint"]
+    endpoint = Endpoint(host=host, port=port)
+    _leave_node(serve(endpoint, options["nproc_per_node"], _of_an_agent(), follows=True))
 
 
 def _set_environment() -> None:

@@ -136,12 +136,18 @@ class Talk:
 class Agent:
     """Forks the ranks of its node, and ends them, when it is asked to."""
 
-    def __init__(self, talk: Talk, host: str, count: int, command_line: CommandLine) -> None:
-        """Offer `count` ranks to the command line, whose address here is `host`."""
+    def __init__(
+        self, talk: Talk, host: str, count: int, command_line: CommandLine, *, follows: bool
+    ) -> None:
+        """Offer `count` ranks to the command line, whose address here is `host`.
+
+        With `follows` it has no arguments of its own, and takes those of the first node.
+        """
         self._talk = talk
         self._host = host
         self._count = count
         self._command_line = command_line
+        self._follows = follows
         self._ranks: list[int] = []
 
     def run(self) -> int:
@@ -166,6 +172,8 @@ class Agent:
 
     def _launch(self, told: Mapping[str, Any]) -> None:
         """Fork the ranks of a launch, which connect to its store by themselves."""
+        if self._follows:
+            sys.argv = [sys.argv[0], *map(str, told["words"])]
         for local in range(self._count):
             if pid := os.fork():
                 self._ranks.append(pid)
@@ -205,7 +213,9 @@ def _be_rank(rank: int, launch: str, talk: Talk, command_line: CommandLine) -> N
     os._exit(INCONCLUSIVE)
 
 
-def serve(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
+def serve(
+    endpoint: Endpoint, count: int, command_line: CommandLine, *, follows: bool = False
+) -> int:
     """Be the agent of a node: find the first node, serve, return the exit code.
 
     Prints what the code means, or why the node ends without one.
@@ -215,7 +225,7 @@ def serve(endpoint: Endpoint, count: int, command_line: CommandLine) -> int:
     host = socket.gethostname()
     try:
         talk = Talk(_reached(endpoint))
-        code = Agent(talk, endpoint.host, count, command_line).run()
+        code = Agent(talk, endpoint.host, count, command_line, follows=follows).run()
     except (OSError, EOFError, ValueError) as error:
         why = str(error) or "it has ended"
         sys.stderr.write(
@@ -390,6 +400,7 @@ class Cluster:
                 node,
                 do="launch",
                 launch=prefix,
+                words=sys.argv[1:],
                 node=number,
                 first=node.first,
                 world=world,

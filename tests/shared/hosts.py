@@ -304,7 +304,7 @@ class Hosts:
     def _names(self) -> Path:
         """Return what the hosts have as /etc/hosts: there is no name server to ask."""
         path = self.folder / "hosts"
-        lines = [f"{address(number)} node{number}" for number in range(len(self.names))]
+        lines = [f"{address(n)} node{n} host{n}" for n in range(len(self.names))]
         path.write_text("\n".join(["127.0.0.1 localhost", *lines, ""]), encoding="utf-8")
         return path
 
