@@ -173,7 +173,7 @@ class Work(dist._Work):  # type: ignore[name-defined]  # noqa: SLF001 -- torch h
         try:
             self.wait()
         except RuntimeError as error:
-            self._future.set_exception(error)  # type: ignore[arg-type] -- torch takes any
+            self._future.set_exception(error)  # type: ignore[arg-type]
         else:
             self._future.set_result(self._results)
 
