@@ -23,7 +23,7 @@ from runner.expressions.values import (
 from runner.model.process import Call
 from runner.model.scenario import ValueExpectation
 from runner.operations.base import Local, PointToPoint
-from runner.reference.matching import Work
+from runner.reference.matching import Forgotten, Joining, Posted, Work
 from runner.reference.state import (
     InFlightAccess,
     RankState,
@@ -225,11 +225,41 @@ def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: b
 
 
 def _race(state: RankState, call: Call, flight: InFlightAccess) -> None:
+    """Note a race, and leave undefined what the touched tensor brings.
+
+    What others have got of it by now is noted in `touched`: the run is made once more, and there
+    they get something undefined, so that nothing depends on who came first. Raises Forgotten where
+    it is not kept whom a message has met.
+    """
     race(state, call, flight, "touches")
     state.raced |= flight.names
-    for post in flight.work.posts:
+    for post in _touched_posts(flight):
         post.tainted = post.tainted or RACED
         post.outcome = [(argument, RACED, None) for argument, _, _ in post.outcome]
+        if _has_brought(post):
+            if post.past and isinstance(post, Posted):
+                raise Forgotten
+            state.touched.add((post.link, state.rank))
+
+
+def _touched_posts(flight: InFlightAccess) -> Iterator[Joining | Posted]:
+    """Yield what the work of a flight is made of; of messages those that the flight carries."""
+    for post in flight.work.posts:
+        if isinstance(post, Joining):
+            yield post
+        elif isinstance(post, Posted) and post.message.sends is not flight.writes:
+            message = post.message
+            given = message.payload if message.sends else message.buffer
+            if overlap(arrays_of(given), flight.memory):
+                yield post
+
+
+def _has_brought(post: Joining | Posted) -> bool:
+    """Whether another rank may have got something of what a rank entered or sent."""
+    if isinstance(post, Posted):
+        return post.message.sends and (post.past or post.partner is not None)
+    others = (other for other in post.meeting.joined.values() if other is not post)
+    return post.past or any(other.done_s is not None for other in others)
 
 
 def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -51,6 +52,7 @@ from runner.reference.matching import (
     Before,
     Creating,
     Creations,
+    Forgotten,
     Joining,
     Mailbox,
     Meeting,
@@ -66,6 +68,7 @@ from runner.reference.state import (
     ALL_OUTCOMES,
     Ledger,
     RankState,
+    Touched,
     frozen,
     frozen_arguments,
     snapshot,
@@ -294,8 +297,8 @@ def delivered(simulation: Simulation, send: Posted, receive: Posted) -> None:
                 ranks=tuple(sorted((send.rank, receive.rank))),
             )
         )
-    elif send.tainted is not None:
-        value = send.tainted
+    elif send.tainted is not None or receive.tainted is not None:
+        value = send.tainted or receive.tainted
     elif isinstance(payload, np.ndarray):
         value = payload.copy()
     receive.outcome = [(None, value, None)]
@@ -842,7 +845,7 @@ def _collective(
 
     def begin(work: Work) -> None:
         joining = simulation.meetings.join(call, work.start_s)
-        joining.tainted = tainted
+        joining.tainted = tainted or simulation.touch(joining)
         if operation.refuse(call.entry) is None:
             volume, group = operation.volume(call.entry), call.entry.group
             joining.number = simulation.traffic.stroke()
@@ -875,7 +878,7 @@ def _messages(
             group = message.group or call.entry.group
             post = simulation.mailbox.post(call, group, message, work.start_s)
             if message.sends:
-                post.tainted = tainted
+                post.tainted = tainted or simulation.touch(post)
             size, header = _weight(message)
             post.number = simulation.traffic.post(
                 state.rank,
@@ -1139,6 +1142,7 @@ class Simulation:
         choosing: Choosing | None = None,
         reads: Reads | None = None,
         start: StartState | None = None,
+        touched: AbstractSet[Touched] = frozenset(),
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
@@ -1146,7 +1150,7 @@ class Simulation:
         `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
         none of them the run is `cut` there. `reads` lets the run note what is read and written.
         With a `start` the ranks go on from where that has them; the reading must let pass all that
-        was done there.
+        was done there. `touched` is what races were found to bring to other ranks: it is undefined.
         """
         self.plan = plan
         self.reading = reading
@@ -1172,6 +1176,8 @@ class Simulation:
         #: the indexes of two steps that met in a collective -> a call of each
         self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
         self.findings: list[Symptom] = []
+        #: what races bring to other ranks; more than was known where the run is to be made again
+        self.touched = set(touched)
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False
@@ -1203,6 +1209,7 @@ class Simulation:
                 walker=process.walk(),
                 ledger=ledger,
                 findings=self.findings,
+                touched=self.touched,
                 truncated=rank in plan.scenario.truncated,
             )
             state.initial = {name: snapshot(process, name) for name in sorted(process.held)}
@@ -1215,7 +1222,7 @@ class Simulation:
             start.state(rank, arrays, self.ledger) for rank in range(self.plan.world_size)
         ]
         for state in self.ranks:
-            state.findings = self.findings
+            state.findings, state.touched = self.findings, self.touched
         self._ready.extend(state for state in self.ranks if state.state == "ready")
         for state in self.ranks:
             for call, group in start.created(state.rank):
@@ -1227,14 +1234,39 @@ class Simulation:
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
         ]
+        if self.touched:
+            self._spoil_past()
         self.mailbox.count_anew()
         for post in waiting:
+            if isinstance(post, Joining) or post.message.sends:
+                post.tainted = post.tainted or self.touch(post)
             if isinstance(post, Posted):
                 if post.partner is None:
                     _match(self, post)
             elif post.done_s is None:
                 assert isinstance(post.call.operation, Collective)
                 self.meet(post, post.call.operation)
+
+    def _spoil_past(self) -> None:
+        """Leave undefined what collectives brought before, where a member touches its tensor since.
+
+        Raises Forgotten where a member has waited for it before: what it did then is not undone.
+        """
+        links = {link for link, _ in self.touched}
+        found: dict[str, list[Joining]] = {}
+        for post in (post for state in self.ranks for work in state.works for post in work.posts):
+            if isinstance(post, Joining) and post.past and post.link in links:
+                found.setdefault(post.link, []).append(post)
+        for posts in found.values():
+            if len(posts) < posts[0].meeting.group.size:
+                raise Forgotten
+            for post in posts:
+                _spoil(post, buffers.RACED)
+
+    def touch(self, post: Joining | Posted) -> Undefined | None:
+        """Return what others get of a tensor that is known to be touched meanwhile, or None."""
+        known = bool(self.touched) and (post.link, post.rank) in self.touched
+        return buffers.RACED if known else None
 
     # ------------------------------------------------------------------ the loop
 

@@ -33,7 +33,7 @@ from runner.reference.matching import Address, Forgotten, Posted
 from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
-from runner.reference.state import Place, RankState, frozen, measured, stands_at
+from runner.reference.state import Place, RankState, Touched, frozen, measured, stands_at
 from runner.reference.symptoms import Symptom
 from runner.reference.waits import Futures, Need, waiting_beyond
 
@@ -84,6 +84,9 @@ ENOUGH = 256
 SHOWN = 4
 
 
+#: how often a run is made, the last times with what races were found to bring to other ranks
+PASSES = 4
+
 #: part of the work and of the bytes of a case after which no further schedule is tried
 EXPLORING = 0.25
 
@@ -126,7 +129,15 @@ def rest(
     start: StartState | None = None,
 ) -> Rest:
     """Run the default order to its end. Raises ScenarioError where a value cannot be computed."""
-    return _rested(Simulation(plan, arrays, reading=reading, limits=limits, start=start).run())
+    touched: frozenset[Touched] = frozenset()
+    for _ in range(PASSES):
+        simulation = Simulation(
+            plan, arrays, reading=reading, limits=limits, start=start, touched=touched
+        ).run()
+        if simulation.touched <= touched:
+            break
+        touched |= simulation.touched
+    return _rested(simulation)
 
 
 def _rested(simulation: Simulation) -> Rest:
@@ -246,6 +257,9 @@ class _Search:
         self._met: _Known | None = None
         #: whether two orders end differently
         self._apart = False
+        #: what races bring to other ranks, as far as it is known, and how often that was looked for
+        self._touched: frozenset[Touched] = frozenset()
+        self._passes = 1
 
     def run(self) -> str | None:
         """Go through all orders; return the bound that was hit, if any.
@@ -269,7 +283,11 @@ class _Search:
                 choosing=self._choose,
                 reads=self._reads,
                 start=self._start,
+                touched=self._touched,
             ).run()
+            if not simulation.touched <= self._touched and self._passes < PASSES:
+                schedule = self._anew(simulation)
+                continue
             run = _rested(simulation)
             seen = self._observed is not None and not simulation.cut
             if seen and self._observed is not None and _agrees(simulation, self._observed):
@@ -284,6 +302,16 @@ class _Search:
                 _release(simulation)
             self.runs.append(run)
         return None
+
+    def _anew(self, simulation: Simulation) -> tuple[int, ...]:
+        """Begin again, now that more is known of what races bring; return the first order."""
+        self._touched |= simulation.touched
+        self._passes += 1
+        self.runs.clear()
+        self._path.clear()
+        self._known.clear()
+        self._apart = False
+        return ()
 
     def _bound(self) -> str | None:
         """Return the bound that stands against one more order, or None."""

@@ -358,6 +358,9 @@ def _shares(held: Any, target: Any) -> bool:
 #: a step and its iteration
 Place = tuple[int, tuple[int, ...]]
 
+#: what a rank entered or sent, by its link, whose tensor it touched while others got it
+Touched = tuple[str, int]
+
 
 @immutable(eq=False)
 class InFlightAccess:
@@ -415,6 +418,8 @@ class RankState:
     works: list[Work] = field(default_factory=list)
     broken: set[str] = field(default_factory=set)
     raced: set[str] = field(default_factory=set)
+    #: what races have brought to other ranks, of all ranks
+    touched: set[Touched] = field(default_factory=set)
     racing: bool = False
     misread: Undefined | None = None
     flying: list[InFlightAccess] = field(default_factory=list)

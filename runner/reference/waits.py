@@ -108,7 +108,7 @@ class Need:
 
 def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
     """Return what blocked ranks wait for, those in one meeting together."""
-    together: dict[tuple[int, str, int], list[Joining]] = {}
+    together: dict[tuple[int, str, frozenset[int]], list[Joining]] = {}
     found: list[Need] = []
     for state in states:
         for work in map(run.streams.first, state.waiting):
@@ -117,7 +117,7 @@ def needs_of(run: Run, states: Iterable[RankState]) -> list[Need]:
                     continue
                 if isinstance(post, Joining):
                     operation = _collective(post)
-                    key = (id(post.meeting), operation.name, id(needs(operation, post.entry)))
+                    key = (id(post.meeting), operation.name, needs(operation, post.entry))
                     together.setdefault(key, []).append(post)
                 else:
                     found.append(_alone(run, post))
