@@ -57,6 +57,7 @@ SORTS = {
     "problem": ("Problems", "Why a file is INVALID."),
     "verdict": ("Verdicts", "What a case comes out as."),
     "outcome": ("Outcomes", "How a program ends."),
+    "word": ("Words", "Further words of a report."),
     "limits": ("Limits", "What a file may ask for."),
     "refusal to bless": ("Refusals to bless", "Why `scenario bless` leaves a file as it is."),
 }

@@ -287,8 +287,8 @@ class Explanation:
 
     `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a
     scenario is FAILED), `warning` (it passes and should be looked at), `kind of error` (what
-    `raises:` states), `refusal to bless`, `verdict`, `outcome` or `limits`. `table` has rows of
-    a name and what it means.
+    `raises:` states), `refusal to bless`, `verdict`, `outcome`, `word` (of a report) or `limits`.
+    `table` has rows of a name and what it means.
     """
 
     code: str

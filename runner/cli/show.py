@@ -442,6 +442,7 @@ def explain(*, code: str | None) -> None:
     """
     from runner.errors import nearest
     from runner.explain import EXPLANATIONS, explanation, page
+    from runner.operations import BY_NAME
 
     if code is None:
         width = max(map(len, EXPLANATIONS))
@@ -461,6 +462,8 @@ def explain(*, code: str | None) -> None:
     if found is None:
         close = nearest(code, EXPLANATIONS)
         hint = f"did you mean {close}?" if close else "`scenario explain` lists them all"
+        if code in BY_NAME:
+            hint = f"`scenario ops {code}` shows the operation"
         click.echo(f"there is no code {clean(code)}; {hint}", err=True)
         sys.exit(INVALID_EXIT)
     click.echo(page(found))

@@ -21,7 +21,7 @@ from runner.explain.problems import (
     USING,
 )
 from runner.explain.words import LIMITS as BOUNDS
-from runner.explain.words import OUTCOMES, VERDICTS
+from runner.explain.words import OUTCOMES, VERDICTS, WORDS
 from runner.limits import FLAGS
 from runner.reference.diagnoses import EXPLANATIONS as DIAGNOSES
 
@@ -48,6 +48,7 @@ EXPLANATIONS: dict[str, Explanation] = {
         *BLESSING,
         *VERDICTS,
         *OUTCOMES,
+        *WORDS,
         BOUNDS,
     )
 }

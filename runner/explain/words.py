@@ -83,6 +83,44 @@ OUTCOMES = (
     ),
 )
 
+
+def _word(code: str, what: str, why: str = "", fix: str = "") -> Explanation:
+    return Explanation(code=code, sort="word", what=what, why=why, fix=fix)
+
+
+WORDS = (
+    _word(
+        "blocked",
+        "A rank waits in a step and cannot go on.",
+        "It is surely blocked where no correct implementation could let it pass, and possibly "
+        "blocked where the semantics leave it open: the source of a broadcast need not wait.",
+        "`blocked:` states the ranks that are surely blocked, each with its step.",
+    ),
+    _word(
+        "predicted",
+        "What the reference semantics make of the program, without a process.",
+        "`scenario check` compares it with what the file states, `scenario run` with both.",
+    ),
+    _word("observed", "What the processes of a run did.", "`scenario run` compares it."),
+    _word(
+        "perhaps",
+        "A guess at the mistake, from the numbers.",
+        "The wrong numbers are exactly those that such a mistake gives, on every rank that "
+        "differs. It changes no verdict.",
+    ),
+    _word(
+        "warning",
+        "What passes and should be looked at.",
+        "It is shown and counted. The word in its brackets has a page of its own.",
+        "with `--strict` a case with a warning is FAILED.",
+    ),
+    _word(
+        "interrupted",
+        "The command was ended from outside, as by Ctrl-C.",
+        "What was finished is reported, the rest is counted as not run. The exit code is 130.",
+    ),
+)
+
 LIMITS = Explanation(
     code="limits",
     sort="limits",
