@@ -388,8 +388,11 @@ def _model(
         parallel = _parallel(node.get("parallel"), context, named)
     except LeftOutError as error:
         parallel, lacking = (), str(error)
-    for strategy in parallel:
-        _police_strategy(strategy, network, node.get("parallel") or key, context)
+    try:
+        for strategy in parallel:
+            _police_strategy(strategy, network, node.get("parallel") or key, context)
+    except LeftOutError as error:
+        parallel, lacking = (), str(error)
     return Model(
         name=name,
         network=network,

@@ -127,7 +127,7 @@ class Membership(TypedEvaluator):
         """Return the names of the groups along the dimensions of a mesh; one where it is one."""
         for creation in self.plan.creations:
             if creation.spec.name == name:
-                return [f"{name}.{dim}" for dim in creation.spec.dims]
+                return [f"{name}.{dim}" for dim in creation.spec.dims] or [name]
         return [name]
 
     def join(self, group: Group) -> None:

@@ -377,14 +377,12 @@ class PipelineStage(Trainee):
             return str(error)
         if not np.ndim(x):
             return "a number has no rows to make microbatches of"
-        said, rows, size = self._said, len(x), self._group.size
+        said, size = self._said, self._group.size
         stages, parts = len(said.stages), said.n_microbatches
         if said.schedule in SINGLE and stages != size:
             return f"{stages} stages for {size} ranks"
         if said.schedule == ONE_EACH and parts < stages:
             return f"{ONE_EACH} of {stages} stages takes as many microbatches, or more"
-        if rows % parts:
-            return f"{rows} rows do not divide into {parts} microbatches"
         return self._refused_of_several(stages, parts, size)
 
     def _refused_of_several(self, stages: int, parts: int, size: int) -> str | None:
@@ -500,5 +498,8 @@ def _microbatches(x: Array, y: Array, parts: int) -> tuple[list[Array], list[Arr
     """Return the parts of a batch; DataError where the target has other rows than the input."""
     if not y.ndim or len(x) != len(y):
         message = f"no microbatches are made here of a target of {list(y.shape)}"
+        raise DataError(message)
+    if len(x) % parts:
+        message = f"{len(x)} rows do not divide into {parts} microbatches of one size"
         raise DataError(message)
     return np.split(x, parts), np.split(y, parts)

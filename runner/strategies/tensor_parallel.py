@@ -20,6 +20,7 @@ import numpy as np
 from runner.dataclass import immutable
 from runner.modules.attention import ENTRIES, EXIT, CausalSelfAttention
 from runner.modules.base import Array, Layer, Params, flat, inner
+from runner.modules.embedding import Embedding
 from runner.modules.layer_norm import LayerNorm
 from runner.modules.linear import Linear
 from runner.modules.loss import CrossEntropy, MseLoss
@@ -42,6 +43,7 @@ from runner.strategies.alone import Alone
 from runner.strategies.base import (
     Arrays,
     Calls,
+    LeftOutError,
     Strategy,
     TrainStep,
     clipped,
@@ -110,6 +112,9 @@ class ParallelizeModule(Strategy):
         for label, style in self.parallelize_plan.items():
             if label not in layers:
                 return f"no layer is called `{label}`: {', '.join(layers)} are"
+            if style.kind in (COLUMN, ROW) and isinstance(layers[label], Embedding):
+                message = f"{style.kind} of the Embedding `{label}`: tables are not cut here"
+                raise LeftOutError(message)
             if style.kind in (COLUMN, ROW) and not isinstance(layers[label], Linear):
                 return f"`{label}` is not a Linear: {style.kind} cuts only these here"
             if style.kind == SEQUENCE and not isinstance(layers[label], LayerNorm | RMSNorm):

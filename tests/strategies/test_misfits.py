@@ -104,6 +104,10 @@ ODD: dict[str, tuple[dict[str, str], str]] = {
     ),
     "a scalar to a pipeline": ({"parallel": "pipeline", "x": "3", "y": "3"}, "invalid_argument"),
     "a target without rows": ({"parallel": "pipeline", "y": "1"}, "cannot_compute"),
+    "rows that do not divide": (
+        {"parallel": "pipeline", "x": "zeros([5, 2])", "y": "zeros([5, 3])"},
+        "cannot_compute",
+    ),
     "a rate below zero": ({"optimizer": "SGD: {lr: -1}"}, "bad_value"),
     "one beta": ({"optimizer": "Adam: {betas: [0.9]}"}, "bad_value"),
     "a momentum that lacks": ({"optimizer": "SGD: {lr: 0.1, nesterov: true}"}, "bad_value"),

@@ -160,6 +160,8 @@ LEFT_OUT = {
     "bf16_compress_hook": "[DistributedDataParallel: {comm_hook: bf16_compress_hook}]",
     "PREMUL_SUM": "[fully_shard: {mesh: mesh.dp, gradient_divide_factor: 1}]",
     "ScheduleDualPipeV": "[pipeline: {mesh: mesh.dp, stages: [[up]], schedule: ScheduleDualPipeV}]",
+    "RowwiseParallel of the Embedding `up`": "[parallelize_module: {device_mesh: mesh.dp,"
+    " parallelize_plan: {up: RowwiseParallel}}]",
     "models are not trained by": "[pipeline: {mesh: m, stages: [[up]]}, fully_shard: {mesh: m}]",
 }
 
@@ -168,7 +170,11 @@ LEFT_OUT = {
 def test_what_is_left_out_is_unsupported_with_its_reason(words: str, tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     groups = "groups: {mesh: {shape: [2], dims: [dp]}}"
-    path.write_text(text(parallel=LEFT_OUT[words], more=groups), encoding="utf-8")
+    layers = "up: {Embedding: {num_embeddings: 4, embedding_dim: 2}}"
+    content = text(
+        parallel=LEFT_OUT[words], more=groups, layers=layers if "Embedding" in words else LAYERS
+    )
+    path.write_text(content, encoding="utf-8")
     (scenario,) = load(path)
     found = analyse(scenario).verdict
     assert found.status == "UNSUPPORTED"
