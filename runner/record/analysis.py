@@ -243,7 +243,7 @@ def judged(
     verdict = replace(
         verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False
     )
-    verdict = _in_doubt(verdict, records, scenario)
+    verdict = _in_doubt(verdict, records, scenario, folder)
     result = replace(case_result(scenario, verdict, analysis.duration_s), file=script, case=script)
     return Judged(program=program, scenario=scenario, result=result)
 
@@ -357,7 +357,9 @@ def _ended(record: RankRecord, folder: str, *, torn: bool) -> list[Finding]:
     ]
 
 
-def _in_doubt(verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario) -> Verdict:
+def _in_doubt(
+    verdict: Verdict, records: Mapping[int, RankRecord], scenario: Scenario, folder: str
+) -> Verdict:
     """Return INCONCLUSIVE where nothing was found and the record is not the whole program."""
     if verdict.status == "INVALID":
         words = "; ".join(each.message for each in verdict.problems[:2])
@@ -376,6 +378,12 @@ def _in_doubt(verdict: Verdict, records: Mapping[int, RankRecord], scenario: Sce
             f"the record of {_several(ended)} ends before the program does, and nothing is wrong "
             "with what is in it"
         )
+        raised = next((each for each in records.values() if each.error is not None), None)
+        if raised is not None:
+            where = raised.raised_at.short(folder)
+            reason += f"; rank {raised.rank} raised {raised.error}" + (
+                f" ({where})" if where else ""
+            )
     return replace(verdict, status="INCONCLUSIVE", reason=reason)
 
 

@@ -224,6 +224,8 @@ class Recorder:
             "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
         )
         self._libraries = [library, functional]
+        if not hasattr(self.dist.ReduceOp, "factor"):
+            _watch_reductions(self.dist.ProcessGroup)
         self._watch_works()
         self._watch_backward()
         self._watch_groups()
@@ -536,8 +538,46 @@ def _storages(args: Any) -> list[int]:
     return found
 
 
+#: what a call of Python's reduces with, while it is made: on old versions of torch alone
+_REDUCING = threading.local()
+
+#: methods of a process group that reduce
+_REDUCTIONS = (
+    *("allreduce", "allreduce_coalesced", "reduce", "reduce_scatter"),
+    *("_reduce_scatter_base", "reduce_scatter_tensor_coalesced"),
+)
+
+
+def _watch_reductions(group: Any) -> None:
+    """Know what Python's calls reduce with, where an operation does not tell its kernel.
+
+    On torch 2.6 the reduce op of a call has no field that can be read. What functional
+    collectives and C++ reduce with is not known there: it is taken for a sum.
+    """
+    for name in _REDUCTIONS:
+        method = getattr(group, name, None)
+        if method is not None:
+            setattr(group, name, _reducing(method))
+
+
+def _reducing(method: Any) -> Any:
+    def reducing(*args: Any, **kwargs: Any) -> Any:
+        options = next((each for each in args if hasattr(each, "reduceOp")), None)
+        _REDUCING.op = None if options is None else options.reduceOp
+        try:
+            return method(*args, **kwargs)
+        finally:
+            _REDUCING.op = None
+
+    return reducing
+
+
 def _op(op: Any) -> str:
-    code = op.op()
+    try:
+        code = op.op()
+    except AttributeError:
+        told = getattr(_REDUCING, "op", None)
+        code = 0 if told is None else told.op if hasattr(told, "op") else told
     number = int(getattr(code, "value", code))
     return REDUCE_OPS[number] if number < len(REDUCE_OPS) else "sum"
 
