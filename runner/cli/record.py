@@ -250,7 +250,7 @@ def finding_lines(result: Judged) -> list[str]:
     """Return the findings in words: what is wrong, and a clause a line why."""
     lines = []
     for finding in result.result.verdict.findings:
-        lines.append(f"  {finding.prose}")
+        lines.append(f"  {': '.join(filter(None, (finding.diagnosis, finding.prose)))}")
         lines += [f"    {clause}" for clause in finding.because]
     return lines
 

@@ -307,6 +307,7 @@ def _ended_in_groups(record: RankRecord) -> Iterator[tuple[frozenset[int], list[
 def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> Verdict:
     """Return the verdict in the words of a program of which nothing is stated."""
     torn = any(record.truncated for record in records.values())
+    verdict = _without_assumed(verdict, records)
     findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
     findings = findings or [each for each in verdict.findings if each.code in _ENDINGS]
     rest = [
@@ -318,7 +319,7 @@ def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> V
     for finding in (*findings, *rest):
         prose, more = finding.prose, finding.help
         if finding.diagnosis is not None:
-            prose, more = f"{finding.diagnosis}: {prose}", more[:1]
+            more = more[:1]
         elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
         told.append(replace(finding, witness="program", prose=prose, help=more))
@@ -332,6 +333,34 @@ def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> V
         each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
     )
     return replace(verdict, findings=tuple(told), warnings=warnings)
+
+
+#: diagnoses that say in which order a rank comes to its calls
+_ORDERS = frozenset({"group_order", "circular_wait"})
+
+
+def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Verdict:
+    """Return a verdict without what rests on the order of calls of a rank that was not recorded.
+
+    Of such a rank it is known which collectives it took part in, and not in what order it came to
+    those of several groups.
+    """
+    doubtful = {
+        each.diagnosis
+        for each in verdict.findings
+        if each.diagnosis in _ORDERS and not records.keys() >= set(each.ranks)
+    }
+    if not doubtful:
+        return verdict
+    findings = tuple(each for each in verdict.findings if each.diagnosis not in doubtful)
+    if all(each.code in _ENDINGS for each in findings):
+        findings = ()
+    predicted = verdict.predicted
+    if predicted is not None:
+        left = tuple(each for each in predicted.diagnoses if each.name not in doubtful)
+        predicted = replace(predicted, diagnoses=left)
+    status = verdict.status if findings else "PASSED"
+    return replace(verdict, status=status, findings=findings, predicted=predicted)
 
 
 def _ended(record: RankRecord, folder: str, *, torn: bool) -> list[Finding]:

@@ -123,7 +123,8 @@ class ProgramRecorder:
             text=found.judged.program.text,
             folder=folder,
             words=tuple(
-                "; ".join(filter(None, (each.prose, each.explained))) for each in verdict.findings
+                "; ".join(filter(None, (each.diagnosis, each.prose, each.explained)))
+                for each in verdict.findings
             ),
         )
 

@@ -322,8 +322,16 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _explained(notes: Iterable[Clause]) -> str:
-    """Return what the notes say in one sentence; their places are their own."""
-    return "; ".join(note.bare for note in notes)
+    """Return what the notes say in one sentence; their places are their own.
+
+    Of a record the lines of the script are in it: they are what its author knows.
+    """
+    return "; ".join(_with_line(note) for note in notes)
+
+
+def _with_line(note: Clause) -> str:
+    recorded = None if note.mark is None else note.mark.at
+    return f"{note.bare} ({recorded})" if recorded else note.bare
 
 
 def _place(mark: Mark | None) -> dict[str, Any]:

@@ -72,6 +72,30 @@ def test_a_rank_without_a_record_is_unknown(tmp_path: Path) -> None:
     assert "rank 1 is unknown" in said.output
 
 
+def test_a_sample_proves_nothing_by_the_order_of_ranks_that_are_not_in_it(tmp_path: Path) -> None:
+    # a mesh of 2 x 2, each rank reduces on dp and twice on tp; of ranks 1 and 2 each neighbour
+    # knows one half
+    passed: list[Any] = [[["float32", [4], 64, 16]], [], {"op": "sum"}]
+    for rank, (data, tensor) in {0: ([0, 2], [0, 1]), 3: ([1, 3], [2, 3])}.items():
+        groups = [["g", 0, "dp", data, "mesh_dp", ""], ["g", 1, "tp", tensor, "mesh_tp", ""]]
+        calls = [
+            line
+            for number in range(6)
+            for line in (
+                ["c", number, "allreduce_", min(number % 3, 1), 0, number, 1, "py", *passed],
+                ["r", number, number],
+                ["w", number, number],
+                ["x", number, number],
+            )
+        ]
+        lines = [{**HEADER, "rank": rank, "world_size": 4}, PLACE, *groups, *calls, ["end", 0, 9]]
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (tmp_path / f"rank-{rank:05d}.jsonl").write_text(text, encoding="utf-8")
+    said = imported(tmp_path)
+    assert said.exit_code == 3, said.output
+    assert "2 of 4 ranks are recorded" in said.output
+
+
 @pytest.mark.parametrize(
     ("lines", "code"),
     [

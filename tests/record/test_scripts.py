@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from torch import __version__ as torch_version
 from click.testing import CliRunner
+from torch import __version__ as torch_version
 
 from runner.cli import cli
 from runner.language.document import load
