@@ -72,6 +72,19 @@ MOST_POINTS = 1000
 )
 @option(
     TIMES,
+    "--nodes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Spread the ranks evenly over N nodes, in place of the topology's own.",
+)
+@option(
+    TIMES,
+    "--by",
+    type=click.Choice(["step", "rank", "link"]),
+    help="Show the forecast by steps of the file (if left out), ranks, or links.",
+)
+@option(
+    TIMES,
     "--scale",
     "scales",
     metavar="F[,F...]",
@@ -90,6 +103,14 @@ MOST_POINTS = 1000
     type=click.Path(),
     metavar="BENCH.json",
     help="Hold the forecast against what `scenario bench --json` measured.",
+)
+@option(
+    COSTS,
+    "--goal",
+    "goal_file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the messages of one case as a schedule in GOAL, which LogGOPSim reads.",
 )
 @option(TIMES, "--html", "html_file", type=click.Path(), metavar="FILE", help="Write a page.")
 @option(
@@ -141,7 +162,17 @@ def cost(**options: Any) -> None:
 def _asked(options: Mapping[str, Any]) -> Topology | None:
     """Return the topology that is asked for; refuses what makes no sense without one."""
     if options["topology_name"] is None:
-        for name in ("model", "algo", "scales", "sizes", "against", "html_file", "trace_file"):
+        for name in (
+            "model",
+            "algo",
+            "nodes",
+            "by",
+            "scales",
+            "sizes",
+            "against",
+            "html_file",
+            "trace_file",
+        ):
             if options[name] is not None:
                 flag = "--" + name.removesuffix("_file").replace("scales", "scale")
                 message = f"{flag} is about time, which has a topology: give --topology too"
@@ -217,6 +248,8 @@ def _costed(
         return [{**entry, "refused": str(refused), "diagnoses": names}], lines, 1, []
     lines = [head, *(f"  {line}" for line in structure_lines(structure))]
     entry |= {"ranks": scenario.world_size, **structure_json(structure)}
+    if options["goal_file"] is not None:
+        _write_goal(analysis, options)
     if topology is None:
         return [entry], lines, 0, []
     try:
@@ -242,6 +275,24 @@ def _costed(
     return entries, lines, 0, points
 
 
+def _write_goal(analysis: Analysis, options: Mapping[str, Any]) -> None:
+    """Write the schedule of a case; refuses what has none, and a second one."""
+    from runner.cost.replay import goal
+    from runner.model.traffic import Traffic
+
+    context = click.get_current_context()
+    if context.meta.setdefault("runner.goal", analysis.scenario.case) != analysis.scenario.case:
+        message = "--goal writes one case: name it, as in ring.yaml::ring[n=4]"
+        raise click.UsageError(message)
+    assert analysis.predicted is not None
+    traffic = analysis.predicted.traffic
+    assert isinstance(traffic, Traffic)
+    try:
+        write_text("--goal", options["goal_file"], goal(traffic))
+    except ScenarioError as error:
+        refuse(error)
+
+
 def _without_time(scenario: Scenario) -> Scenario:
     """Return a case in which no time is stated: a forecast is what is asked for, and no verdict."""
     stated = scenario.expect.cost
@@ -262,6 +313,7 @@ def _points(
     assert analysis.predicted is not None
     assert analysis.predicted.traffic is not None
     labels = _labels(analysis)
+    topology = _on_nodes(topology, scenario.world_size, options["nodes"])
     for size, scale in _scales(scenario, analysis, options):
         found = forecast(
             analysis.predicted.traffic,
@@ -274,9 +326,19 @@ def _points(
             case=scenario.case,
             ranks=scenario.world_size,
             bytes=size,
-            lines=tuple(forecast_lines(found, labels)),
+            lines=tuple(forecast_lines(found, labels, options["by"] or "step")),
             forecast=found,
         )
+
+
+def _on_nodes(topology: Topology, ranks: int, nodes: int | None) -> Topology:
+    """Return a topology on which so many ranks are on so many nodes. Raises UsageError."""
+    if nodes is None:
+        return topology
+    if ranks % nodes:
+        message = f"--nodes {nodes}: {ranks} ranks cannot be spread evenly over {nodes} nodes"
+        raise click.UsageError(message)
+    return replace(topology, node_ranks=ranks // nodes)
 
 
 def _labels(analysis: Analysis) -> dict[int, str]:
@@ -545,6 +607,13 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
 )
 @option(
     MEASURES,
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True, max=3600),
+    metavar="S",
+    help="As many repetitions of each size as take about so long, in place of --iters.",
+)
+@option(
+    MEASURES,
     "--warmup",
     type=click.IntRange(min=0, max=10_000),
     default=5,
@@ -643,7 +712,7 @@ def _bench_code(
     return code or (1 if "FAILED" in verdicts else 3 if "INCONCLUSIVE" in verdicts else 0)
 
 
-_ONLY_COST = ("model", "algo", "scales", "against", "html_file", "trace_file")
+_ONLY_COST = ("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file")
 
 
 def _benched(
@@ -655,7 +724,7 @@ def _benched(
     """
     from runner.errors import LaunchError, UnsupportedError, WorkerError
     from runner.pipeline.attempts import execute
-    from runner.pipeline.bench import BLOCKS, measured, row_of
+    from runner.pipeline.bench import BLOCKS, measured, repetitions, row_of
 
     ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
     code = 0
@@ -667,13 +736,15 @@ def _benched(
             click.echo(f"{result.verdict.status}  {result.case}: {reason}", err=True)
             continue
         ready.append((analysis, size, forecast, []))
-    each = max(1, -(-options["iters"] // BLOCKS))
-    for _ in range(BLOCKS):
-        for analysis, _size, _forecast, blocks in ready:
+    warmup, seconds = options["warmup"], options["seconds"]
+    each = [max(1, -(-options["iters"] // BLOCKS))] * len(ready)
+    for turn in range(BLOCKS):
+        for at, (analysis, _size, _forecast, blocks) in enumerate(ready):
             try:
-                blocks.append(
-                    measured(analysis, launcher, warmup=options["warmup"], iterations=each)
-                )
+                if seconds is not None and turn == 0:
+                    tried = measured(analysis, launcher, warmup=warmup, iterations=BLOCKS)
+                    each[at] = repetitions(tried, seconds)
+                blocks.append(measured(analysis, launcher, warmup=warmup, iterations=each[at]))
             except (LaunchError, WorkerError, UnsupportedError) as error:
                 click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
                 return [], 3

@@ -324,6 +324,8 @@ def _busiest(events: ReplayEvents, messages: Any, network: Network) -> tuple[str
     return network.name_of(link), float(load[link])
 
 
+#: ranks that are told one by one
+SHOWN_RANKS = 64
 #: links that are named: the busiest
 SHOWN_LINKS = 8
 
@@ -355,8 +357,11 @@ def microseconds(time: float) -> str:
 SHOWN_HOPS = 12
 
 
-def forecast_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
-    """Return a forecast in lines for a terminal; `labels` name the steps."""
+def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step") -> list[str]:
+    """Return a forecast in lines for a terminal; `labels` name the steps.
+
+    It is shown `by` step, rank or link.
+    """
     lines = [
         f"time      {microseconds(found.time)}  (forecast)",
         f"origin    {found.origin}",
@@ -373,7 +378,9 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
         )
         told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
         lines.append(f"of that   {told}")
-    lines += ["steps", *(f"  {line}" for line in _step_lines(found, labels))]
+    told_by = {"rank": _rank_lines(found), "link": _link_lines(found)}.get(by)
+    shown = _step_lines(found, labels) if told_by is None else told_by
+    lines += [f"{by}s", *(f"  {line}" for line in shown)]
     if found.links:
         name, held = found.links[0]
         use = held / found.time if found.time else 0.0
@@ -393,6 +400,31 @@ def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
             f" ({amount(step.busiest_rank)} by one rank){link}, {share:.0%} of the path"
         )
     return lines
+
+
+def _rank_lines(found: Forecast) -> list[str]:
+    """Return what each rank sends and receives, and when it is done."""
+    events, ended = found.replay.events, found.replay.ended
+    messages = events.target >= 0
+    count = len(ended)
+    sizes = events.size[messages]
+    sent, got = (
+        np.bincount(ends[messages], weights=sizes, minlength=count)
+        for ends in (events.source, events.target)
+    )
+    posted = np.bincount(events.source[messages], minlength=count)
+    lines = [
+        f"rank {rank}: {int(posted[rank])} messages, {amount(float(sent[rank]))} out, "
+        f"{amount(float(got[rank]))} in, done at {microseconds(float(ended[rank]))}"
+        for rank in range(min(count, SHOWN_RANKS))
+    ]
+    return lines if count <= SHOWN_RANKS else [*lines, f"... {count - SHOWN_RANKS} more ranks ..."]
+
+
+def _link_lines(found: Forecast) -> list[str]:
+    """Return how long the busiest links are held, and which share of the time that is."""
+    time = found.time or 1.0
+    return [f"{name}: {microseconds(held)}, {held / time:.0%}" for name, held in found.links]
 
 
 def _path_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
 from runner.dataclass import immutable
+from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
@@ -770,3 +771,54 @@ def replay(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0)
         if found.exact or messages > FEW:
             return found
     return replayed(traffic, network, timed, scale)
+
+
+# -------------------------------------------------------------------------------------------------
+# GOAL, the language of LogGOPSim's schedules (Hoefler, Schneider and Lumsdaine, 2010).
+
+
+def goal(traffic: Traffic) -> str:
+    """Return a program of messages as a schedule in GOAL, for simulators that read it.
+
+    What a rank posts requires what it has returned from before; of what is posted at once the order
+    is kept. Each message has a tag of its own. Pauses are nanoseconds. Raises ScenarioError where a
+    collective is one call.
+    """
+    named = sorted({each.name for each in traffic.entries if isinstance(each, Enter)})
+    if named or traffic.unknown:
+        message = f"a schedule has messages alone, and {named[0] if named else 'an object'} is none"
+        hint = "write the algorithm out, or `use` its file"
+        raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
+    program = _Unrolled(traffic).program
+    lines = [f"num_ranks {traffic.world_size}"]
+    for rank, steps in enumerate(program.ranks):
+        lines += ["", f"rank {rank} {{", *_schedule(steps, program.messages), "}"]
+    return "\n".join(lines) + "\n"
+
+
+def _schedule(
+    steps: Sequence[tuple[int, int, float]], messages: Sequence[tuple[int, int, float, int]]
+) -> list[str]:
+    """Return what one rank does in GOAL, a line for each action and each dependency."""
+    lines: list[str] = []
+    labels: dict[tuple[int, int], int] = {}
+    returned: list[int] = []
+    number = 0
+    for kind, which, duration in steps:
+        if kind in {_DONE_SEND, _DONE_RECEIVE}:
+            returned.append(labels[kind - _DONE_SEND, which])
+            continue
+        number += 1
+        if kind == _PAUSE:
+            lines.append(f"l{number}: calc {round(duration * 1e3)}")
+        else:
+            labels[kind, which] = number
+            source, target, size, _ = messages[which]
+            way = f"to {target}" if kind == _POST_SEND else f"from {source}"
+            word = "send" if kind == _POST_SEND else "recv"
+            lines.append(f"l{number}: {word} {int(size)}b {way} tag {which}")
+        lines += [f"l{number} requires l{each}" for each in returned]
+        if not returned and number > 1:
+            lines.append(f"l{number} irequires l{number - 1}")
+        returned = [number] if kind == _PAUSE else []
+    return lines

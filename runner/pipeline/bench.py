@@ -148,6 +148,16 @@ def measured(
     )
 
 
+#: repetitions of a block at most
+MOST_REPETITIONS = 20_000
+
+
+def repetitions(tried: NDArray[np.float64], seconds: float) -> int:
+    """Return how many repetitions of a block take a share of so many seconds, by those tried."""
+    each_us = max(1.0, float(np.median(tried.max(axis=0))))
+    return min(MOST_REPETITIONS, max(1, round(seconds * 1e6 / each_us / BLOCKS)))
+
+
 def _durations(observed: Trace, rank: int, warmup: int, iterations: int) -> list[float]:
     """Return how long each repetition took on one rank; 0 where it takes no step."""
     first: dict[int, float] = {}
@@ -240,7 +250,7 @@ INTERVAL = (2.5, 97.5)
 
 @immutable
 class BenchComparison:
-    """New time over old: the ratio of medians, its 95 % interval, and the verdict from that."""
+    """New time over old, by medians of blocks, its 95 % interval, and the verdict from that."""
 
     ratio: float
     low: float
@@ -251,18 +261,21 @@ class BenchComparison:
 def compared(
     old: Sequence[float], new: Sequence[float], fail_above: float, *, noisy: bool
 ) -> BenchComparison:
-    """Compare medians of blocks, by a bootstrap over blocks; `fail_above` is a share, as 0.1.
+    """Compare medians of blocks by their geometric means; `fail_above` is a share, as 0.1.
+
+    Blocks are resampled. The median of five of them has so few values that it misses a slowdown of
+    a fifth in a quarter of all comparisons (benchmarks/slowdown.py); the mean in one of twenty.
 
     FAILED where the whole interval is beyond it, PASSED where all of it is within, else
     INCONCLUSIVE; so is what a noisy machine, or fewer than five blocks of either, would fail.
     """
     chosen = np.random.default_rng(0)
-    first, second = np.array(old), np.array(new)
-    medians = [
-        np.median(each[chosen.integers(0, len(each), (RESAMPLES, len(each)))], axis=1)
+    first, second = (np.log(np.maximum(each, 1e-3)) for each in (old, new))
+    before, after = (
+        each[chosen.integers(0, len(each), (RESAMPLES, len(each)))].mean(axis=1)
         for each in (first, second)
-    ]
-    ratios = medians[1] / medians[0]
+    )
+    ratios = np.exp(after - before)
     low, high = (float(each) for each in np.percentile(ratios, INTERVAL))
     few = min(len(first), len(second)) < BLOCKS
     status = "INCONCLUSIVE"
@@ -270,7 +283,7 @@ def compared(
         status = "PASSED"
     elif low > 1 + fail_above and not few and not noisy:
         status = "FAILED"
-    ratio = float(np.median(second) / np.median(first))
+    ratio = float(np.exp(second.mean() - first.mean()))
     return BenchComparison(ratio=ratio, low=low, high=high, status=status)
 
 

@@ -20,6 +20,7 @@ from runner.pipeline.bench import (
     nccl_tests_table,
     noise,
     percentile_99,
+    repetitions,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -55,17 +56,22 @@ def test_a_percentile_is_a_sample() -> None:
     assert row(blocks=((1.0,) * 100,)).json()["p99_us"] == 1
 
 
-def blocks(chosen: np.random.Generator, slower: float) -> list[float]:
+def blocks(chosen: np.random.Generator, slower: float, spread: float) -> list[float]:
     """Return medians of five blocks whose repetitions are as skewed as real ones are."""
-    tails = chosen.lognormal(0, 0.25, (5, 20)) + chosen.pareto(3, (5, 20)) * 0.1
+    tails = chosen.lognormal(0, spread, (5, 20)) + chosen.pareto(3, (5, 20)) * 0.1
     return [float(each) for each in np.median(1000 * slower * tails, axis=1)]
 
 
-@pytest.mark.parametrize(("slower", "failed"), [(1.6, (19, 20)), (1.0, (0, 1))])
-def test_11_a_slowdown_fails_and_equal_times_do_not(slower: float, failed: tuple[int, int]) -> None:
+@pytest.mark.parametrize("spread", [0.1, 0.12])
+@pytest.mark.parametrize(("slower", "failed"), [(1.2, (19, 20)), (1.0, (0, 1))])
+def test_11_a_slowdown_fails_and_equal_times_do_not(
+    slower: float, failed: tuple[int, int], spread: float
+) -> None:
+    """A fifth, at --fail-above 10%; benchmarks/slowdown.py measures it on real ranks."""
     chosen = np.random.default_rng(11)
     found = [
-        compared(blocks(chosen, 1), blocks(chosen, slower), 0.1, noisy=False) for _ in range(20)
+        compared(blocks(chosen, 1, spread), blocks(chosen, slower, spread), 0.1, noisy=False)
+        for _ in range(20)
     ]
     assert failed[0] <= sum(each.status == "FAILED" for each in found) <= failed[1]
     assert all(each.low <= each.ratio <= each.high for each in found)
@@ -148,3 +154,16 @@ def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: 
     file = tmp_path / "one.yaml"
     file.write_text(BENCHED, encoding="utf-8")
     assert invoke(str(file), *arguments)[0] == 2
+
+
+def test_repetitions_are_as_many_as_take_so_long(tmp_path: Path) -> None:
+    tried = np.array([[900.0, 1000.0, 1100.0], [100.0, 200.0, 300.0]])  # rank 0 is the slowest
+    assert repetitions(tried, 1.0) == 200
+    assert repetitions(tried, 1e-9) == 1
+    file, saved = tmp_path / "one.yaml", tmp_path / "new.json"
+    file.write_text(BENCHED, encoding="utf-8")
+    code, output = invoke(str(file), "--seconds", "0.05", "--warmup", "1", "--json", str(saved))
+    assert code == 0, output
+    (found,) = json.loads(saved.read_text(encoding="utf-8"))["rows"]
+    assert found["n"] % 5 == 0
+    assert found["n"] >= 5
