@@ -79,12 +79,24 @@ class Law:
     def part(self, name: str) -> Test:
         """Return the test of one of `$defs`."""
         if name not in self._parts:
-            self._parts[name] = partial(self._made, name)  # it may refer to itself
             self._parts[name] = self.test(self.schema["$defs"][name])
         return self._parts[name]
 
+    def later(self, name: str) -> Test:
+        """Return the test of one of `$defs`, compiled when a node is held against it.
+
+        A part may refer to itself, and a file uses few of them.
+        """
+        return self._parts.get(name) or partial(self._made, name)
+
+    def whole(self) -> dict[int, Test]:
+        """Return the tests of all parts, by the identity of the part."""
+        for name in self.schema["$defs"]:
+            self.part(name)
+        return self.tests
+
     def _made(self, name: str, node: Node) -> bool:
-        return self._parts[name](node)
+        return self.part(name)(node)
 
     def test(self, schema: Any) -> Test:
         """Return the test of a part."""
@@ -246,7 +258,7 @@ def _not(law: Law, schema: Schema) -> Test:
 
 
 def _reference(law: Law, schema: Schema) -> Test:
-    return law.part(schema["$ref"].rpartition("/")[2])
+    return law.later(schema["$ref"].rpartition("/")[2])
 
 
 def _choice(law: Law, schema: Schema) -> Test:
@@ -388,7 +400,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Validator:
     from jsonschema.validators import extend
 
     own = Draft202012Validator.VALIDATORS
-    tests, found = law().tests, account()
+    tests, found = law().whole(), account()
 
     def looked_at(keyword: str) -> Callable[..., Iterator[Any]]:
         def judged(judge: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
