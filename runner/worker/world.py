@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -390,6 +392,7 @@ class World:
         kept = [*self._made, *dist.distributed_c10d._world.pg_map]
         if dist.is_initialized():
             self._end()
+        _forget_layouts()
         if not poison or self._aborted:
             self.forget()
         reaper.take(self if poison and not self._aborted else None, kept, works)
@@ -456,3 +459,16 @@ class Reaper:
             works.clear()
             groups.clear()
             del world, groups, works
+
+
+def _forget_layouts() -> None:
+    """Let DTensor forget what it has derived on meshes that are gone.
+
+    It keeps the result of an operation by the operands' layouts, and takes meshes of the same ranks
+    for one: a later scenario would get a mesh whose groups are not there any more.
+    """
+    if "torch.distributed.tensor" in sys.modules:
+        debug = import_module("torch.distributed.tensor.debug")
+        clear = getattr(debug, "_clear_sharding_prop_cache", None)
+        if clear is not None:
+            clear()
