@@ -553,7 +553,7 @@ def _concerned(plan: Plan, traits: Traits) -> bool:
     steps = list(steps_of(plan.scenario.steps))
     if traits.counts and any(_is_local(step) for step in steps):
         return True
-    if not (traits.enqueues or traits.held_bytes or not traits.tags):
+    if not (traits.enqueues or traits.early_bytes or traits.held_bytes or not traits.tags):
         return False
     if any(isinstance(step.operation, PointToPoint) for step in steps):
         return True

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
 from judging import codes_of
 
 from runner.cli import cli
-from runner.cost.collectives import torch_time
 from runner.cost.forecast import Forecast, forecast
 from runner.cost.measurements import Table, base_size, read_log, time_in
 from runner.cost.nccl import Channels, Tuner, constants_of
@@ -399,31 +397,6 @@ def test_a_log_of_nccl_tests_makes_a_topology(tmp_path: Path) -> None:
         "collectives: {model: table, all_reduce: {2: all.txt}}}\n"
     )
     assert topology(str(named)).tables["all_reduce"][2].at(8) == pytest.approx(25.20)
-
-
-# -------------------------------------------------------------------------------------------------
-# Figure 8: torch's own model.
-
-
-def test_8_torchs_model_is_reproduced() -> None:
-    costs = pytest.importorskip("torch.distributed.tensor._collective_utils")
-    functions = {
-        "all_reduce": costs.allreduce_cost,
-        "all_gather": costs.allgather_cost,
-        "reduce_scatter": costs.reduce_scatter_cost,
-    }
-    chosen = np.random.default_rng(20)
-    for _ in range(20):
-        name = str(chosen.choice(sorted(functions)))
-        ranks, host = int(chosen.integers(2, 1024)), int(chosen.choice([4, 8]))
-        gib = float(chosen.uniform(1e-9, 16))
-        far = ranks > host
-        mesh = costs.MeshTopoInfo(
-            None, [ranks], [87.7 * 0.22 if far else 87.7], [2.7 if far else 0.6]
-        )
-        assert torch_time(name, gib, ranks, host) == pytest.approx(
-            functions[name](gib, mesh, 0), rel=1e-12
-        )
 
 
 # -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import runner
-from runner.model.traits import NCCL, TRAITS
+from runner.model.traits import NCCL, OTHER, TRAITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -477,3 +477,17 @@ def test_what_a_group_does_on_which_ranks_disagree_is_not_forecast(tmp_path: Pat
     text = text.replace("MEMBERS", "{1: [0, 1, 2], else: [0, 1]}")
     trace = predicted(text + "  - all_reduce: {tensor: x, group: g}\n", tmp_path)
     assert trace.on("nccl") is trace
+
+
+def test_a_row_that_only_says_that_a_backend_buffers_is_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TRAITS, "ucc", replace(OTHER, early_bytes=64, early_messages=1))
+    outcomes = []
+    for size in (4, 400):
+        path = tmp_path / f"of_{size}.yaml"
+        tensors = f'{{x: "full({size}, rank)", y: "full({size}, -1)"}}'
+        path.write_text(f"world_size: 2\ntensors: {tensors}\nsteps:\n{SEND_FIRST}")
+        (scenario,) = runner.load(path)
+        outcomes.append(runner.simulate(runner.plan(scenario)).on("ucc").outcome)
+    assert outcomes == ["completes", "deadlock"]
