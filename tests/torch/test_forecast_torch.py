@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from torch.distributed.tensor import _collective_utils as costs
+from torch.distributed.tensor import _collective_utils
 
 from runner.cost.collectives import torch_time
 
 pytestmark = pytest.mark.torch
+
+#: typed for a mesh that is made on devices
+costs: Any = _collective_utils
 
 
 def test_8_torchs_model_is_reproduced() -> None:
