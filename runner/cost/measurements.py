@@ -171,7 +171,7 @@ _NEEDED = ("case", "ranks", "bytes", "min_us", "median_us")
 
 def measured(path: Path) -> list[dict[str, Any]]:
     """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
-    content = read_file(path, root=path.parent)
+    content = read_file(path, root=path.parent.resolve())
     try:
         rows: list[dict[str, Any]] = json.loads(content)["rows"]
         fits = bool(rows) and all(name in row for row in rows for name in _NEEDED)

@@ -258,7 +258,7 @@ def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
         hint = f"did you mean {close}?" if close else f"known are {', '.join(presets())}"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
     # what a scenario names lies in its own project; a command line may name any file
-    return path, path.parent if folder is None else None
+    return path, path.parent.resolve() if folder is None else None
 
 
 def topology(asked: str, folder: Path | None = None, limits: Limits = DEFAULT) -> Topology:

@@ -765,3 +765,16 @@ def test_strokes_that_contend_are_near_to_single_messages(name: str, off: float)
         found = swept(traffic, Network(network, 32), lambda _: 0.0, scale)
         assert found.time == pytest.approx(exact.time, rel=off)
         assert found.exact == (name == "ring_all_reduce")
+
+
+def test_a_topology_of_the_folder_at_hand_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text(
+        "version: 1\ntopology: mine\ndescribes: one\nsource: a test\n"
+        "links: {port: {per: rank, bandwidth: 1GB/s, latency: 1us}}\n"
+    )
+    code, output = costs("--topology", "mine.yaml")
+    assert (code, "steps, on mine: a test" in output) == (0, True), output
+    assert topology("mine.yaml").name == "mine"
