@@ -67,7 +67,6 @@ class SGD(Optimizer):
             message = "`nesterov` wants a momentum"
             raise ValueError(message)
 
-    @np.errstate(all="ignore")
     def step(self, param: Array, grad: Array, state: State) -> Array:
         """Follow the gradient, or its running sum."""
         kind = param.dtype.type
@@ -105,7 +104,6 @@ class Adam(Optimizer):
     def _decayed(self, param: Array, grad: Array) -> tuple[Array, Array]:
         return param, grad + param.dtype.type(self.weight_decay) * param
 
-    @np.errstate(all="ignore")
     def step(self, param: Array, grad: Array, state: State) -> Array:
         """Follow the mean of the gradient, over the root of the mean of its square."""
         kind = param.dtype.type

@@ -296,10 +296,11 @@ class OneProcess:
             later.grads = clipped(later.grads, order.clip, norm(later.grads.values()))
         if order.step:
             optimizer = self._model.oracle_optimizer or self._model.optimizer
-            later.params = {
-                name: optimizer.step(value, later.grads[name], later._states[name])
-                for name, value in self.params.items()
-            }
+            with np.errstate(all="ignore"):
+                later.params = {
+                    name: optimizer.step(value, later.grads[name], later._states[name])
+                    for name, value in self.params.items()
+                }
         return later
 
     def loaded(self, saved: OneProcess) -> OneProcess:
@@ -786,7 +787,8 @@ class Trainee(ABC):
         grad = self.grads.get(name)
         if grad is not None:
             optimizer = self.model.optimizer
-            self.params[name] = optimizer.step(self.params[name], grad, self.states[name])
+            with np.errstate(all="ignore"):
+                self.params[name] = optimizer.step(self.params[name], grad, self.states[name])
 
     def added(self, found: Arrays) -> None:
         """Add gradients to those that there are."""

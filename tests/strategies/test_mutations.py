@@ -105,6 +105,7 @@ UNTOLD = {
     "misfit": "reading",
     "_style": "reading",
     "__post_init__": "reading",
+    "not_below_zero": "reading",
     "output_shape": "shapes are checked where a file is read",
     "last": "shapes are checked where a file is read",
     "refused": "refusals have scenarios of their own",
