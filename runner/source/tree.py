@@ -711,6 +711,10 @@ _SYNTAX = {
         "no name follows this HERE",
         "put a text that begins with this character into quotes",
     ),
+    "expected the node content, but found '<stream end>'": (
+        "the file ends where a value is expected",
+        "write the value, and close the bracket or brace",
+    ),
     "expected the node content": ("a value is missing before HERE", "write it, or leave HERE out"),
     "expected escape sequence": (
         "an escape lacks its hexadecimal digits",

@@ -471,7 +471,7 @@ def test_standard_input_goes_to_standard_output() -> None:
     assert call("-", "--check", given=UGLY).exit_code == 1
     refused = call("-", "--stdin-filename", "mine.yaml", given="steps: [")
     assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "this cannot be read as YAML" in refused.stderr
+    assert "the file ends where a value is expected" in refused.stderr
     assert "--> mine.yaml:1:9" in refused.stderr
 
 
