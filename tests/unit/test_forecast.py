@@ -698,11 +698,11 @@ def test_the_size_of_a_case_is_that_of_what_it_states(name: str, size: int) -> N
     assert base_size(case, simulate(plan(case))) == size
 
 
-RING = f"{ALGORITHMS / 'ring_all_reduce.yaml'}::ring_all_reduce[n=8]"
+OF_EIGHT = f"{ALGORITHMS / 'ring_all_reduce.yaml'}::ring_all_reduce[n=8]"
 
 
 def costs(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli, ["cost", RING, *arguments])
+    result = CliRunner().invoke(cli, ["cost", OF_EIGHT, *arguments])
     return result.exit_code, result.output
 
 
