@@ -41,7 +41,7 @@ _SHORT = {"float": "f", "bfloat": "bf", "uint": "u", "int": "i", "complex": "c",
 MOST_WORDS = 180
 
 #: columns of a line of YAML
-WIDTH = 110
+WIDTH = 100
 
 
 @immutable
