@@ -188,7 +188,9 @@ def test_what_uses_a_changed_file_runs_again(watching: Callable[..., Watching]) 
 
 def test_it_survives_what_is_no_scenario(watching: Callable[..., Watching]) -> None:
     watch = watching(one="world_size: [\n")
-    watch.says("INVALID      one.yaml", "this cannot be read as YAML", "1 invalid", READY)
+    watch.says(
+        "INVALID      one.yaml", "the file ends where a value is expected", "1 invalid", READY
+    )
     watch.save("one.yaml", "world_size: two\nstep: []\n")
     watch.says("one.yaml changed", "INVALID", "did you mean `steps`?", "1 invalid")
     watch.save("one.yaml", "")
