@@ -33,6 +33,7 @@ os.environ.setdefault(*ONE_THREAD)
 sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
 os.environ.pop("CI", None)
+os.environ.pop("COLUMNS", None)
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),

@@ -182,7 +182,7 @@ def test_a_rank_that_sleeps_is_not_stuck(recording: Recording) -> None:
         ("raise", 1, "rank 1 raises ValueError: no data on rank 1 (ends.py:15)"),
         ("exit", 1, "rank 1 exits with code 3"),
         ("kill", 1, "rank 1 dies by SIGKILL"),
-        ("return", 1, "rank 1 never enters `all_reduce` (ends.py:22"),
+        ("return", 1, "rank 1 never enters `all_reduce`, where ranks 0, 2 wait (ends.py:22"),
         ("all", 3, ""),
     ],
 )
