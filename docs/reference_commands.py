@@ -39,7 +39,7 @@ def command_section(name: str, command: click.Command) -> str:
 def option_tables(command: click.Command, context: click.Context) -> list[str]:
     """Return a table for each group of options that the help of the command has."""
     groups: dict[str, list[tuple[str, str]]] = {}
-    for param in command.get_params(context):
+    for param in command.params:
         record = param.get_help_record(context) if isinstance(param, click.Option) else None
         if record is not None and record[0].split()[0] not in FLAGS.values():
             groups.setdefault(getattr(param, "group", "Other"), []).append(record)
