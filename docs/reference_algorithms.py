@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,6 @@ from writing import table
 from runner.cost.forecast import forecast, microseconds
 from runner.cost.measurements import base_size
 from runner.cost.topology import topology
-from runner.dataclass import immutable
 from runner.language.document import load
 from runner.limits import DEFAULT
 from runner.pipeline.attempts import analyse
@@ -61,7 +60,7 @@ FILES = {
 }
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Curve:
     """The time of one algorithm by the bytes of its tensor."""
 

@@ -8,11 +8,10 @@ prints, and nothing here knows which stage complains.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from runner import display
-from runner.dataclass import immutable
 
 #: problems of one file that are reported: the others are mostly the same
 MOST_PROBLEMS = 50
@@ -27,7 +26,7 @@ def _lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A file as it was read: its path as the user named it, and its text."""
 
@@ -40,7 +39,7 @@ class Source:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
     """A place in a source: line and column count from 1; the end is exclusive."""
 
@@ -66,7 +65,7 @@ class Mark:
         return own if self.at is None else f"{display.brief(self.at)}, {own}"
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Clause:
     """A part of an explanation: what one step has to do with it, and the step's place.
 
@@ -96,7 +95,7 @@ def sentence_of(clauses: Sequence[Clause]) -> str:
     return "".join(part for pair in parts for part in pair)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
 
@@ -281,7 +280,7 @@ def _folded(word: str) -> str:
 # What a code means, as `scenario explain` shows it.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """What a code means. `example` and `fixed` are whole scenario files, or empty.
 

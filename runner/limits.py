@@ -6,11 +6,10 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import field, fields
+from dataclasses import dataclass, field, fields
 from math import prod
 from typing import NoReturn
 
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError
 
 # -------------------------------------------------------------------------------------------------
@@ -26,7 +25,7 @@ def _bound(default: int, flag: str, counts: str) -> int:
     return made
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The bounds on a scenario file, on the program in it, and on one expression."""
 

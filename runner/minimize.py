@@ -21,7 +21,6 @@ from math import prod
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.language.document import load_content
 from runner.language.expectations import is_section
@@ -961,7 +960,7 @@ _VALUES = frozenset(
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FaultSignature:
     """The fault of a scenario, whatever its size.
 
@@ -1080,7 +1079,7 @@ class NothingToMinimizeError(Exception):
     """The scenario shows no fault that could be kept; the message says what it shows."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Minimized:
     """What came of a search. `minimal` is False where the budget, or a person, ended it."""
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeAlias
@@ -16,7 +16,6 @@ from typing import Self, TypeAlias
 from rich.rule import Rule
 from watchfiles import DefaultFilter, watch
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.execution.launcher import Launcher
 from runner.files import SUFFIXES, discover, project_root, read_file
@@ -154,7 +153,7 @@ TICK_NS = 10_000_000
 RESTLESS = 10
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What stood on the disk at one moment.
 
@@ -184,7 +183,7 @@ class Look:
         )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
     """What changed: `affected` are the scenario files to be run again."""
 

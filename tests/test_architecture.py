@@ -26,7 +26,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: the floors, the lowest first: a package imports from the floors below its own
 FLOORS = (
-    ("dataclass", "display", "vocabulary"),
+    ("display", "vocabulary"),
     ("errors",),
     ("limits",),
     ("files",),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from runner.bless.draft import Analysed, NotBlessedError, refuse
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.expressions.values import PerRank, Selector, Undefined
 from runner.limits import Limits
@@ -35,7 +35,7 @@ _VALUE = frozenset({"value"})
 REST = -1
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What one rank holds, where an expectation stands, in one case and one round of a loop.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NoReturn
 
-from runner.dataclass import immutable
 from runner.expressions.values import Undefined
 from runner.language.expectations import is_section
 from runner.language.keys import FINAL_EXPECT, LONG_FORM, STEP_EXPECT, TOLERANCES
@@ -51,7 +51,7 @@ CODES = {
 }
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objection:
     """One reason not to bless a file; `code` is a key of :data:`CODES`, `line` counts from 1."""
 
@@ -83,7 +83,7 @@ PLACEHOLDER = "..."
 STAND_IN, STAND_IN_TYPED = '{"rank < 0": 0}', "0"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectPlace:
     """A step, or the whole file (`step` None), and its `expect`, None where it has none.
 
@@ -109,7 +109,7 @@ class ExpectPlace:
         return bool(keys - {"name", "ranks", "expect"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
     """A value that is to be filled in, and what stands in for it until it is known."""
 
@@ -200,7 +200,7 @@ def has_selectors(span: Span) -> bool:
 # Which names a place of a file writes, by the reference.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysed:
     """One case with its plan and what the reference predicts."""
 
@@ -277,7 +277,7 @@ def _says(value: Value) -> bool:
 # The names that an empty `expect:` is about are those that the step writes, by the reference.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A text that loads; `open` are the offsets at which a stand-in begins."""
 

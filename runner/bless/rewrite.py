@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +25,6 @@ from runner.bless.draft import (
     refuse,
     values_of,
 )
-from runner.dataclass import immutable
 from runner.expressions.values import Undefined
 from runner.files import replace_file
 from runner.language.document import cases_as_written, load_content
@@ -62,7 +62,7 @@ _FULL = re.compile(r"full\([^()]*(?:\[[^\]]*\])?[^()]*, (-?\d+(?:\.\d+)?)\)")
 WIDTH = 100
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BlessedValue:
     """One value in the draft: its key, the whole value, and the `expect` that it stands in."""
 
@@ -385,7 +385,7 @@ def write(proposal: Proposal) -> None:
 _CONFLICT = re.compile(r"^(<{7}|>{7}|={7})( |$)", re.MULTILINE)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """A file's text as it is and as it should be; equal where nothing is open or wrong.
 

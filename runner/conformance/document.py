@@ -13,14 +13,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 
 from runner.conformance.table import Cell, Seen, shown
-from runner.dataclass import immutable
 from runner.display import short
 from runner.errors import Problem, ScenarioError
 from runner.files import schema_file
@@ -32,7 +31,7 @@ SCHEMA = "conformance.schema.json"
 COLUMN = "#"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseSeen:
     """What came of a case of the corpus: its verdict, how the run ended, a reason in words."""
 
@@ -45,7 +44,7 @@ class CaseSeen:
         return f"{self.verdict} {self.outcome}".strip()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Conformance:
     """What one backend did in one version of torch; `name` is that of its column.
 
@@ -66,7 +65,7 @@ class Conformance:
         return dict(sorted(Counter(seen.verdict for seen in self.cases.values()).items()))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnDifference:
     """Something that two columns do not agree on, and the scenario that shows it.
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import yaml
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError, ScenarioError, UnsupportedError
 from runner.expressions.values import Undefined
 from runner.language import load
@@ -55,7 +54,7 @@ class Cell:
         return " ".join(filter(None, (self.operation, self.op, self.dtype)))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
     """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it."""
 

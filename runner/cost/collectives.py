@@ -7,7 +7,7 @@ table of measurements, or by torch's own model of DTensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import TypeAlias
 
@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 from runner.cost.measurements import Tables, time_in
 from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from runner.cost.topology import MODELS, Network, Topology
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter
 
 Ranks: TypeAlias = NDArray[np.int64]
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Stroke:
     """Messages that ranks send at once: their targets and bytes; `times` in a row."""
 
@@ -211,7 +210,7 @@ def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> floa
 # One collective, by the model that is asked for.
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Timing:
     """A time of a collective: microseconds, by which model, and by which algorithm."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,11 @@ from runner.cost.collectives import CollectiveTimes, Timing
 from runner.cost.replay import BY_LINK, BY_RECEIVER, START, Replay, ReplayEvents, replay
 from runner.cost.structure import UNKNOWN, amount
 from runner.cost.topology import MODELS, Network, Topology
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Traffic
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
     """One event of the critical path, in microseconds; `because` says why it began no earlier.
 
@@ -34,7 +34,7 @@ class Hop:
     because: str
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
     """What one step of a file costs: its messages, bytes, busiest link, and share of the path."""
 
@@ -49,7 +49,7 @@ class StepCost:
     on_path: float
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
     """How long a program takes on a topology, in microseconds.
 

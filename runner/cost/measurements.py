@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.files import read_file
 from runner.model.scenario import Scenario
@@ -25,7 +25,7 @@ REACH = 2.0
 GAP = 16.0
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of sizes in bytes and times in microseconds, ascending; `source` says whose."""
 
@@ -117,7 +117,7 @@ _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(?:(\S+)\s+)?(-?\d+)\s+([\d.]+)\
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)\b", re.MULTILINE)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
     """What one log holds: its collective and ranks, as far as it says them, and its rows."""
 

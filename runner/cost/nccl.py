@@ -9,10 +9,8 @@ topology describes. In one node the network bounds nothing: `bwInter` counts for
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
-
-from runner.dataclass import immutable
 
 #: by protocol: LL, LL128, Simple
 Three: TypeAlias = tuple[float, float, float]
@@ -113,7 +111,7 @@ _CORRECTION = (
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Constants:
     """What one release of NCCL has: latencies in microseconds, bandwidths in GB/s (1e9)."""
 
@@ -257,7 +255,7 @@ def constants_of(version: str) -> Constants | None:
     return known[-1] if known else _2_18
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Channels:
     """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes."""
 
@@ -266,7 +264,7 @@ class Channels:
     between: float
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class TunerChoice:
     """What NCCL would take, and the time it forecasts, in microseconds."""
 
@@ -295,7 +293,7 @@ _HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})
 _ROOTED = frozenset({BROADCAST, REDUCE})
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Tuner:
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern."""
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import log10
 from typing import Any
 
 from runner.cost.forecast import Forecast, microseconds
 from runner.cost.replay import ReplayEvents
 from runner.cost.structure import amount
-from runner.dataclass import immutable
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """One forecast of a sweep: a case at one size. `bytes` is None where the size is its own."""
 

@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
 
@@ -462,7 +461,7 @@ class _Batches:
         return ReplayEvents(**dict(zip(names, [*joined, self.names], strict=True)))
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class _Column:
     """One link of each of some messages: `distinct` where no two have the same."""
 
@@ -472,7 +471,7 @@ class _Column:
     distinct: bool
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class _Way:
     """The routes of messages, made ready."""
 
@@ -786,7 +785,9 @@ def goal(traffic: Traffic) -> str:
     """
     named = sorted({each.name for each in traffic.entries if isinstance(each, Enter)})
     if named or traffic.unknown:
-        message = f"a schedule has messages alone, and {named[0] if named else 'an object'} is none"
+        message = (
+            f"a schedule has only messages, and {named[0] if named else 'an object'} is not one"
+        )
         hint = "write the algorithm out, or `use` its file"
         raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
     program = _Unrolled(traffic).program

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from runner.cost.measurements import Table, Tables, read_log
 from runner.cost.nccl import GPUS, VERSIONS, Channels, Tuner, constants_of
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
 from runner.limits import DEFAULT, Limits
@@ -40,7 +39,7 @@ MODELS = {
 PORT, NIC, SPINE = "port", "nic", "spine"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
     """The links of one kind. `bandwidth` is in bytes a microsecond, for each direction.
 
@@ -56,7 +55,7 @@ class Links:
     oversubscription: float = 1.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """A machine. Sends of up to `eager` bytes free their sender once their bytes are out."""
 
@@ -91,7 +90,7 @@ class Topology:
         return len(np.unique(self.nodes_of(ranks, world_size)))
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Routes:
     """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
 

@@ -9,14 +9,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError, ScenarioError, UnsupportedError, nearest
 from runner.expressions.values import Constant
 from runner.model.plan import Plan
@@ -30,7 +29,7 @@ from runner.vocabulary import WORLD
 # How scenarios are executed: what the command line chose, and no scenario can.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchOptions:
     """The choices that hold for a whole run.
 
@@ -132,7 +131,7 @@ BOUNDS_CTAS: Version = (2, 17, 0)
 MOST_ON_A_GPU = 32
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
     """How the ranks of a launch share its GPUs: one environment, and what differs by rank.
 
@@ -437,7 +436,7 @@ def failure_of(error: BaseException) -> Failure:
 # name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cuda:nccl`).
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BackendChoice:
     """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
 

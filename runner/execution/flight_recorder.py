@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.execution.pickles import plain
 
 #: what a torch calls its dumps. A CUDA build has two recorders: NCCL's calls are in its own, and
@@ -28,7 +28,7 @@ class FlightError(ValueError):
     """A dump that is not one."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlightEntry:
     """One call as the recorder saw it.
 
@@ -61,7 +61,7 @@ class FlightEntry:
         return f"{what}{f', {shapes}' if shapes else ''}: {self.state}"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderDump:
     """What one rank's recorder held: its version, its calls in order, its groups' last ones."""
 

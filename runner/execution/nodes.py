@@ -37,7 +37,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from runner.dataclass import immutable
 from runner.display import short
 from runner.errors import LaunchError
 from runner.execution.heartbeat import BEAT_S, SILENT_S, STOPPED_S, is_stopped
@@ -82,7 +81,7 @@ TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FIRST_PORT, PORTS = 20_000, 12_000
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherVariables:
     """The variables by which a launcher tells a process its place.
 
@@ -120,7 +119,7 @@ LAUNCHERS = (
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessPlace:
     """Where a process is in its launch; `address` and `port` are those of rank 0's store."""
 
@@ -236,7 +235,7 @@ class BeatStore(Store, Protocol):
     def multi_get(self, keys: list[str], /) -> list[bytes]: ...
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """What a node shows once a second: a number that grows, its host, its ranks.
 

@@ -15,7 +15,6 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.execution.backends import Sharing
 from runner.execution.heartbeat import SILENT_S, STOPPED_S
 from runner.limits import RAISING
@@ -36,7 +35,7 @@ STOP = -1
 BEGUN = "begun"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One scenario for the workers. `number` tells it from all others of one launch.
 
@@ -55,7 +54,7 @@ class Assignment:
     folder: str | None = None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """Where one rank may be in the end, as predicted.
 
@@ -68,7 +67,7 @@ class Stop:
     may_end: bool = True
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
     """What to watch a running scenario for.
 
@@ -93,7 +92,7 @@ class Supervision:
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """One scenario for the host, on a launch of at least `size` workers.
 
@@ -108,7 +107,7 @@ class Job:
     fresh: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """A worker is up. `host` and `pid` name its process.
 
@@ -123,14 +122,14 @@ class Hello:
     digest: str = ""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
     """A rank has made its world on a device, which may hang without a timeout of its own."""
 
     rank: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
     """A rank has not moved for a while, inside a communication call."""
 
@@ -138,21 +137,21 @@ class Stuck:
     position: Position
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alive:
     """A rank's watching thread comes to its turn, whatever its main thread does."""
 
     rank: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """A rank that was stuck has moved on."""
 
     rank: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """What a rank has to tell, once a scenario: everything that it saw.
 
@@ -171,14 +170,14 @@ class Told:
     spoilt: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Free:
     """A rank is ready for the next scenario: its stuck call was broken, or its proof came out."""
 
     rank: int
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unable:
     """A rank could not make its world; `unsupported` where the backend refuses the scenario."""
 
@@ -191,7 +190,7 @@ class Unable:
 TERMINATED = 128 + 15
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaving:
     """A rank was told by its agent to end, because another process of its launch died."""
 

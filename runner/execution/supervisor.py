@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError, UnsupportedError
 from runner.execution import heartbeat, nodes
 from runner.execution.backends import (
@@ -483,7 +482,7 @@ PROOF_S = 20.0
 GRACE_S = 5.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What is known of one scenario in the end.
 

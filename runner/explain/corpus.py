@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from runner.dataclass import immutable
 from runner.files import corpus_folder
 from runner.limits import DEFAULT
 from runner.source.tree import Mapping, Scalar, read_tree
@@ -34,7 +34,7 @@ SUBJECTS = {
 }
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """A file of the corpus: its name for `--from`, and the first sentence of its description."""
 

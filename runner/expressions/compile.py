@@ -6,10 +6,10 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem, ScenarioError, near, nearest
 from runner.expressions.signatures import (
     BEGIN,
@@ -189,7 +189,7 @@ class Guarded(NamedTuple):
     roots: frozenset[str] = NOTHING
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Variable:
     """A variable of a comprehension."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.expressions.arrays import (
     DEFAULT_FLOAT,
     NARROW,
@@ -38,7 +38,7 @@ from runner.limits import Budget
 NUMBERS = frozenset({bool, int, float, complex})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One arithmetic operator.
 

@@ -7,10 +7,8 @@ the sort of value; what a kind means for YAML and for the schema stands in `runn
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
-
-from runner.dataclass import immutable
 
 #: kind -> what the evaluated value is, on one rank
 KINDS = {
@@ -46,7 +44,7 @@ KINDS = {
 }
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Param:
     """One argument of an operation, under torch's own name for it.
 

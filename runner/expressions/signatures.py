@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-
-from runner.dataclass import immutable
+from dataclasses import dataclass
 
 # -------------------------------------------------------------------------------------------------
 # The operators of expressions: Python's syntax tree to the symbol that people read.
@@ -133,7 +132,7 @@ _USAGES = {
 }
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """How a function is called. `most` positional arguments at most; None: any number."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem
 from runner.expressions.arrays import Arrays
 from runner.expressions.params import Param
@@ -17,7 +16,7 @@ from runner.expressions.params import Param
 # What an operation leaves undefined.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Undefined:
     """A value that an operation leaves undefined; never equal to anything.
 
@@ -56,7 +55,7 @@ T = TypeVar("T")
 Scope: TypeAlias = Mapping[str, Any]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
     """A value that is the same on every rank. Nested lists hold plain numbers only."""
 
@@ -64,7 +63,7 @@ class Constant:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expression:
     """An expression of the language, compiled to a code object over guarded operations.
 
@@ -101,7 +100,7 @@ def _expression(fields: dict[str, Any]) -> Expression:
     return Expression(**{**fields, "code": marshal.loads(fields["code"])})  # noqa: S302 -- ours
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListForm:
     """A YAML list whose items are forms: evaluates to the list of their values."""
 
@@ -109,7 +108,7 @@ class ListForm:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A YAML mapping whose values are forms: evaluates to the dict of their values.
 
@@ -123,7 +122,7 @@ class Record:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
     """A tensor value in its long form. `value` is None where only dtype and shape are stated.
 
@@ -138,7 +137,7 @@ class Typed:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Objects:
     """A plain YAML value for the object collectives; its `{expr: ...}` parts are Expressions.
 
@@ -149,7 +148,7 @@ class Objects:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
     """Which ranks: a form whose value is a boolean, an integer or a collection of integers.
 
@@ -161,7 +160,7 @@ class Selector:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PerRank(Generic[T]):
     """A mapping from selectors to values. `otherwise` is `else`, or None when there is none.
 

@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, nearest, too_many, warning
 from runner.expressions.values import PerRank
 from runner.files import project_root
@@ -321,7 +320,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
     return mark.source.path, mark.line, mark.column, problem.code, problem.message
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Definition:
     """One name where it is defined."""
 
@@ -346,7 +345,7 @@ class Library:
         return self._root
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DefinedNames:
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
@@ -384,7 +383,7 @@ class DefinedNames:
         return self.tensors | self.objects | self.computed
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     """What `with:` gave for an input: a node, to be read where it was written."""
 
@@ -392,7 +391,7 @@ class Binding:
     context: Context
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inlined:
     """How the names of a used file read outside of it.
 
@@ -410,7 +409,7 @@ class Inlined:
     opaque: frozenset[str] = frozenset()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """Where in which file something is read, and what may be named there."""
 
@@ -555,7 +554,7 @@ _MADE = {
 }
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Later:
     """Why a name has no value yet, and what to do."""
 

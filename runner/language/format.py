@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError, Source
 from runner.language.document import police_top
 from runner.language.keys import ACTION, BODY, STEP_ORDER, TOP
@@ -620,7 +619,7 @@ _HEADERS = ("# yaml-language-server:", "#!")
 _TOP_ORDER = tuple(TOP)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Text:
     """The lines of a text, which change, and those that hold no token: `gaps`, of them `comments`.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError, nearest
 from runner.files import SUFFIXES, read_file
 from runner.language.context import Binding, Context, DefinedNames, Definition, Inlined
@@ -29,7 +28,7 @@ from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_o
 # The inputs of a file that others use: declared there, given by `with:`.
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Input:
     """One input of a used file; without a default it must be given."""
 

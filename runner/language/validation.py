@@ -15,11 +15,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from runner.dataclass import immutable
 from runner.errors import Mark
 from runner.files import schema_file
 from runner.language.context import STEPS, Problems, likely
@@ -317,7 +316,7 @@ def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
 # What jsonschema finds, with the nodes that it is about.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
     """One step of the way from the root to a finding.
 
@@ -332,7 +331,7 @@ class Level:
     wanted: str = ""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
     """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
 

@@ -9,10 +9,9 @@ What a rank does, step by step, is read from it by :mod:`runner.model.process`; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.expressions.params import Param
 from runner.expressions.values import Constant, Expression, Form, PerRank, roots_of
 from runner.model.scenario import GroupSpec, Scenario, Step, steps_of
@@ -43,7 +42,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 _TENSORS = {"tensor", "tensors", "tensor_lists"}
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """One step's call, as far as it is known.
 
@@ -122,7 +121,7 @@ def _is_plain(param: Param, form: Form) -> bool:
 # The plan.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Creation:
     """One call that creates groups before step 1, made by every rank.
 
@@ -138,7 +137,7 @@ class Creation:
     refused: str | None = None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """A scenario, its world, and the groups that exist before step 1."""
 

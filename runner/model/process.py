@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
-from runner.dataclass import immutable
 from runner.errors import DataError, Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
@@ -177,7 +176,7 @@ class Membership(TypedEvaluator):
 # A call: one step as one rank takes it, its arguments evaluated.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One step taken by one rank, its arguments evaluated.
 
@@ -763,7 +762,7 @@ STORED = OBJECTS | {"tensor", "tensors", "tensor_lists"}
 NOTHING: frozenset[str] = frozenset()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Same:
     """What is known beforehand of one step's call.
 

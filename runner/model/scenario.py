@@ -9,10 +9,9 @@ loop variable or a tensor is one of :mod:`runner.expressions.values`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem, Source
 from runner.expressions.values import Expression, Form, PerRank, Selector
 from runner.model.versions import VersionRange, release_of
@@ -20,12 +19,12 @@ from runner.operations.base import Issued, Operation
 from runner.strategies.base import Model
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unchanged:
     """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ElapsedBounds:
     """Seconds since the scenario began, on that rank; None is no bound."""
 
@@ -34,7 +33,7 @@ class ElapsedBounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RaiseSpec:
     """Kinds of which any will do; empty means that nothing may be raised (`none`).
 
@@ -46,7 +45,7 @@ class RaiseSpec:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValueExpectation:
     """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
 
@@ -58,7 +57,7 @@ class ValueExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
     """What must hold right after a step, on every rank that took it."""
 
@@ -68,7 +67,7 @@ class Expectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Communicates:
     """The calls of all steps of a model, in order; on one group, where one is named.
 
@@ -81,7 +80,7 @@ class Communicates:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """Between which values a number must be, both among them; None is no bound."""
 
@@ -90,7 +89,7 @@ class Bounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankBounds:
     """The same as forms, for each rank its own."""
 
@@ -99,7 +98,7 @@ class RankBounds:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeExpectation:
     """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
 
@@ -109,7 +108,7 @@ class TimeExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CostExpectation:
     """What a program costs on any machine; what is None was not stated.
 
@@ -125,7 +124,7 @@ class CostExpectation:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FinalExpectation:
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
@@ -175,7 +174,7 @@ class FinalExpectation:
         return versions_between(self.sections)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """The condition of a section of the top-level `expect`; what is None asks nothing."""
 
@@ -199,7 +198,7 @@ def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
     return (None, *sorted(found.values(), key=release_of))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec:
     """One entry of `groups:`. Exactly one of the five forms is not None.
 
@@ -221,7 +220,7 @@ class GroupSpec:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One step of the list, or (with `body`) a `for` over further steps.
 
@@ -249,7 +248,7 @@ class Step:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One case: a file, one combination of its matrix, its parameters bound.
 

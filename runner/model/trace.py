@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias, overload
 
-from runner.dataclass import immutable
 from runner.errors import Clause, Problem, sentence_of
 from runner.model.traffic import Traffic
 from runner.model.traits import variant_of
@@ -23,7 +22,7 @@ from runner.operations.base import Issued
 Value: TypeAlias = Any
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What a call raised: a kind of :data:`runner.vocabulary.RAISE_KINDS`, the backend's words.
 
@@ -36,7 +35,7 @@ class Failure:
     own: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One step taken by one rank.
 
@@ -201,7 +200,7 @@ class Events(Sequence[Event]):
                 yield event, before, dict(held)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTrace:
     """One rank: what it held before step 1, its events in program order, and how it ended.
 
@@ -268,7 +267,7 @@ class RankTrace:
         return self._log.beside(indexes, self.initial)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitEdge:
     """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
 
@@ -284,7 +283,7 @@ class WaitEdge:
     sure: bool = True
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """What is wrong with a program: its name, the first step where it shows, its ranks.
 
@@ -335,7 +334,7 @@ class Orders(Sequence["Trace"]):
         return tuple, ()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """What a whole scenario did. `backend` is `reference` or the backend's name.
 

@@ -8,7 +8,7 @@ machine, and (:mod:`runner.cost`) forecasts of its time. Knows no operation and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isnan
 from typing import Any
@@ -16,13 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
-
 #: ranks, or rows of a post: an integer, an array, or None for all rows in their order
 Rows = Any
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class TrafficRow:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
@@ -44,7 +42,7 @@ class TrafficRow:
         return 1 if self.header is None else 2
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Meet:
     """Rows of one post of sends that meet rows of one of receives."""
 
@@ -54,7 +52,7 @@ class Meet:
     received: Rows
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Finish:
     """Ranks that return from a step which completes rows of a post, or their collective."""
 
@@ -63,7 +61,7 @@ class Finish:
     rows: Rows
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Enter:
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 
@@ -83,7 +81,7 @@ class Enter:
     parts: tuple[tuple[str, float], ...] = ()
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Ranks that are busy by themselves for some seconds."""
 
@@ -92,7 +90,7 @@ class Pause:
     step: int = -1
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
     """What a program costs on any machine.
 

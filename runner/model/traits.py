@@ -10,10 +10,9 @@ Gloo's row is measured (tests/torch). NCCL's is read in the sources of NCCL 2.21
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from runner.dataclass import immutable
 from runner.model.versions import VersionRange
 
 #: names that torch gives to backends: its own, and those of well-known extensions
@@ -26,7 +25,7 @@ KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl"
 Counts: TypeAlias = Literal["groups", "calls"] | None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """One backend.
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-
-from runner.dataclass import immutable
 
 _COMPARED: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -26,7 +25,7 @@ _NUMBERS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,2}", re.ASCII)
 _DEPTH = 3
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VersionRange:
     """The versions that meet every one of some bounds, each an operator with the numbers."""
 

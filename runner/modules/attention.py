@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, inner, last
 from runner.modules.linear import Linear
@@ -16,7 +16,7 @@ from runner.modules.linear import Linear
 ENTRIES, EXIT = ("q", "k", "v"), "o"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CausalSelfAttention(Layer):
     """Linear layers `q`, `k`, `v` and `o` around `scaled_dot_product_attention(is_causal=True)`.
 

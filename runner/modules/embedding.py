@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Embedding(Layer):
     """`torch.nn.Embedding`: the input is integers; nothing flows back to it."""
 

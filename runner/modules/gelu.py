@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.base import Array, Layer, Params
 
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GELU(Layer):
     """`torch.nn.GELU`, exact: with erf, not with tanh."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.modules.base import Array, Layer, Params, flat, last, normalised
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerNorm(Layer):
     """`torch.nn.LayerNorm` over the last dimension."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.modules.base import Array, Layer, Params, flat, last
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Linear(Layer):
     """`torch.nn.Linear`; the weight is `[out_features, in_features]`."""
 

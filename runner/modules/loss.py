@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import DataError
 from runner.modules.base import Array
 
@@ -24,7 +24,7 @@ def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
     return np.asarray(grad.sum(axis=tuple(spread), keepdims=True))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loss(ABC):
     """One function of `torch.nn.functional`, by torch's name and arguments."""
 
@@ -57,7 +57,7 @@ class Loss(ABC):
         return function(given, target, reduction=self.reduction)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MseLoss(Loss):
     """`mse_loss`: squares of differences."""
 
@@ -69,7 +69,7 @@ class MseLoss(Loss):
         return off * off, summed_to(2 * off, given.shape)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeanSquare(MseLoss):
     """`((x - y) ** 2).mean()` written out, which torch lets a sharded tensor do rightly."""
 
@@ -81,7 +81,7 @@ class MeanSquare(MseLoss):
         return squares.sum() if self.reduction == "sum" else squares.mean()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class L1Loss(Loss):
     """`l1_loss`: absolute differences."""
 
@@ -93,7 +93,7 @@ class L1Loss(Loss):
         return np.abs(off), summed_to(np.sign(off), given.shape)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossEntropy(Loss):
     """`cross_entropy`: rows of scores, and for each row the class that is right."""
 

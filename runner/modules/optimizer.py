@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import MutableMapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.base import Array
 
 #: what an optimizer keeps of one parameter, by torch's names
@@ -50,7 +49,7 @@ def not_below_zero(optimizer: Optimizer, *names: str) -> None:
             raise ValueError(message)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SGD(Optimizer):
     """`torch.optim.SGD`."""
 
@@ -84,7 +83,7 @@ class SGD(Optimizer):
         return numel * itemsize if self.momentum else 0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adam(Optimizer):
     """`torch.optim.Adam`."""
 
@@ -123,7 +122,7 @@ class Adam(Optimizer):
         return 2 * numel * itemsize + 4
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdamW(Adam):
     """`torch.optim.AdamW`: the weight decays by itself, not through the gradient."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.base import Array, Layer, Params
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReLU(Layer):
     """`torch.nn.ReLU`; at 0 nothing flows back, as in torch."""
 

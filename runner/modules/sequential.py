@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 
-from runner.dataclass import immutable
 from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, inner
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential(Layer):
     """`torch.nn.Sequential`: parameters are named `label.weight`."""
 
@@ -69,7 +68,7 @@ class Sequential(Layer):
         return replace(self, layers=tuple(each for each in self.layers if each[0] not in labels))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coarse(Sequential):
     """Layers in a dtype that is coarser than float32: what passes from one to the next is in it.
 
@@ -112,7 +111,7 @@ def coarse(value: Array, dtype: str) -> Array:
     return value.astype(getattr(ml_dtypes, dtype, dtype)).astype(value.dtype)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Residual(Sequential):
     """What its layers make of the input, and the input itself: y = x + f(x)."""
 

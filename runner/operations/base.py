@@ -21,14 +21,13 @@ import io
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache, partial
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import Mark
 from runner.expressions.params import Param
 from runner.expressions.values import Expression, Form, PerRank, Record
@@ -37,7 +36,7 @@ from runner.expressions.values import Expression, Form, PerRank, Record
 # A process group, as operations and plans know it.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """One process group. `ranks` are world ranks; their order is that of the group ranks.
 
@@ -77,7 +76,7 @@ class Group:
 # The values that operations take and give: what each rank enters with, and what it gets.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
@@ -92,7 +91,7 @@ class Refusal:
     lacks: str | None = None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
     """Members of one operation whose arguments do not fit together.
 
@@ -105,14 +104,14 @@ class Disagreement:
     values: Mapping[int, str]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PremulSum:
     """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
 
     factor: float
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Volume:
     """The bytes of a collective: `size` as nccl-tests counts them, `sent` by one rank in a ring.
 
@@ -124,7 +123,7 @@ class Volume:
     sent: float
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TensorCall:
     """One collective of tensors that a collective of objects makes.
 
@@ -185,7 +184,7 @@ def bytes_of(value: Any) -> float:
     return 0.0 if value is None else float(value.nbytes)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One rank entering an operation, its arguments evaluated.
 
@@ -213,7 +212,7 @@ class Entry:
         return self.arguments[name]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a point-to-point operation, seen from the rank that posts it.
 
@@ -231,7 +230,7 @@ class Message:
     objects: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """One call of those that a compound operation is made of, on one rank.
 

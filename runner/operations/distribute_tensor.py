@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.expressions.params import Param
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Compound, Entry, Refusal
@@ -95,7 +95,7 @@ def keep(caller: Caller, name: str, local: Any, layout: Layout | None) -> None:
         caller.layouts[name] = layout
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """A DTensor in the worker, and the name of the mesh on which it lies."""
 

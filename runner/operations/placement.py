@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.operations.base import Group, Operation, Part, operation_named
 
 #: reduce ops that a `Partial` may have
@@ -41,7 +40,7 @@ Array: TypeAlias = NDArray[Any]
 Moving: TypeAlias = Generator[Part, None, Array]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """One placement: `Shard(dim)`, `Replicate()` or `Partial(op)`."""
 
@@ -96,7 +95,7 @@ def placement_of(text: str) -> Placement:
     raise ValueError(message)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """A distributed tensor as one rank knows it.
 
@@ -169,7 +168,7 @@ def impassable(layout: Layout, goal: Sequence[Placement]) -> str | None:
 # The rule: which mesh dimension changes when.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     """One mesh dimension that changes its placement.
 

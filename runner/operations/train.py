@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Compound, Entry, Group, Part, Refusal
@@ -134,7 +134,7 @@ steps:
 # What a strategy says, call by call, for who wants the calls as steps of their own.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallTold:
     """One call on one rank: what it carried, before and after.
 

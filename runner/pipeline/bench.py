@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.expressions.values import Constant
 from runner.model.groups import plan
@@ -49,7 +48,7 @@ def bus_factor(collective: str, ranks: int) -> float:
     return (ranks - 1) / ranks if collective in _PARTS else 1.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
     """What was measured of one case at one size.
 
@@ -248,7 +247,7 @@ RESAMPLES = 4000
 INTERVAL = (2.5, 97.5)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BenchComparison:
     """New time over old, by medians of blocks, its 95 % interval, and the verdict from that."""
 

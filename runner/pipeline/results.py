@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
-from runner.dataclass import immutable
 from runner.errors import Problem
 from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan
@@ -98,7 +97,7 @@ _CODES: dict[Status, int] = {
 Key: TypeAlias = tuple[str, str]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
     """One of `of` parts of the selected cases, counted from 1."""
 
@@ -110,7 +109,7 @@ class Shard:
         return f"{self.number}/{self.of}"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """Which cases are meant, in which order, and with which parameters and bounds they are read.
 
@@ -136,7 +135,7 @@ class Selection:
     strict: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What came of one case; of a whole file where it is INVALID (`case` is then its path).
 
@@ -165,7 +164,7 @@ class Result:
         return self.file if self.case == self.file else f"{self.file}::{self.case}"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
@@ -183,7 +182,7 @@ class Analysis:
     strict: bool = False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
@@ -198,7 +197,7 @@ class Loaded:
     warnings: tuple[Problem, ...] = ()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What a whole command came to: every result so far, whether it was cut short, how long.
 

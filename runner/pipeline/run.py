@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.limits import Limits, beyond, session, session_over, settled
 from runner.model.scenario import Scenario
 from runner.pipeline.attempts import analyse, case_result, execute, repeated, result_of, runnable
@@ -173,7 +172,7 @@ def run(
         return _run(selection, launch, listener, how, jobs)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _How:
     """How the cases of a run are run."""
 
@@ -344,7 +343,7 @@ def _run_beside(
             return
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
     """What a case asks of the machine while it runs."""
 

@@ -11,11 +11,10 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError, nearest
 from runner.files import discover, replace_file
 from runner.language.document import load
@@ -36,7 +35,7 @@ from runner.verdict.finding import Verdict
 _NARROWED = re.compile(r"(?P<path>.+?)(?:::(?P<case>.+)|:(?P<line>\d+)(?::\d+)?:?)")
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """A path, and the case or the line in it that is meant; neither means all of it."""
 

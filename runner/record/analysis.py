@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError, ScenarioError
 from runner.language.document import load_content
 from runner.limits import DEFAULT, Limits
@@ -38,7 +37,7 @@ from runner.verdict.finding import Finding, Verdict
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """What came of a record: its scenario, and the result with the words for a person."""
 
@@ -52,7 +51,7 @@ class Judged:
         return self.result.verdict.status == "FAILED"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
     """A program that was run and recorded: its records, how it ran, and what came of it."""
 

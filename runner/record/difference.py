@@ -8,14 +8,13 @@ be compared too. What a rank would only know from what it receives is not known 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import Problem, ScenarioError
 from runner.expressions.functions import numpy_arrays
 from runner.language.document import load, load_content
@@ -43,7 +42,7 @@ EXACT = 3000
 MOST = 20
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CalledLine:
     """One call of one rank: what it communicates, which is compared, and where it is."""
 
@@ -56,7 +55,7 @@ class CalledLine:
         return f"{self.what} ({self.place})" if self.place else self.what
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedProgram:
     """One of the two: its ranks' calls, as far as they are known."""
 
@@ -65,7 +64,7 @@ class ComparedProgram:
     lines: Mapping[int, Sequence[CalledLine]]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramDifference:
     """One difference, and the ranks that have it.
 

@@ -34,7 +34,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.display import clean_line
 from runner.errors import Problem, ScenarioError
 
@@ -96,7 +95,7 @@ _PEER_GONE = re.compile(
 MESSAGES = frozenset({"send", "recv"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
     """A tensor that a call passes: its place in memory and its size are in bytes."""
 
@@ -116,7 +115,7 @@ class Tensor:
         return found
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlace:
     """Where a call stands in the user's own files: the innermost frame first."""
 
@@ -193,7 +192,7 @@ class RecordedCall:
         return sum(each.elements * each.count for each in self.inputs or self.outputs)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedWait:
     """A rank waits for the work of calls, by their numbers."""
 

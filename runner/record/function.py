@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.model.scenario import Scenario
 from runner.record.analysis import NothingRecordedError, recorded
 from runner.record.difference import as_scenario, differences
@@ -18,7 +18,7 @@ from runner.verdict.finding import Verdict, ranks_text
 MOST_SECONDS = 300.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedFunction:
     """What came of it: the verdict, and the scenario that does what the function did.
 

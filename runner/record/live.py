@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.record.format import RankRecord, is_record, lines_of, read
 from runner.record.launch import LIKELY
@@ -43,7 +42,7 @@ JOIN_S = 120.0
 AGAIN_S = 5.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What is to be run: a script, a module, or a launcher of the user's own."""
 

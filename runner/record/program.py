@@ -15,7 +15,6 @@ from itertools import pairwise
 from math import gcd
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.display import clean_line
 from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
 from runner.record.format import (
@@ -44,7 +43,7 @@ MOST_WORDS = 180
 WIDTH = 100
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
     """An argument that holds tensors: the first or all of what a call passes in, or takes.
 
@@ -105,7 +104,7 @@ LEAVING = frozenset({"reduce"})
 ROWS = frozenset({"all_to_all_single"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramStep:
     """What a step has in common on all ranks that take it.
 
@@ -140,7 +139,7 @@ class Family:
         return sorted(rank for part in self.parts for rank in part)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedProgram:
     """One list of steps for all ranks, and the text of the scenario that it is."""
 

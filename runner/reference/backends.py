@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError, sentence_of
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import Constant
@@ -223,7 +222,7 @@ Connection: TypeAlias = tuple[str, int, int]
 Place: TypeAlias = Connection | tuple[str, int]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hosts:
     """Where hosts stand: rank -> the number of its work, and the connections that none completes.
 
@@ -237,7 +236,7 @@ class Hosts:
     garbled: bool
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
     """A call that starts work, for hosts: the ranks that it sends to (True) or receives from."""
 

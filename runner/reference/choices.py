@@ -8,11 +8,11 @@ a collective that needs all of them. The order does not show until all have come
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.model.scenario import steps_of
 from runner.operations.base import Collective, Local
 from runner.reference.matching import Address, Joining, Posted
@@ -20,7 +20,7 @@ from runner.reference.state import RankState, Run
 from runner.reference.waits import needs
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sender:
     """The sender of an option at the time of the choice.
 
@@ -35,7 +35,7 @@ class Sender:
     stands: bool
 
 
-@immutable(eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
     """One choice: `options` are pairs of a send and the receive that may take it.
 
@@ -95,14 +95,14 @@ class ChosenRun(Run, Protocol):
 Stop: TypeAlias = tuple[str, int] | None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Sort:
     content: Hashable
     clock_s: float
     stop: Stop
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedReceive:
     """A receive that names its sender: where, which one, and how far its rank was on each group."""
 
@@ -111,7 +111,7 @@ class NamedReceive:
     passed: frozenset[tuple[str, int]]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """Options that come to the same as others, the ranks of all of them, and where these stop."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import Clause, Mark
 from runner.expressions.arrays import Arrays
 from runner.expressions.values import Expression, PerRank, Undefined, children
@@ -346,7 +345,7 @@ LOST_KINDS = ("peer_lost", "timeout", "aborted", "other")
 STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
     """A call that raises as it ends: a rank waited too long, or its work was refused."""
 

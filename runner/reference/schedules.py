@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import Clause
 from runner.expressions.arrays import Arrays
 from runner.expressions.functions import numpy_arrays
@@ -94,7 +93,7 @@ EXPLORING = 0.25
 OPTION_WORK = 10_000
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
     """A run that has come to rest, with everything that is to be said of it.
 
@@ -223,7 +222,7 @@ class _Node:
         return bool(self.options)
 
 
-@immutable(eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Known:
     """A state of which every continuation was seen."""
 

@@ -8,10 +8,9 @@ and what one backend is known to do (:mod:`runner.model.traits`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from runner.dataclass import immutable
 from runner.model.traits import Counts, Traits
 from runner.operations.base import Group
 
@@ -19,7 +18,7 @@ from runner.operations.base import Group
 Order: TypeAlias = Literal["free", "group", "rank"]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
     """What leaves its sender before the receive is posted; None: any size, any number.
 
@@ -37,7 +36,7 @@ class Buffer:
         return small and (self.messages is None or under_way < self.messages)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How much an implementation lets pass; by default what each correct one does.
 

@@ -7,12 +7,11 @@ one from there on. What no later step reads is no part of a state: a buffer that
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.expressions.values import Expression, Undefined, expressions_in
 from runner.model.plan import Plan
 from runner.model.scenario import Expectation, Step, steps_of
@@ -34,7 +33,7 @@ PLACE_BYTES = 400
 NOTHING: frozenset[Place] = frozenset()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """A state: `control` is who stands where, `held` what the names hold, `beside` all else."""
 

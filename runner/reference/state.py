@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import Mark, Problem
 from runner.expressions.values import Undefined
 from runner.limits import Account, BoundError, Limits, account, beyond
@@ -362,7 +361,7 @@ Place = tuple[int, tuple[int, ...]]
 Touched = tuple[str, int]
 
 
-@immutable(eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InFlightAccess:
     """A tensor argument in the hands of asynchronous work.
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from runner.dataclass import immutable
 from runner.errors import Clause, Mark
 from runner.model.trace import WaitEdge
 from runner.reference.matching import Post, Work
@@ -14,7 +13,7 @@ from runner.reference.matching import Post, Work
 # An edge of the wait-for graph.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PostEdge:
     """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
 
@@ -41,7 +40,7 @@ class PostEdge:
 # A fault that the simulation came across, before it is put into words for the whole program.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
     """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
 

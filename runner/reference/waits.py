@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.model.process import Call
 from runner.operations.base import (
@@ -84,7 +83,7 @@ HORIZON = 10_000
 SHOWN, SHOWN_IN_ALL = 16, 4_096
 
 
-@immutable(eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Need:
     """What some ranks wait for: that each of `peers` does what `because` says.
 
@@ -305,7 +304,7 @@ class Futures:
         return "late" if ahead < coming else "never"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AtRest:
     """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO
 
-from runner.dataclass import immutable
 from runner.display import clean_json
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
@@ -41,7 +41,7 @@ _BEFORE_END_US = 0.5
 _STUCK_COLOUR = "terrible"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Slice:
     """When a step began and ended, in microseconds."""
 

@@ -7,15 +7,14 @@ A report is a class that is made with the open text file it writes to, and that 
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
-
-from runner.dataclass import immutable
 
 if TYPE_CHECKING:
     from runner.pipeline.results import Report
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """One kind of report: the option `--NAME FILE`, the class that writes it, the line of help.
 

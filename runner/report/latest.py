@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.dataclass import immutable
 from runner.display import clean_json
 from runner.errors import Problem, ScenarioError
 from runner.pipeline.results import AtEnd, Outcome, Result
@@ -33,7 +33,7 @@ MOST_EVENTS = 50_000
 MOST_CHARACTERS = 50_000_000
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """A case of the latest run: its verdict, and its timelines where there was a trace."""
 

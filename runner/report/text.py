@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.structure import structure_phrases
-from runner.dataclass import immutable
 from runner.display import MOST_LINE, brief, clean_line, short, wrapped
 from runner.errors import Mark, Problem
 from runner.model.scenario import Scenario, Step
@@ -213,7 +213,7 @@ PAGE, EXPLAINING = 100, 72
 MOST_BLOCKED = 8
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Line:
     """One line of a report."""
 

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from runner.dataclass import immutable
-
 # -------------------------------------------------------------------------------------------------
 # Where every node of a YAML text stands, to the character.
 #
@@ -147,7 +145,7 @@ def _last(span: Span) -> int:
 # :mod:`runner.source.edit`.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """Replace the characters `start` to `end` (exclusive) of a text by another text."""
 
@@ -287,7 +285,7 @@ def _next_line(text: str, offset: int) -> int:
 ROW = 4
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stated:
     """What is stated: `entries` are (selector, value); one without a selector holds for all."""
 

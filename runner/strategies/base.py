@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import DataError, Mark
 from runner.expressions.values import Form
 from runner.limits import MATMUL, account
@@ -87,7 +86,7 @@ class LeftOutError(Exception):
     """What torch has, or has elsewhere, and no model here: the reason."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
     """One entry of `models:`. `init` has the forms of those weights that are stated."""
 
@@ -160,7 +159,7 @@ class Model:
 # One step of training, as a scenario asks for it.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
     """Which rows a rank takes of what it holds.
 
@@ -195,7 +194,7 @@ class Rows:
         return slice(start, start + sizes[at] if at < len(sizes) else start)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainStep:
     """One `train`: the arguments of the step, evaluated on one rank."""
 
@@ -431,7 +430,7 @@ class Moment:
         return self._last_bit * float(moved.max()) if moved.size else 0.0
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """What a checkpoint holds: whole weights, the optimizer's state of each, and one process's."""
 
@@ -566,7 +565,7 @@ def clipped(grads: Arrays, most: float, total: float) -> Arrays:
 # One rank of a model, in the reference.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unequal:
     """A value that is not what one process has: the first of a model, on one rank."""
 

@@ -10,12 +10,12 @@ of ranks before they are summed.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.base import Array
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call
@@ -42,7 +42,7 @@ MIB = 1024 * 1024
 FIRST_LIMIT, LIMIT = MIB, 25 * MIB
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedDataParallel(Strategy):
     """`torch.nn.parallel.DistributedDataParallel`."""
 
@@ -111,7 +111,7 @@ class DistributedDataParallel(Strategy):
         real.without_sync = wrapped.no_sync
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ZeroRedundancyOptimizer(Strategy):
     """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
 

@@ -11,13 +11,12 @@ reduce_scatter.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.base import Array
 from runner.modules.sequential import Sequential
 from runner.operations.base import Group, Part
@@ -39,7 +38,7 @@ from runner.strategies.base import (
 DTYPES = ("bfloat16", "float16", "float32")
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """`torch.distributed.fsdp.MixedPrecisionPolicy`, by its arguments."""
 
@@ -48,7 +47,7 @@ class Precision:
     output_dtype: str | None = None
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FullyShard(Strategy):
     """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole."""
 
@@ -123,7 +122,7 @@ class FullyShard(Strategy):
         real.set_sync = real.module.set_requires_gradient_sync
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """The parameters that travel together.
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.errors import DataError
 from runner.modules.base import Array
 from runner.modules.sequential import Sequential
@@ -43,7 +43,7 @@ REST = "-"
 ACTIVE = 3
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Strategy):
     """A schedule of `torch.distributed.pipelining` over stages of layers."""
 

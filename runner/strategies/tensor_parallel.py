@@ -12,12 +12,11 @@ positions: its gradients are partial sums until the optimizer meets them (torch 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from runner.dataclass import immutable
 from runner.modules.attention import ENTRIES, EXIT, CausalSelfAttention
 from runner.modules.base import Array, Layer, Params, flat, inner
 from runner.modules.embedding import Embedding
@@ -68,7 +67,7 @@ LAST = shard(-1)
 SUM = partial_of("sum")
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
     """How one layer is cut, and how its input and output lie.
 
@@ -84,7 +83,7 @@ class Style:
     local: bool
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelizeModule(Strategy):
     """`torch.distributed.tensor.parallel.parallelize_module`."""
 
@@ -203,7 +202,7 @@ def _style(label: str, given: Any) -> Style:
     )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flowing:
     """A tensor between two layers: what the rank holds of it.
 

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.expressions.functions import numpy_arrays
 from runner.expressions.values import DEFAULT_DTYPE, Constant, PerRank, Undefined
@@ -136,7 +135,7 @@ _KINDS: tuple[tuple[type[Operation], Kind], ...] = (
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlace:
     """What the spans of one step have in common; `line` is of the scenario's own file."""
 

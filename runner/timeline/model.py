@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
-
-from runner.dataclass import immutable
 
 #: what a step does with others; `expect` is a step without an operation
 Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", "expect"]
@@ -18,7 +16,7 @@ At: TypeAlias = tuple[int, int]
 STUCK = frozenset({"blocked", "possibly_blocked", "running"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpan:
     """One step on one rank.
 
@@ -61,7 +59,7 @@ class StepSpan:
         return self.state in STUCK
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """One rank: its spans in program order, what it held before the first, and how it ended.
 
@@ -76,7 +74,7 @@ class Lane:
     host: str = ""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """A collective, a message or a creation of a group: the spans that took part in it.
 
@@ -96,7 +94,7 @@ class Match:
     complete: bool
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
     """One edge of the wait-for graph: the waiter cannot move before the peer does.
 
@@ -111,7 +109,7 @@ class Edge:
     sure: bool = True
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnDiagnosis:
     """A diagnosis: its name, its explanation, its ranks, and the first divergent line.
 
@@ -125,7 +123,7 @@ class DrawnDiagnosis:
     odd: tuple[int, ...] = ()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """One case, as it was predicted or observed. `witness` says which of the two."""
 

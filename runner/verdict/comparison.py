@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.expressions.values import Undefined
 from runner.model.tolerance import (
     allowed,
@@ -30,7 +30,7 @@ from runner.verdict.finding import Difference
 # the caller decides before whether it may be asked.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What a value must be: `value` is an array, a number, nested lists or plain objects.
 

@@ -7,12 +7,11 @@ Nothing here judges; nothing here prints.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import Clause, Mark, Problem, sentence_of
 from runner.model.trace import Trace, Value
 
@@ -99,7 +98,7 @@ FINDING_CODES = (
 )
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """How one value on one rank differs from what it should be.
 
@@ -119,7 +118,7 @@ class Difference:
     item: tuple[int, ...] = ()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One disagreement: who stands alone, where, on which ranks, and how.
 
@@ -177,7 +176,7 @@ class Finding:
         return f"error[{self.kind}]: {self.title}"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatedCost:
     """A cost that the author states, within bounds (None: without one), and what was computed.
 
@@ -192,7 +191,7 @@ class StatedCost:
     ranks: tuple[int, ...] = ()
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What came of one case.
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import Mark, ScenarioError
 from runner.expressions.compile import compile_expression
 from runner.expressions.evaluator import CANNOT_COMPUTE
@@ -258,7 +257,7 @@ MOST_LOOKS = 100_000
 AT_END = -1
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
     """What some rank must reach: a step, or a key of a mapping by rank (`form`, its `branch`).
 

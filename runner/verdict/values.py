@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from runner.dataclass import immutable
 from runner.errors import Clause
 from runner.expressions.values import Undefined
 from runner.model.scenario import ValueExpectation
@@ -67,7 +66,7 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Found:
     spots: dict[tuple[int, tuple[int, ...], str], _Spot]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
@@ -389,7 +388,7 @@ class Values:
             self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     rank: int
     event: Event | None

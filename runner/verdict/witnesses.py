@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
-from runner.dataclass import immutable
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.functions import NumpyArrays, numpy_arrays
 from runner.expressions.values import Expression, Form, PerRank, Typed, Undefined
@@ -334,7 +333,7 @@ class Memories:
 # One rank of one trace at one moment: where keys and wanted values are evaluated.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
     """One rank of one trace at one moment: where keys and wanted values are evaluated."""
 
@@ -539,7 +538,7 @@ def _stands(trace: Trace) -> list[tuple[str, int]]:
 RETURNED = frozenset({"done", "raised"})
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
     """One event of one trace, with what the rank held before and after it."""
 
@@ -560,7 +559,7 @@ class Side:
         return self.memories.order.moment(self.event.index, self.event.iteration)
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepInstance:
     """One step taken by one rank, as the reference and the run have it; one may be missing."""
 

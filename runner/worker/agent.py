@@ -34,7 +34,6 @@ from typing import Any, NoReturn, Self
 import torch
 import torch.distributed
 
-from runner.dataclass import immutable
 from runner.errors import LaunchError
 from runner.execution import backends
 from runner.execution.backends import LaunchOptions
@@ -72,7 +71,7 @@ MEANINGS = {
 }
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
     """Where the nodes meet: an address of the first of them, and a port there."""
 

@@ -9,9 +9,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import ModuleType
 
-from runner.dataclass import immutable
 from runner.execution.backends import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import SILENCE_S, TOLD_TO_END, Leader, end_agent
@@ -27,7 +27,7 @@ LOST_BYE_S = 1.0
 BYE = "bye"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandLine:
     """The command line of a launch that others started, as `python -m runner.worker` hands it in.
 

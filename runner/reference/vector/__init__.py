@@ -17,9 +17,9 @@ left to that one from the beginning. What this one returns, that one would retur
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.limits import BoundError, Limits, account
 from runner.model.plan import Plan
@@ -44,7 +44,7 @@ __all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
 PARKED = 3
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Finished:
     """What all ranks did together, to the end."""
 

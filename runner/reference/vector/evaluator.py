@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.dataclass import immutable
 from runner.errors import ScenarioError
 from runner.expressions.evaluator import CANNOT_COMPUTE, TypedEvaluator, numbers, wholes
 from runner.expressions.functions import NumpyArrays
@@ -57,7 +57,7 @@ from runner.reference.vector.state import Memory
 INSTANCE_BYTES = 400
 
 
-@immutable(kw_only=False, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Instance:
     """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select."""
 

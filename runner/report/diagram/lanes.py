@@ -13,7 +13,6 @@ from typing import Literal, TextIO, TypeAlias
 from rich.console import Console
 from rich.text import Text
 
-from runner.dataclass import immutable
 from runner.display import clean_line
 from runner.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, ordered
 from runner.report.text import milliseconds
@@ -27,7 +26,7 @@ Style: TypeAlias = Literal[
 ]
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Piece:
     """Some text in one style; a line of the picture is a list of them."""
 
@@ -35,7 +34,7 @@ class Piece:
     style: Style = "plain"
 
 
-@immutable(kw_only=False)
+@dataclass(frozen=True, slots=True)
 class Glyph:
     """A character for a span, and what the legend says of it; nothing where it is clear."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from runner.dataclass import immutable
 from runner.timeline.build import columns_of, ends_of
 from runner.timeline.model import At, Match, Timeline
 
@@ -20,7 +19,7 @@ class NoStepsError(ValueError):
     """The picture has none of the steps that are asked for."""
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PictureView:
     """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
 
@@ -158,7 +157,7 @@ def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
 # message). A line may pass a rank that takes no step in that row, never one that does.
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
     """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
 
@@ -172,7 +171,7 @@ class Bar:
         return min((*self.lanes, *self.missing)), max((*self.lanes, *self.missing))
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
     """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
 

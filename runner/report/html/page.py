@@ -9,7 +9,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata, resources
 from itertools import zip_longest
@@ -17,7 +17,6 @@ from pathlib import Path
 from string import Template
 from typing import Any, NoReturn, TextIO
 
-from runner.dataclass import immutable
 from runner.display import clean, clean_line
 from runner.errors import Mark, Problem, ScenarioError
 from runner.model.scenario import Scenario
@@ -303,7 +302,7 @@ _DATA = re.compile(r'<script type="text/plain" id="data">([^<]*)</script>')
 _BEGIN = b"<!doctype html>"
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """A case of a page: its verdict, how long it took in microseconds, its body as it stands."""
 
@@ -321,7 +320,7 @@ def is_page(path: str) -> bool:
         return False
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PageContent:
     """What a page holds: a head and a body for each case, each as it stands, and the whole run."""
 
@@ -393,7 +392,7 @@ def _refuse(message: str) -> NoReturn:
 MOST_CHANGES = 12
 
 
-@immutable
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CaseChange:
     """A case that is another in a second run: its verdicts, None where a run lacks it, and how.
 
