@@ -646,17 +646,24 @@ def require_no_foreign_object(plan: Plan, predicted: Trace, names: tuple[str, ..
     such meeting. In any other, how far each rank gets is not known for certain, and so it is
     asked whether the program has two such operations, on one group, that `names` (the backends
     that may run it) carry alike. One whose operations can only wait for each other is run.
+
+    `save` and `load` exchange plans as objects, too: with each other as torch means it, and with
+    training where nothing but a refused argument is wrong.
     """
-    if not any(step.operation and step.operation.takes_objects for step in _steps(plan)):
-        return
-    if all(_is_right(trace) for trace in (predicted, *map(predicted.on, names))):
-        return
     taking = [step for step in _steps(plan) if _takes_objects(step)]
+    if not taking:
+        return
+    traces = (predicted, *map(predicted.on, names))
+    if all(_is_right(trace) for trace in traces):
+        return
+    refused = all(each.name == "invalid_argument" for trace in traces for each in trace.diagnoses)
     for step in _steps(plan):
         operation = step.operation
         if operation is None or operation.takes_objects or not operation.exchanges:
             continue
         for other in taking:
+            if _plans(other) and (_plans(step) or (refused and isinstance(operation, Compound))):
+                continue
             if _one_group(step, other) and may_meet(operation, other.operation, names):
                 raise UnsupportedError(_foreign(step, other))
 
@@ -672,9 +679,15 @@ def _is_right(trace: Trace) -> bool:
 
 def _takes_objects(step: Step) -> bool:
     operation = step.operation
-    return operation is not None and any(
-        param.kind == "objects" and param.writes for param in operation.params
+    return _plans(step) or (
+        operation is not None
+        and any(param.kind == "objects" and param.writes for param in operation.params)
     )
+
+
+def _plans(step: Step) -> bool:
+    """Return whether torch's ranks tell each other there what a checkpoint is made of."""
+    return isinstance(step.operation, Compound) and step.operation.checkpoints
 
 
 def _one_group(step: Step, other: Step) -> bool:
@@ -698,7 +711,7 @@ def may_meet(operation: Operation, other: Operation | None, backends: tuple[str,
     Of a compound operation each call may: which ones it makes is up to torch.
     """
     assert other is not None
-    if isinstance(operation, Compound):
+    if isinstance(operation, Compound) or isinstance(other, Compound):
         return True
     return any(traits_of(name).meet(operation.name, other.name) for name in backends)
 

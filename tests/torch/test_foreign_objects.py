@@ -74,7 +74,24 @@ REFUSED = {
 
 
 #: operations of several calls: any of these may speak as an object operation's peer would
-COMPOUNDS = ("distribute_tensor", "redistribute", "full_tensor", "from_local", "train")
+COMPOUNDS = (
+    *("distribute_tensor", "redistribute", "full_tensor", "from_local", "train", "save", "load"),
+)
+#: a model that is saved, and a tensor whose bytes could be a plan
+SAVED = """\
+world_size: 2
+timeout: 5s
+models:
+  net:
+    layers: [fc: {Linear: {in_features: 2, out_features: 3}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+tensors:
+  data: {dtype: uint8, value: [1, 2, 3]}
+  both: {dtype: uint8, value: "[zeros(3) for i in range(2)]"}
+steps:
+"""
 
 
 class Payload:
@@ -190,6 +207,35 @@ def test_a_pickle_that_arrives_is_refused_by_the_name_that_it_names(
     trace = unguarded(program(SPOKEN[taking], taking, len(content), content))
     assert "it names posix.mkdir" in failure_on(1, trace)
     assert not marker.exists()
+
+
+SAVES = "save: {model: net, checkpoint: a}"
+LOADS = "load: {model: net, checkpoint: never}, expect: {raises: invalid_argument}"
+GATHERS = "all_gather: {tensor_list: both, tensor: data}"
+
+
+@pytest.mark.parametrize("step", [f"{{{SAVES}}}", f"{{ranks: 0, {SAVES}}}", f"{{{LOADS}}}"])
+def test_ranks_that_save_and_load_alone_are_run(
+    step: str, analysed: Callable[[str], Analysed]
+) -> None:
+    case = analysed(f"{SAVED}  - {step}\n")
+    require_no_foreign_object(case.plan, case.predicted, ("gloo",))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [f"{{ranks: 0, {GATHERS}}}", f"{{ranks: 1, {SAVES}}}"],
+        [f"{{ranks: 1, {LOADS}}}", f"{{{GATHERS}}}"],
+    ],
+    ids=["save", "load"],
+)
+def test_no_tensor_is_read_as_the_plan_of_a_checkpoint(
+    steps: list[str], analysed: Callable[[str], Analysed]
+) -> None:
+    case = analysed(SAVED + "".join(f"  - {step}\n" for step in steps))
+    with pytest.raises(UnsupportedError, match="may take the bytes of `all_gather`"):
+        require_no_foreign_object(case.plan, case.predicted, ("gloo",))
 
 
 @pytest.mark.parametrize("size", [-1, 2**40, 2**60, 2**63 - 1])
