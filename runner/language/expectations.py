@@ -40,7 +40,7 @@ from runner.model.versions import VersionRange
 from runner.operations.base import Issued
 from runner.source.edit import Span
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of
-from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS
+from runner.vocabulary import DIAGNOSES, DTYPES, OUTCOMES, RAISE_KINDS, WORLD
 
 # -------------------------------------------------------------------------------------------------
 # What `raises:` says: kinds of error, none, or a kind with a part of its message.
@@ -431,8 +431,29 @@ def memory(node: Node, context: Context) -> list[tuple[Node, Node]]:
                 )
                 continue
             text = f"{key_text(key)}.memory[{MEMORY.index(key_text(word))}]"
-            found.append((Scalar(mark=word.mark, value=text, text=text), stated))
+            asked = _of_members(stated, context, context.names.models[key_text(key)].where)
+            found.append((Scalar(mark=word.mark, value=text, text=text), asked))
     return found
+
+
+def _of_members(node: Node, context: Context, *groups: str | None) -> Node:
+    """Return what is stated as what is asked of the members of groups alone: `else` is theirs."""
+    known = []
+    for each in groups:
+        # all members of a mesh are in a group of each of its dimensions
+        dims = (name for name in context.names.groups if name.partition(".")[0] == each)
+        group = each if each in context.names.groups else next(dims, None)
+        known += [] if group is None else [group]
+    if not known:
+        return node
+    text = " and ".join(f"group_rank({each}) >= 0" for each in known)
+    members = Scalar(mark=node.mark, value=text, text=text)
+    if not isinstance(node, Mapping) or values.is_long_form(node):
+        return Mapping(node.mark, [(members, node)])
+    return Mapping(
+        node.mark,
+        [(members if key_text(key) == ELSE else key, value) for key, value in node.entries],
+    )
 
 
 def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
@@ -440,17 +461,18 @@ def communicates(node: Node, context: Context) -> tuple[Communicates, ...]:
     found: list[Communicates] = []
     for key, value in _of_models(node, context, "communicates"):
         name = key_text(key)
-        groups = {*context.names.groups, "world"}
+        where = context.names.models[name].where
+        groups = {*context.names.groups, WORLD}
         if isinstance(value, Mapping) and value.words() and set(value.words()) <= groups:
             for group, listed in value.entries:
-                calls = _listed_calls(listed, context)
+                asked = _of_members(listed, context, where, key_text(group))
+                calls = _listed_calls(asked, context)
                 found.append(
                     Communicates(model=name, calls=calls, group=key_text(group), mark=group.mark)
                 )
         else:
-            found.append(
-                Communicates(model=name, calls=_listed_calls(value, context), mark=key.mark)
-            )
+            calls = _listed_calls(_of_members(value, context, where), context)
+            found.append(Communicates(model=name, calls=calls, mark=key.mark))
     return tuple(found)
 
 
