@@ -16,7 +16,6 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,14 +23,13 @@ from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution import backends, heartbeat
 from runner.execution.backends import LaunchOptions, carrier, lack_of, require_no_foreign_object
 from runner.execution.channel import Channel
+from runner.execution.checkpoints import checkpoint_folder
 from runner.execution.heartbeat import BeatListener, Beats
 from runner.execution.protocol import Assignment, Job
 from runner.execution.supervisor import observed, replaced_timeout, watch_for
 from runner.limits import RAISING
 from runner.model.plan import Plan
-from runner.model.scenario import steps_of
 from runner.model.trace import Trace
-from runner.operations.base import Compound
 
 #: what workers find in their environment unless the user set it
 ENVIRONMENT = {
@@ -220,13 +218,8 @@ class Launcher:
             plugins=options.plugins,
             share_gpu=options.share_gpu,
         )
-        if any(
-            isinstance(step.operation, Compound) and step.operation.checkpoints
-            for step in steps_of(plan.scenario.steps)
-        ):
-            with TemporaryDirectory(prefix="scenario-checkpoints-") as folder:
-                return self._run(replace(order, folder=folder), predicted)
-        return self._run(order, predicted)
+        with checkpoint_folder(plan) as folder:
+            return self._run(replace(order, folder=folder), predicted)
 
     def _run(self, order: Assignment, predicted: Trace) -> Trace:
         options, plan = self._options, order.plan

@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias, overload
 import numpy as np
 
 from runner.execution.backends import Sharing
+from runner.execution.checkpoints import CheckpointFolder
 from runner.execution.heartbeat import SILENT_S, STOPPED_S
 from runner.limits import RAISING
 from runner.model.plan import Plan
@@ -41,6 +42,7 @@ class Assignment:
 
     `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
     step is taken: a fresh world is made and used once, after a hang was broken in the last one.
+    With `looks` no world is made: each rank says whether it can use `folder`.
     """
 
     number: int
@@ -50,8 +52,9 @@ class Assignment:
     share_gpu: bool = False
     sharing: Sharing | None = None
     proof: bool = False
-    #: a folder of this run's own, which every rank sees; None where none is needed, or shared
-    folder: str | None = None
+    looks: bool = False
+    #: where checkpoints lie, for every rank; None where the scenario has none
+    folder: CheckpointFolder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

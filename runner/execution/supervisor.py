@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from runner.execution.backends import (
     require_no_foreign_object,
     resolve,
 )
+from runner.execution.checkpoints import checkpoint_folder
 from runner.execution.protocol import (
     BEGUN,
     STOP,
@@ -733,6 +735,14 @@ class Supervisor:
                 return False
         return not course.unable
 
+    def lack(self, look: Assignment) -> str | None:
+        """Return why a rank cannot use the folder of an order that looks; None if all can."""
+        course, inbox = Course(), self._give(look)
+        self._come_free(course, inbox, set(range(look.plan.world_size)), PROOF_S)
+        inbox.clear()
+        fetch(self._store, f"order/{look.number}")
+        return course.unable[min(course.unable)].reason if course.unable else None
+
     def proven(self, order: Assignment) -> bool:
         """Let the ranks of an order make a fresh world of its kind and use it once."""
         proof = replace(order, number=STOP - order.number, proof=True)
@@ -842,9 +852,8 @@ class Conductor:
             here=int(os.environ.get("LOCAL_WORLD_SIZE", self._size)),
         )
         require_no_foreign_object(plan, predicted, (carrier(choice.backend),))
-        self._number += 1
         order = Assignment(
-            number=self._number,
+            number=0,
             plan=plan,
             backend=choice.backend,
             plugins=options.plugins,
@@ -859,7 +868,10 @@ class Conductor:
             max_seconds=options.max_seconds,
         )
         try:
-            findings = self._supervisor.run(order, watch)
+            with checkpoint_folder(plan) as folder:
+                order = replace(order, folder=folder)
+                self._require_shared(order)
+                findings = self._supervisor.run(self._numbered(order), watch)
             usable = findings.usable and self._supervisor.settled(CONDUCTOR_FREE_S)
         except RuntimeError as error:
             # the store is gone, or was given up; what a scenario does, the ranks tell in their mail
@@ -877,6 +889,22 @@ class Conductor:
             findings, environment=choice.environment, notes=(*choice.notes, *findings.notes)
         )
         return observed(plan, findings, predicted)
+
+    def _numbered(self, order: Assignment) -> Assignment:
+        self._number += 1
+        return replace(order, number=self._number)
+
+    def _require_shared(self, order: Assignment) -> None:
+        """Raise UnsupportedError where a rank cannot use the folder of the order's checkpoints."""
+        if order.folder is None:
+            return
+        lack = self._supervisor.lack(self._numbered(replace(order, looks=True)))
+        if lack is not None:
+            message = (
+                f"checkpoints lie in a folder of rank 0's host {socket.gethostname()} that every "
+                f"rank must see, and {lack}: let TMPDIR name a folder there that all nodes share"
+            )
+            raise UnsupportedError(message)
 
     def _why_ended(self) -> str:
         """Return why this launch can run nothing any more."""

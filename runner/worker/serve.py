@@ -149,6 +149,9 @@ class Worker:
         self._stderr.clear()
         name = f"scenario/{order.number}"
         mail = Outbox(self.store, f"{name}/mail")
+        if order.looks:
+            self._look(order, mail)
+            return
         for attempt in range(1, ATTEMPTS + 1):
             start = Start(self.store, name, attempt, order.plan.world_size)
             # what did not come to be between devices may hang, and is not tried again
@@ -205,6 +208,15 @@ class Worker:
         self._watcher.begin(running)
         return program, running
 
+    def _look(self, order: Assignment, mail: Outbox) -> None:
+        """Say whether this rank can use the folder of the scenario's checkpoints."""
+        lack = order.folder and order.folder.lack()
+        if lack is None:
+            mail.post(Free(rank=self.rank))
+        else:
+            reason = f"rank {self.rank} on host {socket.gethostname()} {lack}"
+            mail.post(Unable(rank=self.rank, reason=reason, unsupported=True))
+
     def _prove(self, world: World, mail: Outbox) -> None:
         """Use a fresh world once; a worker whose device is lost says nothing, or that it is."""
         if world.works():
@@ -258,7 +270,7 @@ class Worker:
             os.environ.update(order.sharing.environment(self.rank))
         device = self._device(order)
         self._world = world = World(torch, order.plan, self.rank, device)
-        world.folder = order.folder
+        world.folder = order.folder.path if order.folder else None
         world.start(dist.PrefixStore(prefix, self.store), order.backend)
         return world
 

@@ -135,7 +135,7 @@ class World:
         self.plan = plan
         self.rank = rank
         self.device = device
-        #: a folder of the run's own, which all ranks see; None where there is none
+        #: where checkpoints lie, a folder of this run's own; None where the scenario has none
         self.folder: str | None = None
         self._handles: dict[str, Any] = {}
         self._made: list[Any] = []

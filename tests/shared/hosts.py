@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -108,6 +109,8 @@ class Hosts:
         self.names = [f"scenario-{os.getpid()}-{number}" for number in range(count)]
         self.switch = f"scenario-{os.getpid()}-s"
         self.agents: list[subprocess.Popen[bytes]] = []
+        #: a folder that a host has for itself, by its number: it does not see what others write
+        self.private: dict[int, Path] = {}
         self._links: list[subprocess.Popen[str]] = []
         self._since_s = 0.0
         self._report = folder / "report.json"
@@ -265,7 +268,12 @@ class Hosts:
                 )
             self.agents.append(agent)
 
-    def spread(self, *arguments: str, ranks: int = 2) -> None:
+    def spread(
+        self,
+        *arguments: str,
+        ranks: int = 2,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         """Start `scenario run --nnodes` on every host, with as many ranks on each."""
         self._since_s = time.monotonic()
         for number in range(len(self.names)):
@@ -276,7 +284,8 @@ class Hosts:
                 *("--json", str(self._report), "--junit", str(self._junit), *arguments),
             ]
             with self._output(number).open("wb") as output:
-                self.agents.append(self.start(number, command, output=output, environment=ON_EACH))
+                more = {**ON_EACH, **(environment or {})}
+                self.agents.append(self.start(number, command, output=output, environment=more))
 
     def start(
         self,
@@ -288,9 +297,11 @@ class Hosts:
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a command on a host, whose name it sees, and the addresses of all of them."""
+        own = self.private.get(number)
+        mount = "" if own is None else f"mount -t tmpfs own {shlex.quote(str(own))} && "
         there = (
             *(IP, "netns", "exec", self.names[number], "unshare", "--uts", "--mount", "sh", "-c"),
-            'hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"',
+            f'{mount}hostname "$0" && mount --bind "$1" /etc/hosts && shift && exec "$@"',
             *(f"node{number}", str(self._names())),
         )
         return subprocess.Popen(
