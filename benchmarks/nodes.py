@@ -45,7 +45,7 @@ def took(how: list[str], folder: Path) -> Round:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(
-        [*SCENARIO, "run", "--no-cache", *how, str(folder)],
+        [*SCENARIO, "run", "-v", "--no-cache", *how, str(folder)],
         capture_output=True,
         text=True,
         check=False,

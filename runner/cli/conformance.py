@@ -127,7 +127,6 @@ def conformance(context: click.Context, /, **options: Any) -> None:
     reported(
         options,
         lambda reports: kept(options, reports, lambda: Launcher(chosen), options["output"]),
-        quiet=True,
     )
 
 

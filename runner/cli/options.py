@@ -585,20 +585,19 @@ def reported(
     conduct: Callable[[Reports], Outcome],
     *,
     keepers: Mapping[str, Report] | None = None,
-    quiet: bool = False,
 ) -> NoReturn:
     """Open every report, let `conduct` run and tell them, end them, leave with the exit code.
 
     A report that cannot be written is reported before anything runs; what ends the run early (a
     command line that makes no sense, an environment that starts nothing) leaves no report behind.
-    `keepers` are told as well and write no report; `quiet` leaves passes out of what people read.
+    `keepers` are told as well and write no report.
 
     Where nothing more can be written to standard output the reports are written all the same. The
     exit code is the verdict's if the reader has left (`| head`); it is 3 where a report is lost, or
     where everything passed and that could not be said.
     """
     with handled():
-        _reported(options, conduct, keepers=keepers, quiet=quiet)
+        _reported(options, conduct, keepers=keepers)
 
 
 def _reported(
@@ -606,9 +605,8 @@ def _reported(
     conduct: Callable[[Reports], Outcome],
     *,
     keepers: Mapping[str, Report] | None,
-    quiet: bool,
 ) -> NoReturn:
-    terminal = _terminal(options, quiet=quiet)
+    terminal = _terminal(options)
     others = {**_beside(options, terminal), **(keepers or {})}
     try:
         with Reports(terminal, others).open(_wanted(options)) as reports:
@@ -639,7 +637,7 @@ def _wanted(options: Mapping[str, Any]) -> list[tuple[Format, str]]:
     return [(kind, path) for kind, path in chosen if path]
 
 
-def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
+def _terminal(options: Mapping[str, Any]) -> TerminalReport:
     """Return the report for people: on standard output, unless another one goes there."""
     from runner.report.terminal import TerminalReport
 
@@ -653,7 +651,6 @@ def _terminal(options: Mapping[str, Any], *, quiet: bool) -> TerminalReport:
         file,
         verbose=options["verbose"],
         durations=options["durations"],
-        quiet=quiet,
         brief=options["quiet"],
         again=command if command in {"run", "check"} else "",
         launches=options.get("jobs", 1) if command == "run" and not options["dry_run"] else 0,
@@ -674,7 +671,7 @@ def _beside(options: Mapping[str, Any], terminal: TerminalReport) -> dict[str, R
         from runner.report.text import StepValues
 
         found[STEP_VALUES] = StepValues(terminal.print, lines)
-        terminal.folds = False  # the values of a case are shown below it
+        terminal.names_passed, terminal.folds = True, False  # the values of a case are below it
     wanted = options["github"]
     if wanted is None:
         wanted = os.environ.get("GITHUB_ACTIONS") == "true"

@@ -653,7 +653,7 @@ def merge(**options: Any) -> None:
     results of different versions of torch or of this tool, and a shard that is missing are errors.
     What did not pass is shown once more; the exit code is what the whole run's would be.
     """
-    reported(options, lambda reports: _joined(options["results"], reports), quiet=True)
+    reported(options, lambda reports: _joined(options["results"], reports))
 
 
 def _joined(paths: tuple[str, ...], reports: Reports) -> Outcome:

@@ -1,8 +1,7 @@
 """Results on a terminal, or as plain lines where there is none.
 
-On a terminal a progress bar moves and only what went wrong is printed; in a log every case has its
-line, where there are not many. Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a
-plain log does without.
+Only what went wrong is printed, and how many passed; a progress bar moves meanwhile on a terminal.
+Colours follow NO_COLOR and FORCE_COLOR, as `rich` does, which a plain log does without.
 """
 
 from __future__ import annotations
@@ -60,8 +59,6 @@ WORDS: dict[Status, str] = {
     "INVALID": "invalid",
 }
 
-#: cases from which on a log does not name those that passed, which are counted; -v names them
-MANY = 20
 #: seconds that a start of workers may take without a word
 SLOW_START_S = 0.5
 #: cases that did not pass which a command line names; more are taken by --last-failed
@@ -82,7 +79,6 @@ class TerminalReport:
         *,
         verbose: bool = False,
         durations: int = 0,
-        quiet: bool = False,
         brief: bool = False,
         again: str = "",
         launches: int = 0,
@@ -90,10 +86,10 @@ class TerminalReport:
     ) -> None:
         """Print to `file`; `durations` is how many of the slowest cases the summary shows.
 
-        `quiet` leaves out what passed, as a terminal does; `brief` all but the summary. `again` is
-        the command that the summary names for what did not pass. `launches` is how many cases run
-        at a time, each on a launch that imports torch first; 0 where none runs. `folds`: cases of
-        one file of which the same is wrong are shown once, when the file's last case is done.
+        Cases that passed are named where it is `verbose`. `brief` leaves out all but the summary.
+        `again` is the command that the summary names for what did not pass. `launches` is how many
+        cases run at a time, each on a launch that imports torch first; 0 where none runs. `folds`:
+        cases of one file of which the same is wrong are shown once, when the file's last is done.
         """
         self.brief = brief
         self.again = again
@@ -101,7 +97,7 @@ class TerminalReport:
         self.file = file
         self.verbose = verbose
         self.durations = durations
-        self.quiet = quiet
+        self.names_passed = verbose
         self.folds = folds
         #: cases that did not pass, of one file, by their verdict and what is wrong with them
         self._alike: dict[tuple[Status, tuple[Line, ...]], list[Result]] = {}
@@ -137,7 +133,6 @@ class TerminalReport:
 
     def begin(self, total: int) -> None:
         """Show the bar, on a terminal."""
-        self.quiet = self.quiet or total >= MANY
         if total == 0 or not self.is_terminal:
             return
         from runner.report.progress import ProgressBar
@@ -166,7 +161,6 @@ class TerminalReport:
 
     def finish(self, result: Result) -> None:
         """Print the case if it is of interest, and move the bar."""
-        quiet = (self.quiet or self._bar is not None) and not self.verbose
         if self._alike and result.file != next(iter(self._alike.values()))[0].file:
             self._unfold()
         warnings = self._new(result.verdict.warnings)
@@ -177,7 +171,7 @@ class TerminalReport:
             pass
         elif self.folds and result.verdict.status in _BAD and result.scenario is not None:
             self._hold(result, warnings)
-        elif warnings or not (quiet and result.verdict.status == "PASSED"):
+        elif warnings or self.names_passed or result.verdict.status != "PASSED":
             self.print([headline(result), *warnings, *details(result, self._columns)])
         if self.verbose:
             self.print(more(result.verdict))

@@ -64,7 +64,7 @@ class Run:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
-                    *("run", "--netns", "2", "--nproc-per-node", str(ranks), "--no-cache"),
+                    *("run", "--netns", "2", "--nproc-per-node", str(ranks), "--no-cache", "-v"),
                     *("--json", str(self.report), *paths),
                 ],
                 stdout=output,

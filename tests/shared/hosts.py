@@ -254,7 +254,7 @@ class Hosts:
                 *(sys.executable, "-m", "torch.distributed.run"),
                 *(f"--nnodes={len(self.names)}", f"--nproc-per-node={ranks}"),
                 *(*how, f"--local-addr={address(number)}"),
-                *("-m", "runner.worker", "--json", str(self._report)),
+                *("-m", "runner.worker", "-v", "--json", str(self._report)),
                 *("--junit", str(self._junit), *arguments),
             ]
             more = {**ON_EACH, "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -281,7 +281,7 @@ class Hosts:
                 *(sys.executable, "-P", "-c", "from runner.cli import main; main()"),
                 *("run", "--nnodes", str(len(self.names)), "--nproc-per-node", str(ranks)),
                 *("--rdzv-endpoint", f"{address(0)}:{PORT}", "--no-cache"),
-                *("--json", str(self._report), "--junit", str(self._junit), *arguments),
+                *("-v", "--json", str(self._report), "--junit", str(self._junit), *arguments),
             ]
             with self._output(number).open("wb") as output:
                 more = {**ON_EACH, **(environment or {})}

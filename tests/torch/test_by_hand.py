@@ -108,7 +108,7 @@ def test_a_launch_that_is_told_to_end_reports_what_it_has(tmp_path: Path, victim
     report, output = tmp_path / "result.json", tmp_path / "output"
     with output.open("wb") as file:
         agent = subprocess.Popen(
-            [sys.executable, *WORKER, str(tmp_path), "--json", str(report)],
+            [sys.executable, *WORKER, str(tmp_path), "-v", "--json", str(report)],
             stdout=file,
             stderr=file,
         )

@@ -47,7 +47,7 @@ def test_without_paths_the_folder_is_meant() -> None:
 def test_without_paths_those_of_the_project_are_meant_wherever_one_stands(project: Path) -> None:
     configure(project, 'paths = ["cases"]')
     assert given("list").output == "../cases/sum.yaml::sum\n"
-    assert "../cases/sum.yaml::sum" in given("check").output
+    assert "../cases/sum.yaml::sum" in given("check", "-v").output
     assert given("list", "other.yaml").output == "other.yaml::other\n"
 
 

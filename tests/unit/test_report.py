@@ -61,9 +61,9 @@ def printed(*verdicts: Verdict, durations: int = 0, **options: Any) -> str:
     return file.getvalue()
 
 
-def test_a_long_log_names_what_did_not_pass_alone(tmp_path: Path) -> None:
+def test_a_log_names_what_did_not_pass_alone(tmp_path: Path) -> None:
     passed, failed = Verdict(status="PASSED"), checked(WRONG, tmp_path)
-    assert printed(*[passed] * 19).count("PASSED ") == 19
+    assert printed(passed) == "1 passed in 1.50 s\n"
     shown = printed(*[passed] * 19, failed)
     assert shown.startswith("FAILED ")
     assert "PASSED " not in shown
@@ -427,5 +427,4 @@ def test_the_start_of_the_workers_has_a_line_of_its_own(tmp_path: Path) -> None:
     report.begin(2)
     report.finish(replace(result(verdict), ready_s=2.4))
     report.finish(replace(result(verdict), ready_s=0.001))
-    assert file.getvalue().startswith("workers ready in 2.40 s\nPASSED ")
-    assert file.getvalue().count("workers ready") == 1
+    assert file.getvalue() == "workers ready in 2.40 s\n"
