@@ -996,6 +996,7 @@ def _waiting(simulation: Simulation, state: RankState, call: Call, operation: Wa
     for work in works:
         work.waited = True
         work.waited_at = (call.step.index, call.iteration)
+        work.waited_after = len(state.works)
     simulation.go_on(state)
 
 

@@ -158,6 +158,8 @@ class Work:
     waited: bool = False
     #: where it is waited for: the step and its iteration
     waited_at: tuple[int, tuple[int, ...]] | None = None
+    #: and how many works the rank has then; 0 where the call itself waits
+    waited_after: int = 0
     #: what its wait raises, because the call was refused after it had returned
     refusal: Refusal | None = None
 

@@ -10,6 +10,7 @@ that come to the same are one choice (:mod:`runner.reference.choices`).
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,7 +29,7 @@ from runner.operations.base import Local, PointToPoint
 from runner.reference.choices import Merged, NamedReceive, merged, named_receives
 from runner.reference.diagnoses import faults
 from runner.reference.engine import Simulation, StartState
-from runner.reference.matching import Address, Forgotten, Posted
+from runner.reference.matching import Address, Forgotten, Joining, Meeting, Posted, Work
 from runner.reference.semantics import Buffer, Reading
 from runner.reference.snapshots import Place as SnapshotsPlace
 from runner.reference.snapshots import Reads, Snapshot, equal, snapshot_of
@@ -748,6 +749,63 @@ def unbuffered(
         for ring in rings
         if not (stuck | plan.scenario.truncated) & set(ring.ranks)
     ]
+
+
+def synchronises(main: Rest) -> bool:
+    """Whether ranks come to the same end where no rank leaves a collective before all have entered.
+
+    True where they do although each call waits for all that take part in it: no time passes, no
+    message is received from anyone, every collective has its members and every message both sides.
+    False where that is to be tried.
+    """
+    run = main.simulation
+    timeless = not any(state.clock_s for state in run.ranks)
+    if run.mailbox.from_anyone or run.creations.all() or not timeless:
+        return False
+    if not all(meeting.complete and not meeting.spoiled for meeting in run.meetings.all()):
+        return False
+    left = {state.rank: deque(_entries(state)) for state in run.ranks}
+    entered: Counter[Meeting | Posted] = Counter()
+    waiting: dict[Meeting | Posted, list[int]] = {}
+    ready = deque(left)
+    while ready:
+        rank = ready.popleft()
+        while left[rank]:
+            exchange, size, enters = left[rank][0]
+            if enters:
+                entered[exchange] += 1
+            elif entered[exchange] < size:
+                waiting.setdefault(exchange, []).append(rank)
+                break
+            if enters and entered[exchange] == size:
+                ready.extend(waiting.pop(exchange, ()))
+            left[rank].popleft()
+    return not any(left.values())
+
+
+def _entries(state: RankState) -> Iterator[tuple[Meeting | Posted, int, bool]]:
+    """Yield what a rank enters (True) and waits for (False), in order, with how many take part."""
+    waits: dict[int, list[Work]] = {}
+    for work in state.works:
+        if work.waited:
+            waits.setdefault(work.waited_after or work.number + 1, []).append(work)
+    for work in state.works:
+        for exchange, size in _exchanges(work).items():
+            yield exchange, size, True
+        for each in waits.get(work.number + 1, ()):
+            for exchange, size in _exchanges(each).items():
+                yield exchange, size, False
+
+
+def _exchanges(work: Work) -> dict[Meeting | Posted, int]:
+    """Return what a call takes part in, each with how many do; a message is its earlier side."""
+    found: dict[Meeting | Posted, int] = {}
+    for post in work.posts:
+        if isinstance(post, Joining):
+            found[post.meeting] = post.meeting.group.size
+        elif isinstance(post, Posted):
+            found[min(post, post.partner or post, key=lambda side: side.order)] = 2
+    return found
 
 
 _BUFFERED = "it finishes only where the backend buffers what is sent, and no backend has to"

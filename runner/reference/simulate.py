@@ -34,6 +34,7 @@ from runner.reference.schedules import (
     race,
     rank_trace,
     rest,
+    synchronises,
     unbuffered,
 )
 from runner.reference.semantics import Reading
@@ -95,7 +96,8 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
     if disputes(main):
         disputed = [rest(plan, arrays, Reading(disputed=True), limits=limits, start=start)]
     strict = None
-    if opened - {main.outcome} or any(run.simulation.hurried for run in orders):
+    early = [run for run in orders if run.simulation.hurried]
+    if opened - {main.outcome} or not all(start is None and synchronises(run) for run in early):
         strict = rest(plan, arrays, Reading(strict=True), limits=limits, start=start)
     findings += unbuffered(plan, arrays, main, limits, start)
     if strict is not None and main.outcome == "completes":
