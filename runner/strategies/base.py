@@ -535,10 +535,11 @@ def tolerance(exact: Array, rounded: Array, shaken: Array, coarse_part: float = 
     What float32 is off by counts as far as forward and backward explain it. `coarse_part` is what
     the last bit amounts to of a dtype that is coarser than float32, where one is computed in.
     """
-    finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
-    if not finite.any():
+    if not all(bool(np.isfinite(each).all()) for each in (exact, rounded, shaken)):
+        finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
+        exact, rounded, shaken = (each[finite] for each in (exact, rounded, shaken))
+    if not exact.size:
         return 0.0
-    exact, rounded, shaken = (each[finite].astype(np.float64) for each in (exact, rounded, shaken))
     off, moved = float(np.abs(exact - rounded).max()), float(np.abs(exact - shaken).max())
     last = EPSILON * float(np.abs(exact).max())
     off = min(off, TRUSTED * (moved + last))
@@ -594,7 +595,7 @@ class Trainee(ABC):
         }
         self.grads: Arrays = {}
         self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
-        self.oracle = Oracle(model, weights(model, caller, first))
+        self.oracle = Oracle(model, self.whole_of(first))
         #: the first value that is not what one process has, and whether it was told
         self.told = False
 
@@ -616,6 +617,12 @@ class Trainee(ABC):
     def begin(self) -> Arrays:
         """Return the whole weights with which the rank begins."""
         return self.whole
+
+    def whole_of(self, rank: int) -> Arrays:
+        """Return the whole weights that a model states for a rank."""
+        if rank == self.rank:
+            return self.whole
+        return weights(self.model, self.caller, rank, self.whole)
 
     def share(self, name: str, whole: Array) -> Array:
         """Return this rank's part of a whole parameter, or of its gradient."""
@@ -682,7 +689,7 @@ class Trainee(ABC):
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         slack: dict[str, Any] = {}
         if loss is not None:
-            slack[f"{name}.loss"] = np.full(loss.shape, self.loss_before[1])
+            slack[f"{name}.loss"] = np.broadcast_to(self.loss_before[1], loss.shape)
         for each in self.model.parameters:
             grad = self.visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
@@ -693,7 +700,7 @@ class Trainee(ABC):
                 (f"{name}.{each}", mine, self.oracle.param(each)),
             ):
                 if value is not None and wanted is not None:
-                    slack[key] = np.full(value.shape, wanted[1])
+                    slack[key] = np.broadcast_to(wanted[1], value.shape)
         return {"values": values, "slack": slack, "unequal": found}
 
     # ------------------------------------------------------------------ checkpoints
@@ -751,7 +758,7 @@ class Trainee(ABC):
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             if mine is not None:
-                slack[f"{name}.{each}"] = np.full(mine.shape, self.oracle.param(each)[1])
+                slack[f"{name}.{each}"] = np.broadcast_to(self.oracle.param(each)[1], mine.shape)
         return {"values": values, "slack": slack}
 
     def forget_gradients(self) -> None:
@@ -865,6 +872,8 @@ def unequal(mine: Array, wanted: Array, most: float) -> str | None:
         return None
     with np.errstate(all="ignore"):
         off = np.abs(mine.astype(np.float64) - wanted)
+        if float(off.max()) <= most:
+            return None
         agree = (off <= most) | (np.isnan(mine) & np.isnan(wanted)) | (mine == wanted)
     if bool(agree.all()):
         return None
@@ -896,16 +905,22 @@ def factor(mine: Array, wanted: Array, most: float) -> float | None:
     return middle if close else None
 
 
-def weights(model: Model, caller: Any, rank: int) -> Arrays:
+def weights(
+    model: Model, caller: Any, rank: int, drawn: Mapping[str, Array] | None = None
+) -> Arrays:
     """Return the whole weights with which a rank begins: those stated, else small random numbers.
 
-    The n-th parameter of a model is `random(shape, n) / 2`, from 1.
+    The n-th parameter of a model is `random(shape, n) / 2`, from 1, on every rank; `drawn` has those of
+    another one.
     """
     found: Arrays = {}
     own, caller.scope["rank"], caller.rank = caller.rank, rank, rank
     try:
         for number, (name, shape) in enumerate(model.network.shapes().items(), start=1):
             form = model.init.get(name)
+            if form is None and drawn is not None:
+                found[name] = drawn[name]
+                continue
             if form is None:
                 found[name] = caller.scope["random()"](list(shape), number) / 2
                 continue

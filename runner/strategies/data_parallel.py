@@ -28,7 +28,6 @@ from runner.strategies.base import (
     TrainStep,
     bookkeeping,
     summed,
-    weights,
 )
 from runner.vocabulary import WORLD
 
@@ -190,7 +189,7 @@ class DataParallel(Alone):
         if not self._said.init_sync:
             return self.whole
         group = self.caller.group(self._said.process_group)
-        return weights(self.model, self.caller, group.ranks[0])
+        return self.whole_of(group.ranks[0])
 
     def construction(self) -> list[tuple[str, str, int]]:
         """Return what is said when the model is wrapped: sizes, and the weights of rank 0."""
