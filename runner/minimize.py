@@ -24,6 +24,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from runner.errors import ScenarioError
 from runner.language.document import load_content
 from runner.language.expectations import is_section
+from runner.language.format import formatted
 from runner.limits import DEFAULT, Limits
 from runner.model.groups import plan
 from runner.model.scenario import Scenario, steps_of
@@ -1132,7 +1133,7 @@ def minimize(
         if not interrupted and oracle(final) != whole:
             final = stripped(final)
     return Minimized(
-        text=final,
+        text=formatted(scenario.source.path, final.encode(), limits).decode(),
         signature=whole,
         attempts=search.attempts,
         minimal=minimal,

@@ -18,6 +18,7 @@ from benchmarks.scoreboard.catalogue import programs as scoreboard
 from benchmarks.scoreboard.catalogue import sample
 from runner.cli import cli
 from runner.language.document import load_content
+from runner.language.format import formatted
 from runner.limits import DEFAULT
 from runner.minimize import (
     FaultSignature,
@@ -107,6 +108,7 @@ def test_a_wrong_program_stays_as_wrong_and_becomes_one_minimal(path: Path) -> N
     assert done.signature.status == "PASSED"
     assert len(done.text) <= len(text)
     assert is_one_minimal(done.text, path=path)
+    assert formatted(path, done.text.encode(), DEFAULT).decode() == done.text
 
 
 @pytest.mark.parametrize(
@@ -218,6 +220,21 @@ def test_a_wrong_value_keeps_its_operation() -> None:
         "world_size: 1\ntensors:\n  x: 'full(1, rank)'\nsteps:\n  - all_reduce: {tensor: x}\n"
         "    expect: {x: 'full(1, 7)'}\n"
     )
+
+
+def test_what_is_left_is_laid_out_as_fmt_does() -> None:
+    text = """\
+world_size: 2
+tensors: {x: [1], y: [2]}
+steps:
+    - {ranks:  0,send: {tensor: x , dst: 1}}
+    - {ranks:  0,send: {tensor: y , dst: 1}}
+    - {ranks: 1, recv:  {tensor: x, src: 0}}
+expect: {outcome: deadlock, diagnosis: unmatched_send}
+"""
+    done = minimized(text)
+    assert formatted(PATH, done.text.encode(), DEFAULT).decode() == done.text
+    assert "\n  - {ranks: 0, send: {tensor: " in done.text
 
 
 def test_one_case_of_a_matrix_is_left() -> None:
