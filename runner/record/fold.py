@@ -10,8 +10,9 @@ that rank's program again, whatever was merged, because a list of steps is proje
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -318,57 +319,215 @@ def projected(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
 # -------------------------------------------------------------------------------------------------
 # What differs by rank, as an expression of `rank`.
 
+#: the largest divisor that is looked for in `rank % 8` and `rank // 8`
+MOST_PERIOD = 64
 
-def selector(ranks: Iterable[int], everyone: Sequence[int], world_size: int) -> str | None:
-    """Return what selects some of `everyone`, as YAML; None where that is all of them."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coordinate:
+    """Where a rank is along one dimension of a mesh: `text` is 0 to `extent` - 1 as an expression.
+
+    Ranks that follow each other along it are `stride` apart. `group` has the ranks along it.
+    """
+
+    text: str
+    group: str
+    stride: int
+    extent: int
+
+    def of(self, rank: int) -> int:
+        """Return where a rank is."""
+        return rank // self.stride % self.extent
+
+
+def selector(
+    ranks: Iterable[int],
+    everyone: Sequence[int],
+    world_size: int,
+    coordinates: Sequence[Coordinate] = (),
+) -> str | None:
+    """Return what selects some of `everyone`, as YAML; None where that is all of them.
+
+    `coordinates` are those that every rank of `everyone` has.
+    """
     chosen, among = sorted(ranks), sorted(everyone)
     if chosen == among:
         return None
     if len(chosen) == 1:
         return str(chosen[0])
-    first, last = chosen[0], chosen[-1]
-    if chosen == [each for each in among if each <= last] and last + 1 < world_size:
-        return f'"rank < {last + 1}"'
-    if chosen == [each for each in among if each >= first]:
-        return f'"rank > {first - 1}"'
-    for step in range(2, min(world_size, 65)):
-        if chosen == [each for each in among if each % step == first % step]:
-            return f'"rank % {step} == {first % step}"'
-    if chosen == list(range(first, last + 1)) and len(chosen) > 2:
-        return f'"range({first}, {last + 1})"'
-    return f"[{', '.join(map(str, chosen))}]"
+    taken = set(chosen)
+    found = _relation("rank", chosen, [each for each in among if each not in taken])
+    along: list[tuple[str, Callable[[int], int]]] = [(each.text, each.of) for each in coordinates]
+    if len(chosen) > 2 or world_size < 2 * len(chosen) + 1:
+        steps = (step for step in range(2, world_size // 2 + 1) if world_size % step == 0)
+        along += [
+            (f"rank % {step}", partial(_modulo, step)) for step in steps if step <= MOST_PERIOD
+        ]
+    for text, of in along:
+        found = found or _relation_of(text, of, chosen, among)
+    return f'"{found}"' if found else ranks_text(chosen, longest=3)
 
 
-def number(values: Mapping[int, int], world_size: int) -> str:
+def ranks_text(ranks: Sequence[int], *, longest: int = 8) -> str:
+    """Return a list of ranks as YAML: as it is, or as a range where it is longer than `longest`."""
+    if len(ranks) > longest:
+        step, end = ranks[1] - ranks[0], ranks[-1] + 1
+        if step > 0 and list(ranks) == list(range(ranks[0], end, step)):
+            return f'"range({ranks[0]}, {end}{f", {step}" if step > 1 else ""})"'
+    return f"[{', '.join(map(str, ranks))}]"
+
+
+def _modulo(step: int, rank: int) -> int:
+    return rank % step
+
+
+def _relation_of(
+    text: str, of: Callable[[int], int], chosen: Sequence[int], among: Sequence[int]
+) -> str | None:
+    """Return what holds of a coordinate on the chosen ranks only, or None."""
+    values = sorted({of(rank) for rank in chosen})
+    taken = set(chosen)
+    others = sorted({of(rank) for rank in among if rank not in taken})
+    if set(values) & set(others):
+        return None
+    if len(values) == 1:
+        return f"{text} == {values[0]}"
+    return _relation(text, values, others) or (
+        f"{text} in {values}" if len(values) * 4 <= len(chosen) else None
+    )
+
+
+def _relation(text: str, values: Sequence[int], others: Sequence[int]) -> str | None:
+    """Return what holds of all values and of no other: `rank < 3`; None where that is long."""
+    if values[-1] < others[0]:
+        return f"{text} < {values[-1] + 1}"
+    if values[0] > others[-1]:
+        return f"{text} > {values[0] - 1}"
+    if len(values) > 2 and len(others) == 1:
+        return f"{text} != {others[0]}"
+    below, above = [each for each in others if each < values[0]], values[-1]
+    if len(values) > 3 and all(each > above for each in others[len(below) :]):
+        return f"{values[0] - 1} < {text} < {above + 1}"
+    return None
+
+
+def number(
+    values: Mapping[int, int],
+    world_size: int,
+    coordinates: Sequence[Coordinate] = (),
+) -> str:
     """Return an integer by rank as YAML: a number, an expression of the rank, or a mapping."""
+    if len(set(values.values())) == 1:
+        return str(next(iter(values.values())))
+    found = expression(values, world_size, coordinates)
+    if found is not None:
+        return f'"{found}"'
+    told = _rows(values, world_size, coordinates)
+    told = told or [f"{rank}: {value}" for rank, value in sorted(values.items())]
+    return f"{{{', '.join(told)}}}"
+
+
+def _rows(
+    values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate]
+) -> list[str]:
+    """Return the rows of a mapping by rank where most ranks are alike; none where they are not."""
+    deltas: dict[int, dict[int, int]] = {}
+    for rank, value in sorted(values.items()):
+        deltas.setdefault(value - rank, {})[rank] = value
+    by_size = sorted(deltas.values(), key=lambda part: (-len(part), min(part)))
+    if len(values) < 4 or len(by_size) > 4 or len(by_size[0]) < 2:
+        return []
+    found = []
+    for part in by_size[1:]:
+        key = selector(part, sorted(values), world_size, coordinates)
+        found.append(f"{as_key(str(key))}: {number(part, world_size)}")
+    return [*found, f"else: {number(by_size[0], world_size)}"]
+
+
+def as_key(selected: str) -> str:
+    """Return what selects ranks as the key of a mapping."""
+    return f'"{selected}"' if selected.startswith("[") else selected
+
+
+def count(
+    values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate] = ()
+) -> str:
+    """Return an integer by rank as one expression."""
     if len(set(values.values())) == 1:
         return str(next(iter(values.values())))
     found = expression(values, world_size)
     if found is not None:
-        return f'"{found}"'
-    told = ", ".join(f"{rank}: {value}" for rank, value in sorted(values.items()))
-    return f"{{{told}}}"
+        return found
+    by_value: dict[int, list[int]] = {}
+    for rank, value in sorted(values.items()):
+        by_value.setdefault(value, []).append(rank)
+    if len(by_value) == 2:
+        few, most = sorted(by_value, key=lambda value: (len(by_value[value]), value))
+        among = sorted(values)
+        chosen = selector(by_value[few], among, world_size, coordinates)
+        if chosen is not None and not chosen.startswith("["):
+            chosen = f"rank == {chosen}" if chosen.isdigit() else chosen.strip('"')
+            if not chosen.startswith("range"):
+                return f"{few} if {chosen} else {most}"
+    for each in coordinates:
+        along = {each.of(rank): value for rank, value in values.items()}
+        if all(along[each.of(rank)] == value for rank, value in values.items()):
+            found = expression(along, each.extent)
+            if found is not None and "world_size" not in found:
+                return found.replace("rank", each.text)
+            return f"{[along.get(at, 0) for at in range(each.extent)]}[{each.text}]"
+    return f"{[values.get(rank, 0) for rank in range(world_size)]}[rank]"
 
 
-def expression(values: Mapping[int, int], world_size: int) -> str | None:
+def expression(
+    values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate] = ()
+) -> str | None:
     """Return an expression of `rank` for an integer by rank, or None."""
     deltas = {value - rank for rank, value in values.items()}
     if len(deltas) == 1:
-        return _plus(next(iter(deltas)))
-    wrapped = {(value - rank) % world_size for rank, value in values.items()}
-    if len(wrapped) == 1 and all(0 <= value < world_size for value in values.values()):
-        delta = next(iter(wrapped))
-        delta = delta if delta <= world_size // 2 else delta - world_size
-        return f"({_plus(delta)}) % world_size"
+        return _plus("rank", next(iter(deltas)))
+    found = _wrapped("rank", values, world_size)
+    if found is not None:
+        return found
+    for each in coordinates:
+        along = {rank: each.of(value) - each.of(rank) for rank, value in values.items()}
+        if all(
+            value == rank + along[rank] * each.stride and value < world_size
+            for rank, value in values.items()
+        ):
+            shifts = {shift % each.extent for shift in along.values()}
+            if len(shifts) == 1:
+                shift = _nearest(next(iter(shifts)), each.extent)
+                place = f"({_plus(each.text, shift)}) % {each.extent}"
+                return f"group_ranks({each.group})[{place}]"
+    if len(values) < 3:
+        return None
     sums = {value + rank for rank, value in values.items()}
     if len(sums) == 1:
         return f"{next(iter(sums))} - rank"
+    return _periodic(values, world_size)
+
+
+def _wrapped(text: str, values: Mapping[int, int], size: int) -> str | None:
+    wrapped = {(value - rank) % size for rank, value in values.items()}
+    if len(wrapped) != 1 or not all(0 <= value < size for value in values.values()):
+        return None
+    return f"({_plus(text, _nearest(next(iter(wrapped)), size))}) % world_size"
+
+
+def _nearest(shift: int, size: int) -> int:
+    """Return a shift in a ring by the shorter way."""
+    return shift if shift <= size // 2 else shift - size
+
+
+def _periodic(values: Mapping[int, int], world_size: int) -> str | None:
     step = 1
     while step < world_size:
         if all(value == rank ^ step for rank, value in values.items()):
-            return f"rank + {step} - {2 * step} * (rank // {step} % 2)"
+            among = f"rank // {step}" if step > 1 else "rank"
+            return f"rank + {step} - {2 * step} * ({among} % 2)"
         step *= 2
-    for step in range(2, min(world_size, 65)):
+    for step in range(2, min(world_size, MOST_PERIOD + 1)):
         if all(value == rank // step for rank, value in values.items()):
             return f"rank // {step}"
         if all(value == rank // step * step for rank, value in values.items()):
@@ -378,7 +537,7 @@ def expression(values: Mapping[int, int], world_size: int) -> str | None:
     return None
 
 
-def _plus(delta: int) -> str:
+def _plus(text: str, delta: int) -> str:
     if delta == 0:
-        return "rank"
-    return f"rank {'+' if delta > 0 else '-'} {abs(delta)}"
+        return text
+    return f"{text} {'+' if delta > 0 else '-'} {abs(delta)}"

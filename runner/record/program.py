@@ -16,7 +16,22 @@ from math import gcd
 from typing import Any
 
 from runner.display import clean_line
-from runner.record.fold import Item, Leaf, Loop, Node, merged, number, selector
+from runner.errors import ScenarioError
+from runner.language.format import formatted
+from runner.limits import DEFAULT
+from runner.record.fold import (
+    Coordinate,
+    Item,
+    Leaf,
+    Loop,
+    Node,
+    as_key,
+    count,
+    merged,
+    number,
+    ranks_text,
+    selector,
+)
 from runner.record.format import (
     CREATION,
     RENDEZVOUS,
@@ -41,6 +56,12 @@ MOST_WORDS = 180
 
 #: columns of a line of YAML
 WIDTH = 100
+
+#: characters of a list that is written as it is, and not computed
+SHORT = 30
+
+#: dimensions of a mesh at most
+MOST_DIMENSIONS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +159,26 @@ class Family:
         """Return the ranks that are in one of them."""
         return sorted(rank for part in self.parts for rank in part)
 
+    def axis(self, world: int) -> tuple[int, int] | None:
+        """Return stride and extent where the groups are those along one dimension of a mesh.
+
+        None where they are not: the mesh has every rank of the world, row-major, the last
+        dimension fastest, as in `torch.distributed.init_device_mesh`.
+        """
+        extent = len(self.parts[0])
+        if extent * len(self.parts) != world:
+            return None
+        stride = self.parts[0][1] - self.parts[0][0] if extent > 1 else 0
+        if stride < 0 or (extent > 1 and (not stride or world % (stride * extent))):
+            return None
+        for part in self.parts:
+            first = part[0]
+            if part != tuple(first + at * stride for at in range(extent)):
+                return None
+            if extent > 1 and first // stride % extent:
+                return None
+        return stride, extent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedProgram:
@@ -176,6 +217,8 @@ class _ProgramWriter:
                 "the sizes of tensors are reduced: equal ones stay equal, and multiples multiples"
             )
         self._families: list[Family] = []
+        #: the families that are the dimensions of one mesh, by its name
+        self._meshes: dict[str, list[Family]] = {}
         #: whether some rank did not come to its end
         self._torn = any(each.truncated for each in records.values())
         #: whether a rank waits for others to begin
@@ -187,6 +230,8 @@ class _ProgramWriter:
         #: (rank, number of its group) -> name
         self._named: dict[tuple[int, int], str] = {}
         self._creating = self._find_groups()
+        self._find_meshes()
+        self._coordinates = self._dimensions()
 
     # ------------------------------------------------------------------ groups
 
@@ -288,6 +333,38 @@ class _ProgramWriter:
                 family.parts.append(ranks)
             self._named[rank, gid] = family.name
 
+    def _find_meshes(self) -> None:
+        """Name families that are the dimensions of one mesh after it: `mesh.dp`."""
+        names: dict[str, str] = {}
+        taken = {each.name for each in self._families}
+        rest = [each for each in self._families if each.axis(self._world) is not None]
+        while rest:
+            dims = _mesh_among(rest, self._world)
+            if dims is None:
+                break
+            mesh = _fresh("mesh", taken)
+            for at, family in enumerate(dims):
+                rest.remove(family)
+                plain = family.name.startswith("group")
+                names[family.name] = f"{mesh}.{f'dim_{at}' if plain else family.name}"
+                family.name = names[family.name]
+            self._meshes[mesh] = dims
+        for key, name in self._named.items():
+            self._named[key] = names.get(name, name)
+
+    def _dimensions(self) -> list[Coordinate]:
+        """Return where a rank is in each family that is regular, meshes first."""
+        found = []
+        regular = [each for dims in self._meshes.values() for each in dims]
+        regular += [each for each in self._families if each not in regular]
+        for family in regular:
+            axis = family.axis(self._world)
+            if axis is not None and 1 < axis[1] < self._world:
+                text = f"group_rank({family.name})"
+                stride, extent = axis
+                found.append(Coordinate(text=text, group=family.name, stride=stride, extent=extent))
+        return found
+
     # ------------------------------------------------------------------ steps
 
     def program(self) -> RecordedProgram:
@@ -296,7 +373,7 @@ class _ProgramWriter:
         nodes = merged(programs)
         lines = self._lines(nodes)
         return RecordedProgram(
-            text="\n".join(lines) + "\n",
+            text=_laid_out("\n".join(lines) + "\n"),
             nodes=nodes,
             programs=programs,
             steps=_counted(nodes),
@@ -569,37 +646,43 @@ class _ProgramWriter:
         lines.append("steps:")
         lines += steps or ["  - sleep: 0s"]
         if truncated:
-            told = "all" if len(truncated) == self._world else _ranges(truncated)
+            told = "all" if len(truncated) == self._world else ranks_text(truncated)
             lines.append(f"truncated: {told}")
         return lines
 
     def _group_lines(self) -> list[str]:
         lines = []
+        dims = {id(each): mesh for mesh, found in self._meshes.items() for each in found}
+        told: set[str] = set()
         for family in self._families:
-            parts = sorted(family.parts)
-            ordered = all(list(part) == sorted(part) for part in parts)
-            lines.append(f"  {family.name}: {self._group_text(parts, ordered=ordered)}")
+            mesh = dims.get(id(family))
+            if mesh is None:
+                lines.append(f"  {family.name}: {self._group_text(sorted(family.parts))}")
+            elif mesh not in told:
+                told.add(mesh)
+                shape = [len(each.parts[0]) for each in self._meshes[mesh]]
+                names = [each.name.removeprefix(f"{mesh}.") for each in self._meshes[mesh]]
+                lines.append(f"  {mesh}: {{shape: {shape}, dims: {_flow(names)}}}")
         return ["groups:", *lines] if lines else []
 
-    def _group_text(self, parts: list[tuple[int, ...]], *, ordered: bool) -> str:
-        size = len(parts[0])
+    def _group_text(self, parts: list[tuple[int, ...]]) -> str:
         if len(parts) == 1:
-            listed = list(parts[0])
-            if not ordered:
-                return f"{{ranks: {listed}, sort_ranks: false}}"
-            if len(listed) > 8 and listed == list(range(listed[0], listed[-1] + 1)):
-                return f'"range({listed[0]}, {listed[-1] + 1})"'
-            return str(listed)
-        count = len(parts)
-        if size * count == self._world and ordered:
-            if parts == [tuple(range(at * size, at * size + size)) for at in range(count)]:
-                return f"{{size: {size}}}"
-            if parts == [tuple(range(at, self._world, count)) for at in range(count)]:
-                return (
-                    f'{{partition: "[[i + j * {count} for j in range({size})] '
-                    f'for i in range({count})]"}}'
-                )
-        return f"{{partition: {[list(part) for part in parts]}}}"
+            if list(parts[0]) != sorted(parts[0]):
+                return f"{{ranks: {list(parts[0])}, sort_ranks: false}}"
+            return ranks_text(parts[0])
+        axis = Family(name="", parts=parts).axis(self._world)
+        if axis is not None and axis[0] < 2:
+            return f"{{size: {axis[1]}}}"
+        listed = str([list(part) for part in parts])
+        if axis is None or len(listed) < SHORT:
+            return f"{{partition: {listed}}}"
+        stride, extent = axis
+        if stride * extent == self._world:
+            return f'{{partition: "[range(i, {self._world}, {stride}) for i in range({stride})]"}}'
+        block = stride * extent
+        inner = f"range(i + j, i + j + {block}, {stride})"
+        outer = f"for i in range(0, {self._world}, {block}) for j in range({stride})"
+        return f'{{partition: "[{inner} {outer}]"}}'
 
     def _step_lines(self, nodes: Sequence[Node], among: Iterable[int], depth: int) -> list[str]:
         lines: list[str] = []
@@ -608,12 +691,9 @@ class _ProgramWriter:
         for node in nodes:
             if isinstance(node, Loop):
                 ranks = sorted(node.ranks)
-                chosen = selector(ranks, inside, self._world)
-                count = number(node.ranks, self._world).strip('"')
-                if count.startswith("{"):
-                    listed = [node.ranks.get(rank, 0) for rank in range(self._world)]
-                    count = f"{listed}[rank]"
-                first = f'for: {{i{depth // 2}: "range({count})"}}'
+                chosen = selector(ranks, inside, self._world, self._coordinates)
+                turns = count(node.ranks, self._world, self._coordinates)
+                first = f'for: {{i{depth // 2}: "range({turns})"}}'
                 lines.append(f"{indent}- {first}")
                 if chosen is not None:
                     lines.append(f"{indent}  ranks: {chosen}")
@@ -628,7 +708,7 @@ class _ProgramWriter:
         ranks = sorted(node.ranks)
         members = self._members(step.group) if step.kind == "call" else None
         everyone = inside if members is None else [rank for rank in inside if rank in members]
-        chosen = selector(ranks, everyone, self._world)
+        chosen = selector(ranks, everyone, self._world, self._coordinates)
         told = [f"{self._action(step, node.ranks)}"]
         if step.kind == "call" and step.words:
             told.insert(0, f"name: {step.words}")
@@ -638,13 +718,13 @@ class _ProgramWriter:
             told.append(f"as: {step.handle}")
         places = {rank: str(place) for rank, (place, _) in node.ranks.items() if place}
         if places:
-            told.append(f"at: {self._places(places, inside)}")
+            told.append(f"at: {self._places(places)}")
         line = f"{indent}- {{{', '.join(told)}}}"
         if len(line) <= WIDTH:
             return [line]
         return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(told)]
 
-    def _places(self, places: Mapping[int, str], inside: list[int]) -> str:
+    def _places(self, places: Mapping[int, str]) -> str:
         """Return where a step stands: on each rank at its own place, or everywhere at one."""
         by_place: dict[str, list[int]] = {}
         for rank, place in sorted(places.items()):
@@ -652,16 +732,13 @@ class _ProgramWriter:
         if len(by_place) == 1:
             return quoted(next(iter(by_place)))
         last = max(by_place, key=lambda place: len(by_place[place]))
-        told = [
-            f"{selector(ranks, [*inside, -1], self._world)}: {quoted(place)}"
-            for place, ranks in by_place.items()
-            if place != last
-        ]
-        listed = [
-            part.replace("[", '"[', 1).replace("]:", ']":', 1) if part[0] == "[" else part
-            for part in told
-        ]
-        return f"{{{', '.join([*listed, f'else: {quoted(last)}'])}}}"
+        everyone = sorted(places)
+        told = []
+        for place, ranks in by_place.items():
+            if place != last:
+                chosen = selector(ranks, everyone, self._world, self._coordinates)
+                told.append(f"{as_key(str(chosen))}: {quoted(place)}")
+        return f"{{{', '.join([*told, f'else: {quoted(last)}'])}}}"
 
     def _members(self, group: str) -> set[int] | None:
         family = next((each for each in self._families if each.name == group), None)
@@ -726,10 +803,11 @@ class _ProgramWriter:
         given = []
         if step.has_peer:
             peers = {rank: (rank + each[0]) % self._world for rank, each in own.items()}
-            given.append(f"{MESSAGES[step.operation]}: {number(peers, self._world)}")
+            told = number(peers, self._world, self._coordinates)
+            given.append(f"{MESSAGES[step.operation]}: {told}")
         tags = {rank: each[1] for rank, each in own.items()}
         if any(tags.values()):
-            given.append(f"tag: {number(tags, self._world)}")
+            given.append(f"tag: {number(tags, self._world, self._coordinates)}")
         return given
 
     def _at_root(self, word: str, name: str, step: ProgramStep) -> str:
@@ -828,6 +906,14 @@ class _WaitStep:
             self._names = []
 
 
+def _laid_out(text: str) -> str:
+    """Return a scenario in the one layout; what is too large to be read stays as it is."""
+    try:
+        return formatted("recorded", text.encode(), DEFAULT).decode()
+    except ScenarioError:
+        return text
+
+
 def quoted(words: str) -> str:
     """Return words as a string of YAML, whatever is in them, as many as are read."""
     plain = clean_line(words)[:MOST_WORDS]
@@ -897,10 +983,39 @@ def _flow(words: Sequence[str]) -> str:
     return f"[{', '.join(words)}]"
 
 
-def _ranges(ranks: Sequence[int]) -> str:
-    if len(ranks) > 8 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
-        return f'"range({ranks[0]}, {ranks[-1] + 1})"'
-    return f"[{', '.join(map(str, ranks))}]"
+def _mesh_among(families: Sequence[Family], world: int) -> list[Family] | None:
+    """Return families that are all dimensions of one mesh, in order; None without any.
+
+    Those that follow each other are tried first, as `init_device_mesh` creates its groups; then
+    any, the nearest first, as scripts create them by `new_group`.
+    """
+    for at in range(len(families)):
+        for size in range(min(len(families) - at, MOST_DIMENSIONS), 1, -1):
+            if _is_mesh(families[at : at + size], world):
+                return list(families[at : at + size])
+    by_stride: dict[int, list[int]] = {}
+    for at, family in enumerate(families):
+        stride, _ = family.axis(world) or (0, 0)
+        by_stride.setdefault(stride, []).append(at)
+    for first in by_stride.get(1, ()):
+        found, last, stride = [first], first, len(families[first].parts[0])
+        while stride in by_stride:
+            last = min(by_stride[stride], key=lambda at, last=last: abs(at - last))  # type: ignore[misc]
+            found.append(last)
+            stride *= len(families[last].parts[0])
+        if stride == world and len(found) > 1:
+            return [families[at] for at in reversed(found)]
+    return None
+
+
+def _is_mesh(dims: Sequence[Family], world: int) -> bool:
+    stride = 1
+    for family in reversed(dims):
+        step, extent = family.axis(world) or (0, 0)
+        if extent > 1 and step != stride:
+            return False
+        stride *= extent
+    return stride == world
 
 
 def _leaves(nodes: Sequence[Node]) -> Iterable[Leaf]:

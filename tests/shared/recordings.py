@@ -13,6 +13,8 @@ from click.testing import CliRunner
 from projections import of_program, of_record
 
 from runner.cli import cli
+from runner.language.format import formatted
+from runner.limits import DEFAULT
 from runner.record.fold import projected
 from runner.record.format import read
 from runner.record.live import WarmLaunch
@@ -48,6 +50,7 @@ class Ran:
         home = str(self.script.parent)
         program = program_of(records, name=self.script.stem, folder=home)
         assert (self.folder / "scenario.yaml").read_text(encoding="utf-8") == program.text
+        assert formatted("scenario.yaml", program.text.encode(), DEFAULT).decode() == program.text
         sizes = not any("sizes" in note for note in program.notes)
         world = max(each.world_size for each in records.values())
         found = of_program(program, self.folder / "scenario.yaml", sizes=sizes, world=world)

@@ -1,0 +1,266 @@
+"""The scenario that is written of records: what it says, projected on a rank, is the record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from projections import of_program, of_record
+
+from runner.expressions.functions import numpy_arrays
+from runner.language.document import load_content
+from runner.language.format import formatted
+from runner.limits import DEFAULT
+from runner.model.groups import plan
+from runner.model.process import Process
+from runner.operations.base import Local
+from runner.record.fold import Coordinate, count, number, selector
+from runner.record.format import Blocking, RankRecord, RecordedCall, ScriptPlace, Tensor
+from runner.record.program import RecordedProgram, program_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+#: a rank's groups: name -> its members on that rank
+Groups = dict[str, tuple[int, ...]]
+
+
+def at(line: int) -> ScriptPlace:
+    return ScriptPlace(frames=(("/me/train.py", line, ""),))
+
+
+def in_groups(
+    world: int, names: Callable[[int], Groups], order: Sequence[str], *, mesh: bool = True
+) -> dict[int, RankRecord]:
+    """Return records of ranks that create the groups and reduce once on each of theirs."""
+    records = {}
+    created = [
+        (name, part)
+        for name in order
+        for part in sorted({names(rank)[name] for rank in range(world)})
+    ]
+    for rank in range(world):
+        own = names(rank)
+        items: list[Any] = []
+        groups = {0: ("0", tuple(range(world)), "default_pg")}
+        for number_, (name, part) in enumerate(created, 1):
+            is_own = own[name] == part
+            if is_own:
+                groups[number_] = (str(number_), part, f"mesh_{name}" if mesh else "undefined")
+            items.append(
+                Blocking(
+                    number=number_,
+                    what="new_group",
+                    place=at(1),
+                    ranks=part,
+                    group=number_ if is_own else None,
+                    over=True,
+                )
+            )
+        for line, name in enumerate(order, 10):
+            number_ = created.index((name, own[name])) + 1
+            items.append(
+                RecordedCall(
+                    number=100 + line,
+                    operation="all_reduce",
+                    group=own[name],
+                    group_name=str(number_),
+                    place=at(line),
+                    inputs=(Tensor(dtype="float32", shape=(4,), address=64, size=16),),
+                    op="sum",
+                    completes=True,
+                )
+            )
+        records[rank] = RankRecord(
+            rank=rank, world_size=world, items=items, groups=groups, ending="ended", code=0
+        )
+    return records
+
+
+def written(records: dict[int, RankRecord]) -> RecordedProgram:
+    """Return the program of records, of which each rank is projected and found the same."""
+    program = program_of(records, name="train", folder="/me")
+    world = len(records)
+    found = of_program(program, Path("train.yaml"), sizes=True, world=world)
+    for rank, record in records.items():
+        assert found[rank] == list(of_record(record, "/me", sizes=True)), program.text
+    assert formatted("train.yaml", program.text.encode(), DEFAULT).decode() == program.text
+    return program
+
+
+def along(rank: int, stride: int, extent: int) -> tuple[int, ...]:
+    first = rank - rank // stride % extent * stride
+    return tuple(first + index * stride for index in range(extent))
+
+
+@pytest.mark.parametrize(
+    ("order", "line"),
+    [
+        (["pp", "dp", "tp"], "mesh: {shape: [2, 4, 4], dims: [pp, dp, tp]}"),
+        (["tp", "dp", "pp"], "mesh: {shape: [2, 4, 4], dims: [pp, dp, tp]}"),
+    ],
+)
+def test_groups_along_the_dimensions_of_a_mesh_are_a_mesh(order: list[str], line: str) -> None:
+    strides = {"pp": (16, 2), "dp": (4, 4), "tp": (1, 4)}
+    program = written(
+        in_groups(32, lambda rank: {name: along(rank, *strides[name]) for name in order}, order)
+    )
+    assert line in program.text
+    assert "group: mesh.dp" in program.text
+    assert "partition" not in program.text
+
+
+def test_dimensions_without_a_name_are_numbered() -> None:
+    program = written(
+        in_groups(
+            8,
+            lambda rank: {"rows": along(rank, 1, 4), "columns": along(rank, 4, 2)},
+            ["rows", "columns"],
+            mesh=False,
+        )
+    )
+    assert "mesh: {shape: [2, 4], dims: [dim_0, dim_1]}" in program.text
+
+
+def test_a_dimension_of_one_rank_is_kept() -> None:
+    strides = {"dp": (1, 4), "cp": (1, 1)}
+    program = written(
+        in_groups(
+            4, lambda rank: {name: along(rank, *strides[name]) for name in strides}, ["dp", "cp"]
+        )
+    )
+    assert "mesh: {shape: [4, 1], dims: [dp, cp]}" in program.text
+
+
+@pytest.mark.parametrize(
+    ("members", "line"),
+    [
+        (lambda rank: along(rank, 8, 4), 'dp: {partition: "[range(i, 32, 8) for i in range(8)]"}'),
+        (
+            lambda rank: along(rank, 2, 4),
+            "range(i + j, i + j + 8, 2) for i in range(0, 32, 8) for j in range(2)",
+        ),
+        (lambda rank: along(rank, 1, 8), "dp: {size: 8}"),
+    ],
+)
+def test_groups_that_tile_the_world_are_one_expression(
+    members: Callable[[int], tuple[int, ...]], line: str
+) -> None:
+    program = written(in_groups(32, lambda rank: {"dp": members(rank)}, ["dp"]))
+    assert line in program.text
+
+
+def test_groups_of_no_shape_are_listed() -> None:
+    parts = {0: (0, 3), 3: (0, 3), 1: (1, 2), 2: (1, 2)}
+    program = written(in_groups(4, lambda rank: {"dp": parts[rank]}, ["dp"]))
+    assert "dp: {partition: [[0, 3], [1, 2]]}" in program.text
+
+
+# -------------------------------------------------------------------------------------------------
+# What differs by rank, as an expression: whatever is written has the same value on every rank.
+
+MESH = "mesh: {shape: [%d, %d], dims: [a, b]}"
+
+
+def coordinates(rows: int, columns: int) -> list[Coordinate]:
+    return [
+        Coordinate(text="group_rank(mesh.a)", group="mesh.a", stride=columns, extent=rows),
+        Coordinate(text="group_rank(mesh.b)", group="mesh.b", stride=1, extent=columns),
+    ]
+
+
+def valued(shape: tuple[int, int], steps: str) -> list[Process]:
+    world = shape[0] * shape[1]
+    text = f"world_size: {world}\ngroups:\n  {MESH % shape}\nsteps:\n{steps}"
+    (scenario,) = load_content(Path("x.yaml"), text.encode())
+    return [Process(plan(scenario), rank, numpy_arrays()) for rank in range(world)]
+
+
+SHAPES = st.tuples(st.integers(2, 5), st.integers(2, 5))
+
+
+@settings(deadline=None, max_examples=150, derandomize=True)
+@given(shape=SHAPES, data=st.data())
+def test_a_selector_selects_its_ranks(shape: tuple[int, int], data: st.DataObject) -> None:
+    rows, columns = shape
+    world = rows * columns
+    by = data.draw(st.sampled_from([(columns, rows), (1, columns), (1, world)]))
+    values = data.draw(st.sets(st.integers(0, by[1] - 1), min_size=1))
+    among = data.draw(
+        st.one_of(st.just(range(world)), st.sets(st.integers(0, world - 1), min_size=1))
+    )
+    ranks = [rank for rank in among if rank // by[0] % by[1] in values]
+    if not ranks:
+        return
+    found = selector(ranks, sorted(among), world, coordinates(rows, columns))
+    step = "  - {sleep: 0s}" if found is None else f"  - {{ranks: {found}, sleep: 0s}}"
+    taken = {
+        rank
+        for rank, process in enumerate(valued(shape, step))
+        if any(True for _ in process.walk())
+    }
+    assert taken & set(among) == set(ranks), found
+
+
+def a_peer(kind: str, rank: int, shift: int, axis: Coordinate) -> int:
+    at = axis.of(rank)
+    match kind:
+        case "shift":
+            return rank + shift
+        case "ring":
+            return rank + ((at + shift) % axis.extent - at) * axis.stride
+        case "ends":
+            return rank + (axis.stride if at == 0 else -axis.stride)
+    return hash((rank, shift, axis.stride)) % 7
+
+
+@settings(deadline=None, max_examples=150, derandomize=True)
+@given(
+    shape=SHAPES,
+    kind=st.sampled_from(["any", "shift", "ring", "ends"]),
+    shift=st.integers(-2, 2),
+    dimension=st.integers(0, 1),
+)
+def test_a_number_by_rank_has_its_value_on_each(
+    shape: tuple[int, int], kind: str, shift: int, dimension: int
+) -> None:
+    along_both = coordinates(*shape)
+    world = shape[0] * shape[1]
+    peers = {rank: a_peer(kind, rank, shift, along_both[dimension]) for rank in range(world)}
+    told, turns = number(peers, world, along_both), count(peers, world, along_both)
+    steps = f"  - let: {{v: {told}, w: {turns!r}}}\n"
+    for rank, process in enumerate(valued(shape, steps)):
+        for call in process.walk():
+            assert isinstance(call.operation, Local)
+            call.operation.run(process, call.entry)
+        assert (process.scope["v"], process.scope["w"]) == (peers[rank], peers[rank]), told
+
+
+def test_the_ends_of_a_chain_are_told_apart() -> None:
+    assert number({0: 1, 1: 2, 2: 3, 3: 2}, 4) == '{3: 2, else: "rank + 1"}'
+    assert number({0: 3, 1: 0, 2: 1, 3: 2}, 4) == '"(rank - 1) % world_size"'
+    ring = {rank: rank // 4 * 4 + (rank + 1) % 4 for rank in range(8)}
+    told = number(ring, 8, coordinates(2, 4))
+    assert told == '"group_ranks(mesh.b)[(group_rank(mesh.b) + 1) % 4]"'
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ([0, 1], '"rank < 2"'),
+        ([5], "5"),
+        ([0, 1, 2, 4, 5, 6, 7], '"rank != 3"'),
+        ([1, 2, 5, 6], "[1, 2, 5, 6]"),
+        ([0, 4], '"group_rank(mesh.b) == 0"'),
+        ([1, 2, 3, 5, 6, 7], '"group_rank(mesh.b) > 0"'),
+        ([2, 6, 7], "[2, 6, 7]"),
+    ],
+)
+def test_a_selector_names_the_dimension_of_a_mesh(ranks: list[int], told: str) -> None:
+    assert selector(ranks, range(8), 8, coordinates(2, 4)) == told
+    many = [rank + copy for copy in range(0, 64, 8) for rank in (1, 2, 5, 6)]
+    found = selector(many, range(64), 64, coordinates(16, 4))
+    assert found == '"group_rank(mesh.b) in [1, 2]"'
