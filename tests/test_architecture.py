@@ -51,6 +51,7 @@ ENTRIES = {"worker.__main__": FLOOR_OF["cli"]}
 
 #: an operation's own module may also hold its asynchronous twin
 TWINS = {"isend": "send", "irecv": "recv"}
+TWINS |= dict.fromkeys(("rpc_sync", "rpc_async", "remote", "to_here"), "rpc")
 
 #: packages of many entries, one file each; their number is no fault
 TABLES = {"operations", "modules", "strategies", "reference.diagnoses", "explain"}

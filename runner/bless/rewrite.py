@@ -275,9 +275,14 @@ _ENDINGS = {
 
 
 def analysed(path: Path, text: str, limits: Limits) -> list[Analysed]:
-    """Return the cases of a text, simulated. Raises ScenarioError."""
+    """Return the cases of a text, simulated.
+
+    Raises ScenarioError, and NotBlessedError where one asks for what is left out here.
+    """
     found = []
     for scenario in load_content(path, text.encode(), limits=limits):
+        if scenario.lacking is not None:
+            refuse("left_open", scenario.lacking)
         resolved = plan(scenario, limits=limits)
         predicted = simulate(resolved, limits=limits)
         found.append(Analysed(scenario=scenario, plan=resolved, predicted=predicted))

@@ -236,7 +236,7 @@ def _costed(
     entry: dict[str, Any] = {"file": scenario.source.path, "case": scenario.case}
     if analysis.predicted is None or analysis.verdict.status == "INVALID":
         shown = [each for problem in analysis.verdict.problems for each in problem_lines(problem)]
-        lines = [f"INVALID  {head}", *(each.printable for each in shown)]
+        lines = [f"{analysis.verdict.status}  {head}", *(each.printable for each in shown)]
         reason = analysis.verdict.reason
         refusal = {**entry, "refused": reason or "invalid"}
         return [refusal], lines + ([reason] if reason else []), 2, []

@@ -93,10 +93,6 @@ STEPS = {
     "import": "`use: {file: part.yaml}` inserts the steps of another file",
     "handle": "`as:` names the work that an asynchronous step starts",
     "bcast": "did you mean `broadcast`?",
-    **dict.fromkeys(
-        ("rpc_sync", "rpc_async", "remote", "to_here"),
-        "no rank calls another's functions here: spell the call out as a `send` there and back",
-    ),
     "join": "`join` of uneven inputs is not lowered here: give every rank as many steps",
     "sendrecv": "did you mean `batch_isend_irecv`?",
     "init_process_group": "the world is there before step 1, with the `timeout` at the top",

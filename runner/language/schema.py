@@ -38,7 +38,7 @@ from runner.language.keys import (
     ref,
     when,
 )
-from runner.operations import OPERATIONS
+from runner.operations import BY_NAME
 from runner.operations.base import Operation
 
 
@@ -59,11 +59,7 @@ def scenario_schema_text() -> str:
 def step() -> Schema:
     """Return the part of one step: at most one action, and what stands beside it."""
     actions = {
-        **{
-            name: action(operation, name)
-            for operation in OPERATIONS
-            for name in (operation.name, *operation.aliases)
-        },
+        **{name: action(operation, name) for name, operation in BY_NAME.items()},
         **ACTIONS,
     }
     one = [{"required": [name]} for name in actions]
@@ -175,8 +171,8 @@ def _described(operation: Operation, name: str) -> str:
 
 
 def _examples(operation: Operation) -> list[Any]:
-    """Return the operation's arguments as its own example has them."""
-    steps = yaml.safe_load(operation.example)["steps"]
+    """Return the operation's arguments as its own example has them, where it has one."""
+    steps = (yaml.safe_load(operation.example) or {}).get("steps", ())
     return [step[operation.name] for step in steps if operation.name in step][:1]
 
 

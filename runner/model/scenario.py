@@ -279,6 +279,13 @@ class Scenario:
     warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def lacking(self) -> str | None:
+        """Why it is not analysed here although torch may know what it asks for, or None."""
+        models = (each.lacking for each in self.models.values())
+        steps = (getattr(each.operation, "lacking", None) for each in steps_of(self.steps))
+        return next(filter(None, (*models, *steps)), None)
+
     def not_for(self, torch: str) -> str | None:
         """Return why it has no meaning with a version of torch; None where it has."""
         if self.torch is not None and not self.torch.holds(torch):

@@ -37,6 +37,7 @@ from runner.operations.redistribute import Redistribute
 from runner.operations.reduce import Reduce
 from runner.operations.reduce_scatter import ReduceScatter
 from runner.operations.reduce_scatter_single import ReduceScatterSingle
+from runner.operations.rpc import LeftOut, Remote, RpcAsync, RpcSync, ToHere
 from runner.operations.save import Save
 from runner.operations.scatter import Scatter
 from runner.operations.scatter_object_list import ScatterObjectList
@@ -89,7 +90,12 @@ OPERATIONS: tuple[Operation, ...] = (
     Fault(),
 )
 
+#: what torch has and no scenario: known, so that a file that asks for it is UNSUPPORTED
+LEFT_OUT: tuple[LeftOut, ...] = (RpcSync(), RpcAsync(), Remote(), ToHere())
+
 #: every name that a scenario may use, older and newer ones alike
 BY_NAME: dict[str, Operation] = {
-    name: operation for operation in OPERATIONS for name in (operation.name, *operation.aliases)
+    name: operation
+    for operation in (*OPERATIONS, *LEFT_OUT)
+    for name in (operation.name, *operation.aliases)
 }

@@ -40,9 +40,8 @@ def analyse(
     from runner.reference import simulate
 
     began = time.perf_counter()
-    lacking = next((each.lacking for each in scenario.models.values() if each.lacking), None)
-    if lacking is not None:
-        verdict = Verdict(status="UNSUPPORTED", reason=lacking)
+    if scenario.lacking is not None:
+        verdict = Verdict(status="UNSUPPORTED", reason=scenario.lacking)
         return Analysis(scenario=scenario, plan=None, predicted=None, verdict=verdict)
     meant = not scenario.backends or backend in scenario.backends
     try:

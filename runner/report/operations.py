@@ -58,7 +58,9 @@ def page(operation: Operation) -> str:
     names = ", ".join((operation.name, *operation.aliases))
     parts = [names, "\n".join(_described(operation)), _arguments(operation)]
     parts.append(f"Source: {operation.source}")
-    parts.append("Example, a whole scenario that passes:\n\n" + _indented(operation.example, 4))
+    if operation.example:
+        example = _indented(operation.example, 4)
+        parts.append(f"Example, a whole scenario that passes:\n\n{example}")
     return "\n\n".join(part for part in parts if part).rstrip()
 
 

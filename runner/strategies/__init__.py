@@ -37,6 +37,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
 #: strategies of torch's that no model here is trained by -> why
 LEFT_OUT: dict[str, str] = {
     "context_parallel": "scaled_dot_product_attention has no sharding strategy on a CPU",
+    "FullyShardedDataParallel": "fully_shard is lowered here, and not the class before it",
     "loss_parallel": "losses are not computed over cut classes here",
     "PeriodicModelAverager": "averaging of weights every few steps is not lowered here",
     "PostLocalSGDOptimizer": "averaging of weights every few steps is not lowered here",
