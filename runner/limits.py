@@ -384,9 +384,16 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Let the collector leave alone whatever there is by now, and look at what comes after."""
+    """Let the collector leave alone whatever there is by now, and look at what comes after.
+
+    It looks again where it was kept away: a walk over what stays would come between the two.
+    """
+    enabled = gc.isenabled()
     gc.freeze()
+    gc.enable()
     try:
         yield
     finally:
+        if not enabled:
+            gc.disable()
         gc.unfreeze()

@@ -153,7 +153,9 @@ def main() -> None:
         _say("interrupted")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # nothing is left to be interrupted
-    sys.exit(_flushed(code))
+    code = _flushed(code)
+    gc.freeze()  # the end of the process frees what there is: no circle need be looked for
+    sys.exit(code)
 
 
 def _leave(*_: object) -> NoReturn:

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.limits import Limits, beyond, session, session_over, settled
+from runner.limits import Limits, beyond, session, session_over, settled, uncollected
 from runner.model.scenario import Scenario
 from runner.pipeline.attempts import analyse, case_result, execute, repeated, result_of, runnable
 from runner.pipeline.interruption import held_back, interruptible
@@ -110,7 +110,7 @@ def check(
 
     limits = selection.limits
     patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
-    with session(limits), Crew(verdict_on, _lost, patience_s) as crew:
+    with session(limits), uncollected(), Crew(verdict_on, _lost, patience_s) as crew:
         with interruptible():
             loaded = load_all(selection, crew.ahead)
         try:
