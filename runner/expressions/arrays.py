@@ -6,7 +6,7 @@ import contextlib
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
@@ -31,8 +31,8 @@ Value: TypeAlias = Any
 class Arrays(Protocol):
     """The array library of one executor. Dtypes are named as torch names them."""
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
-        """Return the functions of the expression language under `name()`, freshly copied."""
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """Return the functions of the expression language under `name()`; not to be changed."""
 
     def array(self, data: Any, dtype: str) -> Any:
         """Make an array from a number, a nested list or an array; the result is a fresh copy."""

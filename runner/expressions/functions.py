@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, cached_property, reduce
 from math import ceil, copysign, floor, isfinite, isnan, prod
 from types import ModuleType
@@ -1067,9 +1067,9 @@ class NumpyArrays:
             "@": copying["matmul"],
         }
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
         """Return what compiled expressions call: functions as `name()`, and guarded operators."""
-        return dict(self._functions)
+        return self._functions
 
     def array(self, data: Value, dtype: str) -> Value:
         """Make an array from a number, a nested list or an array; the result is a fresh copy.

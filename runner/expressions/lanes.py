@@ -1201,9 +1201,9 @@ class LaneArrays:
         self._plain = arrays.functions()
         self._functions = laned(self._plain, most)
 
-    def functions(self) -> dict[str, Callable[..., Any]]:
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
         """Return the functions of the language under `name()`."""
-        return dict(self._functions)
+        return self._functions
 
     def array(self, data: Value, dtype: str) -> Value:
         """Make an array, or one for each rank."""

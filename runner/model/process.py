@@ -330,14 +330,14 @@ class Process(Membership):
         self._last: dict[int, Call] = {}
         self._ledger = ledger
         self.scope = {
-            **arrays.functions(),
+            # where Python looks a name up that the scope lacks: one table for all ranks
+            "__builtins__": arrays.functions(),
             "group_rank()": self.group_rank,
             "group_size()": self.group_size,
             "group_ranks()": self.group_ranks,
             "node_rank()": lambda: self.plan.placed(self.rank)[0],
             "local_rank()": lambda: self.plan.placed(self.rank)[1],
             **(functions or {}),
-            "__builtins__": {},
             **plan.scenario.constants,
             "rank": rank,
             "world_size": plan.world_size,

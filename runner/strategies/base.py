@@ -914,6 +914,7 @@ def weights(
     another one.
     """
     found: Arrays = {}
+    random = caller.arrays.functions()["random()"]
     own, caller.scope["rank"], caller.rank = caller.rank, rank, rank
     try:
         for number, (name, shape) in enumerate(model.network.shapes().items(), start=1):
@@ -922,7 +923,7 @@ def weights(
                 found[name] = drawn[name]
                 continue
             if form is None:
-                found[name] = caller.scope["random()"](list(shape), number) / 2
+                found[name] = random(list(shape), number) / 2
                 continue
             value = caller.tensor_value(form, dtype="float32")
             if value is None or tuple(value.shape) != shape:

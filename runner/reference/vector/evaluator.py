@@ -183,13 +183,12 @@ class Names:
         #: on which host each rank is, and which process of it `[W, 2]`
         self._places: NDArray[np.int64] | None = None
         self._lanes.scope = {
-            **self._lanes.arrays.functions(),
+            "__builtins__": self._lanes.arrays.functions(),
             "group_rank()": self._group_rank,
             "group_size()": self._group_size,
             "group_ranks()": self._group_list,
             "node_rank()": lambda: self._placed(0),
             "local_rank()": lambda: self._placed(1),
-            "__builtins__": {},
             **plan.scenario.constants,
             "world_size": plan.world_size,
         }
