@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -730,10 +730,7 @@ def record(
 
 def start(simulation: Simulation, state: RankState, call: Call, operation: Operation) -> None:
     """Let a rank take a call that nothing refused."""
-    for shape, begin in _SHAPES:
-        if isinstance(operation, shape):
-            begin(simulation, state, call, operation)
-            break
+    _begin_of(type(operation))(simulation, state, call, operation)
 
 
 def start_refused(simulation: Simulation, state: RankState, call: Call, refusal: Refusal) -> None:
@@ -1086,6 +1083,12 @@ _SHAPES: tuple[tuple[type[Operation], Any], ...] = (
     (GroupCreation, _creation),
     (Compound, _local),
 )
+
+
+@cache
+def _begin_of(shape: type[Operation]) -> Any:
+    """Return what begins a call of an operation's class."""
+    return next(begin for each, begin in _SHAPES if issubclass(shape, each))
 
 
 # -------------------------------------------------------------------------------------------------
