@@ -558,7 +558,7 @@ def fit_topology(
     found = []
     for each in logs:
         try:
-            log = read_log(Path(each), read_file(Path(each), root=Path(each).parent))
+            log = read_log(Path(each), read_file(Path(each), root=Path(each).parent), collective)
         except ScenarioError as error:
             refuse(error)
         log = replace(log, ranks=ranks or log.ranks, collective=collective or log.collective)

@@ -1,7 +1,7 @@
 """Measured times of collectives: the logs of nccl-tests, read, and tables of them, interpolated.
 
-Between two rows a time follows a straight line in the logarithms of size and time; beyond the first
-and the last it does so for a factor of two, and no further.
+Between two rows a time is a straight line in bytes: what does not depend on the size, and bytes at
+one bandwidth. Beyond the first and the last row it goes on so for a factor of two, and no further.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import exp, log
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,6 +52,7 @@ class Table:
         upper = next((at for at, each in enumerate(sizes) if each >= size), len(sizes) - 1)
         upper = max(1, upper)
         low, high = sizes[upper - 1], sizes[upper]
+        first, last = self.times[upper - 1], self.times[upper]
         if high > GAP * low and low * REACH < size < high / REACH:
             message = (
                 f"the table has no row between {low:.12g} and {high:.12g} bytes, and {size:.12g} "
@@ -60,12 +60,13 @@ class Table:
             )
             raise _beyond(message, "measure more sizes")
         if size <= low * REACH and high > GAP * low:
-            return self.times[upper - 1]
+            return first
         if high > GAP * low:
-            return self.times[upper] * size / high
-        share = (log(size) - log(low)) / (log(high) - log(low))
-        first, last = log(self.times[upper - 1]), log(self.times[upper])
-        return exp(first + share * (last - first))
+            return last * size / high
+        time = first + (size - low) / (high - low) * (last - first)
+        if size < low:  # no more than the first row takes, no less than its bandwidth allows
+            return min(first, max(time, first * size / low))
+        return max(last, time) if size > high else time
 
 
 #: collective -> ranks -> table
@@ -113,8 +114,11 @@ PROGRAMS = {
     "gather_perf": "gather",
     "scatter_perf": "scatter",
 }
-_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\S+)\s+(?:(\S+)\s+)?(-?\d+)\s+([\d.]+)\s+([\d.]+)\s")
-_RANK = re.compile(r"^#\s+Rank\s+(\d+)\b", re.MULTILINE)
+#: operations that torch does in place: of a log they take the column of that name
+IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
+#: what launchers put before a line: `[1,0]<stdout>:`, `[0]`, `0:`
+_PREFIX = re.compile(r"^\s*(?:\[[\d,]+\](?:<\w+>)?:?|\d+:)(?=[\s#])")
+_RANK = re.compile(r"\s*#\s+Rank\s+(\d+)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,28 +130,51 @@ class Log:
     collective: str | None = None
 
 
-def read_log(path: Path, content: bytes) -> Log:
-    """Return the rows of a log: out of place, sizes in bytes, times in microseconds.
+def read_log(path: Path, content: bytes, collective: str | None = None) -> Log:
+    """Return the rows of a log: sizes in bytes, times in microseconds.
 
-    Raises ScenarioError where it has none.
+    Times are those in place for what torch does in place, `collective` or else what the log names;
+    those out of place for all others. Raises ScenarioError where it has no row.
     """
     text = content.decode("utf-8", errors="replace")
     if text.lstrip().startswith("{"):
         return _from_bench(path, text)
-    rows = []
-    for line in text.splitlines():
-        found = _ROW.match(line + " ")
-        if found is not None and float(found[6]) > 0 and int(found[1]) > 0:
-            rows.append((float(found[1]), float(found[6])))
-    if not rows:
+    named = re.search(r"\b(\w+_perf)\b", text)
+    program = None if named is None else PROGRAMS.get(named[1])
+    in_place = (collective or program) in IN_PLACE
+    lines = [_PREFIX.sub("", line) for line in text.splitlines()]
+    found = [row for line in lines if (row := _row(line, in_place=in_place)) is not None]
+    if not found:
         message = f"{path} has no row of nccl-tests: size, count, type, redop, root, time, ..."
         raise ScenarioError(
             [Problem(code="bad_topology", message=message, hint="name the output of *_perf")]
         )
-    named = re.search(r"\b(\w+_perf)\b", text)
-    program = None if named is None else PROGRAMS.get(named[1])
-    ranks = len(set(_RANK.findall(text))) or None
-    return Log(table=Table.of(rows, str(path)), ranks=ranks, collective=program)
+    ranks = len({rank[1] for line in lines if (rank := _RANK.match(line))}) or None
+    return Log(table=Table.of(found, str(path)), ranks=ranks, collective=program)
+
+
+#: columns before the halves of a row (size, count, type; redop and root in later versions), and
+#: those of each half: time, algbw, busbw, how many values are wrong
+_LEADING, _HALF = (3, 4, 5), 4
+
+
+def _row(line: str, *, in_place: bool) -> tuple[float, float] | None:
+    """Return the size and time of a row, from the half that is asked for if it was measured.
+
+    None for any other line.
+    """
+    words = line.split()
+    halves = next((n for n in (1, 2) if len(words) - n * _HALF in _LEADING), 0)
+    if not halves or not all(word.isdigit() for word in words[:2]):
+        return None
+    times = [_number(words[at - halves * _HALF]) for at in range(0, halves * _HALF, _HALF)]
+    time = times[-1 if in_place else 0] or max(times)
+    return (float(words[0]), time) if time and int(words[0]) else None
+
+
+def _number(text: str) -> float:
+    """Return a number from zero up; 0 for what is none."""
+    return float(text) if re.fullmatch(r"\d+(\.\d*)?", text) else 0.0
 
 
 def _from_bench(path: Path, text: str) -> Log:
