@@ -413,20 +413,37 @@ OWN = {"ProgramError", "ScenarioError", "Broken"}
 
 
 def kind_of(error: BaseException) -> str:
-    """Return the kind of :data:`runner.vocabulary.RAISE_KINDS` for what a call raised."""
+    """Return the kind of :data:`runner.vocabulary.RAISE_KINDS` for what a call raised.
+
+    Where its words and its type say nothing, those of what caused it decide: a pipeline's stage
+    raises what failed in it as an error of its own.
+    """
+    return _kind(error)[0]
+
+
+def _kind(error: BaseException) -> tuple[str, BaseException]:
+    """Return the kind, and the error in the chain of causes that decides it."""
     if isinstance(error, ScenarioError) or type(error).__name__ in OWN:
-        return "other"
+        return "other", error
     words = str(error)
     for pattern, kind in TABLE:
         if pattern.search(words):
-            return kind
-    return next((kind for base, kind in TYPES if isinstance(error, base)), "other")
+            return kind, error
+    kind = next((kind for base, kind in TYPES if isinstance(error, base)), "other")
+    if kind == "other" and error.__cause__ is not None:
+        found, cause = _kind(error.__cause__)
+        if found != "other":
+            return found, cause
+    return kind, error
 
 
 def failure_of(error: BaseException) -> Failure:
     """Return what a call raised, for the trace: its kind, and the backend's own words."""
+    kind, cause = _kind(error)
     words = str(error).strip() or type(error).__name__
-    return Failure(kinds=(kind_of(error),), message=words[:LENGTH])
+    if cause is not error:
+        words = f"{words.partition(chr(10))[0]} {str(cause).strip()}"
+    return Failure(kinds=(kind,), message=words[:LENGTH])
 
 
 # -------------------------------------------------------------------------------------------------

@@ -131,14 +131,13 @@ class Pipeline(Strategy):
             for label in labels:
                 shape = layers[label].output_shape(shape)
             ends.append((begin, shape))
-        learns = {"requires_grad": True}
         children = dict(real.module.named_children())
         stages = []
         for stage in own:
             part = type(real.module)()
             for label in self.stages[stage]:
                 part.add_module(label, children[label])
-            entered = real.torch.empty(ends[stage][0], **(learns if stage else {}))
+            entered = real.torch.empty(ends[stage][0], device=real.device, requires_grad=stage > 0)
             stages.append(
                 pipelining.PipelineStage(
                     part,
@@ -146,7 +145,9 @@ class Pipeline(Strategy):
                     len(self.stages),
                     real.torch.device("cpu") if real.device is None else real.device,
                     input_args=(entered,),
-                    output_args=(real.torch.empty(ends[stage][1], **learns),),
+                    output_args=(
+                        real.torch.empty(ends[stage][1], device=real.device, requires_grad=True),
+                    ),
                     group=mesh.get_group(),
                 )
             )

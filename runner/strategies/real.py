@@ -32,8 +32,12 @@ class Real:
         handle: Callable[[str], Any],
         mesh: Callable[[str], Any],
         folder: str | None = None,
+        device: Any = None,
     ) -> None:
-        """Build the module with its weights, and let each strategy have it."""
+        """Build the module with its weights, and let each strategy have it.
+
+        Its tensors are on `device`, a `torch.device`; None is the host.
+        """
         self.model = model
         self.torch = torch
         self.caller = caller
@@ -43,10 +47,9 @@ class Real:
         self.folder = folder
         self.without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.set_sync: Callable[[bool], None] = lambda _: None
-        #: where its tensors are; None is the host
-        self.device: Any = None
+        self.device = device
         self.schedule: Callable[[Any, Any], Any] | None = None
-        self.module = _with_passing(torch, model)
+        self.module = _with_passing(torch, model).to(device)
         self.load(weights(model, caller, caller.rank))
         self.forward: Any = self.module
         self.optimizer: Any = None
@@ -60,7 +63,7 @@ class Real:
 
     def stage(self, labels: tuple[str, ...]) -> Any:
         """Return a module of some layers alone, with weights of its own."""
-        return stage_of(self.torch, self.model, labels)
+        return stage_of(self.torch, self.model, labels).to(self.device)
 
     def target(self, given: Any) -> Any:
         """Return a target as the loss takes it."""

@@ -807,7 +807,8 @@ class Program:
         site = Site(f"model {model.name}", communicates=True)
         record = self._board.enter(site, -1)
         try:
-            made = Real(model, world.torch, process, world.handle, world.mesh, world.folder)
+            on = world.device if world.device.type != "cpu" else None
+            made = Real(model, world.torch, process, world.handle, world.mesh, world.folder, on)
         except ScenarioError:
             raise
         except Exception as error:

@@ -58,6 +58,38 @@ steps:
   - {ranks: [0, 2], new_group: {name: g, group_ranks: [0, 1]}}
 expect: {outcome: deadlock, blocked: {0: new_group g}, diagnosis: missing_participant}
 """
+TRAINED = """\
+world_size: 2
+matrix: {strategy: [ddp, fsdp]}
+groups: {mesh: {shape: [2], dims: [dp]}}
+tensors: {x: "random([4, 2], 1)", y: "random([4, 3], 2)"}
+models:
+  net:
+    layers:
+      - fc: {Linear: {in_features: 2, out_features: 3}}
+    loss: mse_loss
+    optimizer: {AdamW: {lr: 0.1}}
+    parallel: strategy
+strategies:
+  ddp: [DistributedDataParallel: {}]
+  fsdp: [fully_shard: {mesh: mesh.dp}]
+steps:
+  - train: {model: net, input: x, target: y, batch: mesh.dp}
+"""
+WITHOUT_KERNEL = """\
+world_size: 2
+groups: {mesh: {shape: [2], dims: [dp]}}
+tensors: {x: "random([4, 2], 1)", y: "random([4, 2], 2)"}
+models:
+  net:
+    layers:
+      - norm: {RMSNorm: {normalized_shape: 2}}
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+steps:
+  - train: {model: net, input: x, target: y, batch: mesh.dp}
+"""
 
 
 KILLED = """\
@@ -156,3 +188,15 @@ def test_a_peer_that_died_is_lost_where_it_was_reached_over_sockets(
     own = {**around, "SIMULATED_GPUS": "1"}
     results = run(own, tmp_path, "--share-gpu", a=KILLED, b=SUM)
     assert verdicts(results) == ["PASSED", "PASSED"]
+
+
+def test_models_train_on_the_devices_of_their_ranks(around: dict[str, str], tmp_path: Path) -> None:
+    assert verdicts(run(around, tmp_path, a=TRAINED)) == ["PASSED", "PASSED"]
+
+
+def test_a_kernel_that_is_not_there_is_no_failure_of_the_program(
+    around: dict[str, str], tmp_path: Path
+) -> None:
+    results = run(around, tmp_path, a=WITHOUT_KERNEL, b=SUM)
+    assert verdicts(results) == ["UNSUPPORTED", "PASSED"]
+    assert "the simulated runtime has no kernel" in results[0]["reason"]

@@ -155,3 +155,13 @@ def test_a_failure_keeps_the_backends_words() -> None:
     failure = failure_of(RuntimeError("NCCL communicator was aborted on rank 0. "))
     assert failure.kinds == ("aborted",)
     assert failure.message == "NCCL communicator was aborted on rank 0."
+
+
+def test_an_error_that_says_nothing_is_of_the_kind_of_its_cause() -> None:
+    error = RuntimeError("[Stage 1] failed to run forward:\n  args: (1,)")
+    error.__cause__ = RuntimeError("CUDA error: operation not supported")
+    failure = failure_of(error)
+    assert failure.kinds == ("unsupported",)
+    assert failure.message == (
+        "[Stage 1] failed to run forward: CUDA error: operation not supported"
+    )

@@ -35,7 +35,7 @@ thread_local std::string explanation = "operation not supported by the simulated
 thread_local cudaError_t last = cudaSuccess;
 
 cudaError_t refused(const std::string& what) {
-    explanation = "the simulated runtime has no " + what;
+    explanation = "operation not supported: the simulated runtime has no " + what;
     if (std::getenv("SIMULATED_DEBUG") != nullptr) std::fprintf(stderr, "%s\n", explanation.c_str());
     return last = cudaErrorNotSupported;
 }

@@ -18,20 +18,32 @@ namespace {
 
 using Stack = torch::jit::Stack;
 
-// What scenarios and torch's own object collectives compute; every overload that CUDA has.
+// What scenarios, models and torch's own object collectives compute; every overload that CUDA has.
 const std::set<std::string> NAMES = {
-    "abs",         "add",         "add_",        "all",        "amax",        "amin",
-    "any",         "arange",      "argmax",      "argmin",     "bitwise_and", "bitwise_not",
-    "bitwise_or",  "bitwise_xor", "bmm",         "cat",        "ceil",        "clamp",
-    "clamp_min",   "clamp_max",   "div",         "div_",       "dot",         "eq",
-    "exp",         "eye",         "fill_",       "flip",       "floor",       "floor_divide",
-    "ge",          "gt",          "index",       "isnan",      "le",          "linspace",
-    "log",         "logical_and", "logical_not", "logical_or", "logical_xor", "lt",
-    "max",         "maximum",     "mean",        "min",        "minimum",     "mm",
-    "addmm",       "addmv",       "mul",         "mul_",       "ne",          "neg",
-    "pow",         "prod",        "reciprocal",  "remainder",  "roll",        "round",
-    "sign",        "sqrt",        "sub",         "sub_",       "sum",         "trunc",
-    "where",       "zero_",       "bitwise_left_shift",        "bitwise_right_shift",
+    "abs", "add", "add_", "addcdiv", "addcdiv_", "addcmul", "addcmul_", "addmm", "addmm_", "addmv",
+    "all", "amax", "amin", "any", "arange", "argmax", "argmin", "baddbmm", "bitwise_and",
+    "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm",
+    "cat", "ceil", "clamp", "clamp_max", "clamp_min", "cos", "cumprod", "cumsum", "div", "div_",
+    "dot", "embedding", "embedding_dense_backward", "eq", "exp", "expm1", "eye", "fill_", "flip",
+    "floor", "floor_divide", "gather", "ge", "gelu", "gelu_backward", "gt", "index", "index_select",
+    "isfinite", "isinf", "isneginf", "masked_fill", "masked_fill_", "isposinf", "split_with_sizes_copy", "_chunk_cat", "isnan", "l1_loss", "le", "lerp", "lerp_", "linalg_vector_norm",
+    "linspace", "log", "log1p", "log2", "_log_softmax", "_log_softmax_backward_data", "logical_and",
+    "logical_not", "logical_or", "logical_xor", "lt", "max", "maximum", "mean", "min", "minimum",
+    "mm", "mse_loss", "mse_loss_backward", "mul", "mul_", "native_layer_norm",
+    "native_layer_norm_backward", "ne", "neg", "nll_loss_backward", "nll_loss_forward", "pow",
+    "prod", "reciprocal", "reciprocal_", "relu", "relu_", "remainder", "roll", "round", "rsqrt",
+    "rsub", "sgn", "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "sin",
+    "_softmax", "_softmax_backward_data", "sqrt", "sqrt_", "sub", "sub_", "sum", "tanh",
+    "tanh_backward", "threshold_backward", "tril", "triu", "trunc", "where", "zero_",
+};
+
+// Lists of tensors, as optimizers and FSDP take them: torch's own loop over calls on one tensor.
+const std::string LISTS = "_foreach_";
+
+// What takes indices, which are rehearsed with the first.
+const std::set<std::string> INDEXED = {
+    "aten::index",  "aten::index_select",     "aten::gather",           "aten::embedding_dense_backward",
+    "aten::embedding", "aten::nll_loss_forward", "aten::nll_loss_backward",
 };
 
 bool on_gpu(const at::Tensor& tensor) { return tensor.defined() && tensor.is_cuda(); }
@@ -88,7 +100,8 @@ void run(void* argument) {
     try {
         work->op.callBoxed(&work->arguments);
         for (size_t index = 0; index < work->results.size(); ++index) {
-            work->results[index].toTensor().copy_(work->arguments[index].toTensor());
+            const at::Tensor result = work->results[index].toTensor();
+            if (result.defined()) result.copy_(work->arguments[index].toTensor());
         }
     } catch (const std::exception& error) {
         simulatedFault(error.what());
@@ -117,7 +130,7 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
     const Stack arguments(stack->end() - static_cast<ptrdiff_t>(count), stack->end());
     stack->resize(stack->size() - count);
     const at::Device device = device_of(arguments);
-    const int number = schema.name() == "aten::index" ? 0 : 1;
+    const int number = static_cast<int>(1 - INDEXED.count(schema.name()));
     Stack shaped = all_changed(arguments, [&](const at::Tensor& each) { return rehearsal(each, number); });
     const Stack rehearsed = shaped;  // those that are written may have been given another shape
     op.callBoxed(&shaped);
@@ -129,6 +142,10 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
         if (!alias) {
             const at::Tensor like = shaped[index].toTensor();
             fresh = true;
+            if (!like.defined()) {  // a gradient that nobody asked for
+                results.emplace_back(like);
+                continue;
+            }
             results.emplace_back(at::empty_strided(like.sizes(), like.strides(), like.options().device(device)));
             continue;
         }
@@ -144,6 +161,17 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
     Stack to = fresh ? all_changed(results, as_host) : Stack{};
     launch({op, all_changed(arguments, as_host), std::move(to)}, device);
     stack->insert(stack->end(), results.begin(), results.end());
+}
+
+bool returns_tensors(const c10::OperatorHandle& op) {
+    for (const c10::Argument& each : op.schema().returns()) {
+        if (each.type()->kind() != c10::TypeKind::TensorType) return false;
+    }
+    return true;
+}
+
+void looped(const c10::OperatorHandle& op, Stack* stack) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd, *stack);
 }
 
 // Within a GPU, what is more than moving bytes is a kernel; the rest is torch's own way.
@@ -170,12 +198,19 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
     const c10::WarningUtils::WarningHandlerGuard guard(&quiet);
     auto& dispatcher = c10::Dispatcher::singleton();
     for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
-        if (name.name.rfind("aten::", 0) != 0 || NAMES.count(name.name.substr(6)) == 0) continue;
+        if (name.name.rfind("aten::", 0) != 0) continue;
+        const std::string own = name.name.substr(6);
+        const bool list = own.rfind(LISTS, 0) == 0;
+        if (!list && NAMES.count(own) == 0) continue;
         const auto found = dispatcher.findOp(name);
         if (!found || !found->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) continue;
+        const auto loop = c10::DispatchKey::CompositeExplicitAutograd;
+        if (list && !found->hasKernelForDispatchKey(loop)) continue;
+        if (!list && !returns_tensors(*found)) continue;
         const std::string full =
             name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-        library.impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&boxed>());
+        library.impl(full.c_str(), list ? torch::CppFunction::makeFromBoxedFunction<&looped>()
+                                        : torch::CppFunction::makeFromBoxedFunction<&boxed>());
     }
     library.impl("copy_", copied);
 }
