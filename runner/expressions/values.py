@@ -20,7 +20,8 @@ from runner.expressions.params import Param
 class Undefined:
     """A value that an operation leaves undefined; never equal to anything.
 
-    `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one.
+    `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one;
+    `origin` is the index of that operation's step, -1 where it is not known.
     `measure` has its shapes and dtypes, which are defined: zeros in the place of its elements, or
     lists of such; None where they are not known. `memory` are the arrays that are undefined where
     that is a part of what a name holds; empty for all of it.
@@ -30,6 +31,7 @@ class Undefined:
     diagnosis: str | None = None
     measure: Any = field(default=None, compare=False, repr=False)
     memory: tuple[Any, ...] = field(default=(), compare=False, repr=False)
+    origin: int = field(default=-1, compare=False, repr=False)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -59,13 +59,16 @@ def note_reads(state: RankState, call: Call | None) -> None:
 def undefined_read(state: RankState, call: Call | None, name: str, value: Undefined) -> None:
     """Note that a rank relies on an undefined value.
 
-    A mismatch that spoiled the value is a finding of its own; its readers are not.
+    A mismatch or race that spoiled the value is a finding of its own; its readers are not. All
+    that relies on what one step left undefined is one fault.
     """
     race = value.diagnosis == "buffer_race"
-    if value.diagnosis is not None and not race:
+    if (value.diagnosis is not None and not race) or value == RACED:
         return
     index = call.step.index if call else -1
     label = call.label if call else "the end"
+    known = value.origin >= 0
+    why = f"while {value.cause}" if race else f"which is undefined after {value.cause}"
     state.findings.append(
         Symptom(
             name="buffer_race" if race else "undefined_read",
@@ -73,13 +76,13 @@ def undefined_read(state: RankState, call: Call | None, name: str, value: Undefi
                 Clause(
                     f"rank {state.rank} in `{label}`",
                     call.mark if call else None,
-                    f" looks at {name}: {value.cause}",
+                    f" reads {name}, {why}",
                 ),
             ),
             index=index,
             iteration=call.iteration if call else (),
             ranks=(state.rank,),
-            kind=f"{'race' if race else 'undefined'}:{index}:{name}",
+            kind=f"{'race' if race else 'undefined'}:{value.origin if known else index}",
         )
     )
 
@@ -164,7 +167,7 @@ def _with_itself(state: RankState, call: Call) -> bool:
     names = {name for name, arrays in held.items() if overlap(arrays, clashing)}
     state.raced |= names
     told = ", ".join(sorted(names)) or "a tensor"
-    _found(state, call, f"uses {told} twice at once", told)
+    _found(state, call, f"uses {told} twice at once", call)
     return True
 
 
@@ -267,10 +270,11 @@ def race(state: RankState, call: Call, flight: InFlightAccess, does: str) -> Non
     busy = flight.work.call
     names = ", ".join(sorted(flight.names)) or "a tensor"
     still = Clause(f"`{busy.label}`", busy.mark, " still uses it", joint=" while ")
-    _found(state, call, f"{does} {names}", names, still)
+    _found(state, call, f"{does} {names}", busy, still)
 
 
-def _found(state: RankState, call: Call, does: str, names: str, *more: Clause) -> None:
+def _found(state: RankState, call: Call, does: str, busy: Call, *more: Clause) -> None:
+    """Note a race: all that comes too near to one asynchronous call is one fault."""
     state.findings.append(
         Symptom(
             name="buffer_race",
@@ -281,7 +285,7 @@ def _found(state: RankState, call: Call, does: str, names: str, *more: Clause) -
             index=call.step.index,
             iteration=call.iteration,
             ranks=(state.rank,),
-            kind=f"race:{call.step.index}:{names}",
+            kind=f"race:{busy.step.index}",
         )
     )
 
@@ -336,7 +340,12 @@ def running(flight: InFlightAccess) -> Undefined:
     """Return what a look at a tensor in flight finds."""
     cause = f"`{flight.work.call.label}` is still running"
     parts = tuple(part for part in flight.memory if isinstance(part, np.ndarray))
-    return Undefined(cause=cause, diagnosis="buffer_race", memory=() if flight.whole else parts)
+    return Undefined(
+        cause=cause,
+        diagnosis="buffer_race",
+        memory=() if flight.whole else parts,
+        origin=flight.work.call.step.index,
+    )
 
 
 def _note_busy(state: RankState) -> None:

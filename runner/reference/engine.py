@@ -121,12 +121,19 @@ def settle(
         for at, other in receivers.items():
             if other.done_s is None:
                 other.outcome = [
-                    (name, frozen(value), slack[at].get(name) if slack else None)
+                    (name, _left(value, joining), slack[at].get(name) if slack else None)
                     for name, value in results[at].items()
                 ]
     meeting.settled = whole
     if not whole:
         _freeze(joining)
+
+
+def _left(value: Any, joining: Joining) -> Any:
+    """Return what an operation leaves, on its own; what is undefined names the step."""
+    if isinstance(value, Undefined):
+        return replace(value, origin=joining.call.step.index)
+    return frozen(value)
 
 
 def _results(
@@ -499,7 +506,9 @@ def unsupported(state: RankState, call: Call) -> bool:
     if operation.backend_kinds(call.entry).isdisjoint(kinds):
         return False
     for name in call.written:
-        state.process.undefined[name] = Undefined(cause="an unsupported call")
+        state.process.undefined[name] = Undefined(
+            cause="an unsupported call", origin=call.step.index
+        )
     fail(state, call, Failure(kinds=kinds), state.clock_s, spoilt=call.written)
     return True
 
@@ -595,7 +604,9 @@ def _abandon(simulation: Simulation, state: RankState, kinds: tuple[str, ...]) -
         spoilt |= {*work.call.written}
         state.broken.add(work.call.entry.group.key)
         for name in work.call.written:
-            state.process.undefined[name] = Undefined(cause=f"a failed `{work.call.label}`")
+            state.process.undefined[name] = Undefined(
+                cause=f"a failed `{work.call.label}`", origin=work.call.step.index
+            )
         for post in work.posts:
             if isinstance(post, Joining) and post.done_s is None:
                 post.meeting.withdraw(post)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
@@ -99,8 +99,8 @@ class TerminalReport:
         self.durations = durations
         self.names_passed = verbose
         self.folds = folds
-        #: cases that did not pass, of one file, by their verdict and what is wrong with them
-        self._alike: dict[tuple[Status, tuple[Line, ...]], list[Result]] = {}
+        #: cases that did not pass, of one file, by their verdict and what is wrong with them where
+        self._alike: dict[Hashable, list[Result]] = {}
         self._warnings: list[Line] = []
         self._bar: ProgressBar | None = None
         self._answered = False
@@ -186,14 +186,17 @@ class TerminalReport:
     def _hold(self, result: Result, warnings: list[Line]) -> None:
         """Keep a case for the end of its file, with those of which the same is to be said."""
         self._warnings += warnings
-        self._alike.setdefault(
-            (result.verdict.status, tuple(details(result, self._columns))), []
-        ).append(result)
+        self._alike.setdefault(_fault_of(result), []).append(result)
 
     def _unfold(self) -> None:
         """Print the cases that are kept: those of which the same is to be said together."""
-        for (_, lines), results in self._alike.items():
+        for results in self._alike.values():
             names = together(results) if len(results) > 1 else [headline(results[0])]
+            lines = details(results[0], self._columns)
+            if any(details(other, self._columns) != lines for other in results[1:]):
+                shown = results[0].case.removeprefix(results[0].case.partition("[")[0])
+                text = f"  shown is {shown}; ranks or numbers of the others differ, -v shows them"
+                names.append(Line(text, "dim"))
             self.print([*names, *self._warnings, *lines])
             self._warnings.clear()
         self._alike.clear()
@@ -267,6 +270,15 @@ class TerminalReport:
         self.print([Line(f"slowest {self.durations}:", "strong")])
         for result in slowest[: self.durations]:
             self.print([Line(f"  {milliseconds(result.duration_s):>8}  {result.name}")])
+
+
+def _fault_of(result: Result) -> Hashable:
+    """Return what cases have in common of which the same is wrong in the same place."""
+    verdict = result.verdict
+    findings = tuple((each.kind, each.witness, each.mark, each.name) for each in verdict.findings)
+    if result.text is not None:  # read back from a file
+        return verdict.status, result.text
+    return verdict.status, verdict.reason, verdict.problems, findings
 
 
 def summary_lines(outcome: Outcome) -> list[Line]:

@@ -12,10 +12,11 @@ step may store into. A scenario with neither (barriers alone) still asserts its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from runner.errors import Problem, ScenarioError
+from runner.errors import Clause, Problem, ScenarioError
+from runner.expressions.values import Undefined
 from runner.limits import Limits
 from runner.model.plan import Plan
 from runner.model.scenario import Scenario
@@ -205,7 +206,7 @@ def _judge_on(case: Case) -> Verdict:
     status = _status(case.general, observed, found)
     return Verdict(
         status=status,
-        findings=() if status == "UNSUPPORTED" else tuple(found),
+        findings=() if status == "UNSUPPORTED" else _by_cause(found),
         predicted=replace(predicted, diagnoses=case.diagnoses) if case.relied else predicted,
         observed=observed,
         reason=_reason(case.general, observed, found),
@@ -215,6 +216,68 @@ def _judge_on(case: Case) -> Verdict:
         costs=tuple(case.costs),
         silently_wrong=bool(predicted.diagnoses) and observed is not None and _silent(observed),
     )
+
+
+#: expectations that follow from a fault and are named with it; the rest is counted
+FOLLOWING = 3
+
+
+def _by_cause(found: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return one finding for each cause: expectations that follow from another one are its notes.
+
+    What is wrong with the program says why a value is undefined, or depends on an order.
+    """
+    first: dict[str, int] = {}
+    follow: dict[int, list[Finding]] = {}
+    kept: list[Finding] = []
+    for finding in found:
+        origins = [finding.diagnosis] if finding.diagnosis else _origins(finding)
+        causes = [] if finding.diagnosis else [*_causes(finding), *origins]
+        at = next((first[cause] for cause in causes if cause in first), None)
+        if at is None and finding.differences:
+            at = next((at for at, each in enumerate(kept) if _precedes(each, finding)), None)
+        if at is not None:
+            follow.setdefault(at, []).append(finding)
+            continue
+        for origin in origins:
+            first.setdefault(origin, len(kept))
+        kept.append(finding)
+    return tuple(
+        replace(each, notes=(*each.notes, *_following(follow[at]))) if at in follow else each
+        for at, each in enumerate(kept)
+    )
+
+
+def _precedes(fault: Finding, finding: Finding) -> bool:
+    """Return whether a fault of the program may be why a value is not as it is stated."""
+    later = finding.index == -1 or finding.index >= fault.index
+    here = not set(fault.ranks).isdisjoint(finding.ranks)
+    return bool(fault.diagnosis) and finding.witness == "expectation" and later and here
+
+
+def _causes(finding: Finding) -> list[str]:
+    """Return the diagnoses for which a stated value cannot be relied on."""
+    if finding.code == "holds_in_some_orders":
+        return ["message_race"]
+    return [each.diagnosis or "undefined_read" for each in _undefined(finding)]
+
+
+def _origins(finding: Finding) -> list[str]:
+    """Return what left a stated value undefined: each is another one."""
+    return [f"{each.origin}: {each.cause}" for each in _undefined(finding)]
+
+
+def _undefined(finding: Finding) -> list[Undefined]:
+    return [each.got for each in finding.differences if isinstance(each.got, Undefined)]
+
+
+def _following(findings: Sequence[Finding]) -> list[Clause]:
+    notes = [
+        Clause(f"the value of `{each.name}` that is expected here may depend on this", each.mark)
+        for each in findings[:FOLLOWING]
+    ]
+    left = len(findings) - FOLLOWING
+    return notes + ([Clause(f"and so do {left} more expectations")] if left > 0 else [])
 
 
 def _silent(observed: Trace) -> bool:

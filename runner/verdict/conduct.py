@@ -695,7 +695,7 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     ]
 
 
-#: faults of one name at one step that are reported one by one
+#: faults of one name at one step that are told one by one
 ALIKE = 3
 
 
@@ -714,11 +714,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
         ):
             alike.setdefault((same[0].name, same[0].index), []).append(same[0])
     found: list[Finding] = []
-    for same in alike.values():
-        if len(same) <= ALIKE:
-            found += [_undeclared(case, diagnosis) for diagnosis in same]
-        else:
-            found.append(_undeclared(case, same[0], same[1:]))
+    found += [_undeclared(case, same) for same in alike.values()]
     names = {diagnosis.name for diagnosis in case.diagnoses}
     also = {name for diagnosis in case.prediction.diagnoses for name in diagnosis.also}
     found += [
@@ -735,18 +731,22 @@ def judge_diagnoses(case: Case) -> list[Finding]:
     return found
 
 
-def _undeclared(case: Case, diagnosis: Diagnosis, more: Sequence[Diagnosis] = ()) -> Finding:
-    """Return the finding on a fault, and on `more` of the same kind at the same step."""
+def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
+    """Return the finding on faults of one kind at one step: the first is told, or a few are."""
+    diagnosis, *more = same
     step = case.order.steps.get(diagnosis.index)
     others = sorted({rank for each in more for rank in each.ranks})
-    beside: tuple[Clause, ...] = ()
-    if more:
-        beside = (Clause(f"and so {len(more)} times more, among {ranks_text(others)}"),)
+    told = list(diagnosis.clauses)
+    if len(same) > ALIKE:
+        told.append(Clause(f"and so {len(more)} times more, among {ranks_text(others)}"))
+    elif more:
+        own = dict.fromkeys(clause for each in same for clause in each.clauses)
+        told = sorted(own, key=lambda clause: clause.mark is None)
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
         prose=DIAGNOSES[diagnosis.name],
-        notes=(*diagnosis.clauses, *beside),
+        notes=tuple(told),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),
         mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from runner.errors import Clause, Mark, diagnosis
@@ -117,6 +118,7 @@ def find(rest: AtRest) -> list[Symptom]:
     """Find messages that no one takes, and receives that nothing answers."""
     run, futures = rest.run, rest.futures
     found: list[Symptom] = []
+    unmatched: list[tuple[Posted, Symptom]] = []
     box = run.mailbox
     for post in (*box.sends, *box.receives, *box.abandoned):
         peers = (
@@ -128,8 +130,68 @@ def find(rest: AtRest) -> list[Symptom]:
         excused = excused or run.ranks[post.rank].state in {"raised", "died"}
         outcomes = [futures.brings(post, peer) for peer in peers]
         if not {"late", "beyond"} & {*outcomes}:
-            found.append(replace(_unmatched(run, futures, post), optional=excused))
-    return found
+            symptom = replace(_unmatched(run, futures, post), optional=excused)
+            if symptom.name == "tag_mismatch" or excused or post.message.peer is None:
+                found.append(symptom)
+            else:
+                unmatched.append((post, symptom))
+    return [*found, *_misdirected(unmatched)]
+
+
+def _misdirected(unmatched: Sequence[tuple[Posted, Symptom]]) -> list[Symptom]:
+    """Return messages without their other end; where one peer is wrong, both ends are one fault.
+
+    Rank 0 sends to rank 2 while rank 1 receives from rank 0: neither message has another end.
+    """
+    found: list[Symptom] = []
+    receives: dict[tuple[str, int, int], deque[int]] = {}
+    for at, (post, symptom) in enumerate(unmatched):
+        if symptom.name == "unmatched_recv":
+            for key in _ends(post):
+                receives.setdefault(key, deque()).append(at)
+    taken: set[int] = set()
+    for post, symptom in unmatched:
+        if symptom.name != "unmatched_send":
+            continue
+        queues = [receives.get(key, deque()) for key in _ends(post)]
+        for queue in queues:
+            while queue and queue[0] in taken:
+                queue.popleft()
+        nearest = next((queue[0] for queue in queues if queue), None)
+        if nearest is None:
+            found.append(symptom)
+            continue
+        taken.add(nearest)
+        receive, lacking = unmatched[nearest]
+        clauses = (
+            Clause(_does(post), post.call.mark),
+            Clause(_does(receive), receive.call.mark, joint=", and "),
+            Clause("neither message has its other end"),
+        )
+        found += [replace(each, kind=symptom.kind, clauses=clauses) for each in (symptom, lacking)]
+    left = (
+        symptom
+        for at, (_, symptom) in enumerate(unmatched)
+        if symptom.name == "unmatched_recv" and at not in taken
+    )
+    return [*found, *left]
+
+
+def _ends(post: Posted) -> tuple[tuple[str, int, int], ...]:
+    """Return what a send and a receive have in common that miss each other: one end, and the tag.
+
+    The end is that of the sender (1), or that of the receiver (0).
+    """
+    message, peer = post.message, post.message.peer
+    assert peer is not None
+    source, destination = (post.rank, peer) if message.sends else (peer, post.rank)
+    name = f"{post.group.key}:{message.tag}"
+    return (name, 1, source), (name, 0, destination)
+
+
+def _does(post: Posted) -> str:
+    verb = "sends to" if post.message.sends else "receives from"
+    return f"rank {post.rank} {verb} rank {post.message.peer} in `{post.call.label}`"
 
 
 def _unmatched(run: Run, futures: Futures, post: Posted) -> Symptom:
