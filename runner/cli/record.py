@@ -22,7 +22,7 @@ from runner.pipeline.interruption import interrupt_on_termination
 if TYPE_CHECKING:
     from runner.record.analysis import Judged, Recorded
     from runner.record.difference import CalledLine, ComparedProgram, ProgramDifference
-    from runner.record.format import RankRecord
+    from runner.record.format import LaunchRecord, RankRecord
     from runner.record.live import Order
 
 INCONCLUSIVE, FOUND = 3, 1
@@ -158,6 +158,8 @@ def _recorded(order: Order, options: Mapping[str, Any]) -> NoReturn:
         for line in lines[:1] if options["quiet"] else lines:
             click.echo(clean(line))
     _write(found.judged, options)
+    if found.ran.interrupted:
+        sys.exit(130)
     sys.exit(exit_code(found.judged, found.ran.code))
 
 
@@ -209,13 +211,16 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
     verdict = result.result.verdict
     world = len(records)
     how = "stuck" if ran.stuck else "ended at --max-seconds" if ran.timed_out else "ran"
-    told = [f"{verdict.status:12} {result.result.file}  {world} ranks, {how}, {seconds:.1f} s"]
+    how = "interrupted" if ran.interrupted else how
+    under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
+    who = f"{world} rank{'s' * (world > 1)}{under}"
+    told = [f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"]
     told += finding_lines(result)
     if verdict.reason:
         told.append(f"  {verdict.reason}")
-    if result.found or ran.timed_out:
+    if result.found or ran.timed_out or ran.interrupted:
         outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
-        told += standing_lines(records, home)
+        told += standing_lines(records, home, ran.launch)
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
             told.append(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
             told += [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
@@ -224,7 +229,7 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
     return told
 
 
-def standing_lines(records: Mapping[int, RankRecord], home: str) -> list[str]:
+def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
     """Return where the ranks stand whose program did not come to its end; some where most did."""
     from runner.record.analysis import standing
 
@@ -236,14 +241,19 @@ def standing_lines(records: Mapping[int, RankRecord], home: str) -> list[str]:
         if each.error is not None:
             found.append(f"  rank {rank}: raised in {standing(each, home)}: {each.error[:160]}")
         else:
-            found.append(f"  rank {rank}: {word} {standing(each, home)}")
+            ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
+            found.append(f"  rank {rank}: {ended}{word} {standing(each, home)}")
     if found and len(found) < len(records):
         found += [
-            f"  rank {rank}: ended after {standing(each, home)}"
+            f"  rank {rank}: {_ending(each)} after {standing(each, home)}"
             for rank, each in sorted(records.items())
             if not each.truncated
         ]
     return [clean(line) for line in found[:MOST_RANKS]]
+
+
+def _ending(record: RankRecord) -> str:
+    return f"exited with code {record.code}" if record.code else "ended"
 
 
 def finding_lines(result: Judged) -> list[str]:
@@ -278,21 +288,19 @@ def import_records(**options: Any) -> None:
 
     Exit codes: 0 nothing is wrong, 1 something is, 2 it is not a record, 3 it is not whole.
     """
-    from runner.record.analysis import judged
-    from runner.record.format import is_record, read
+    from runner.record.analysis import judged, recorded_script
+    from runner.record.format import LaunchRecord, is_record, know_exits, read, read_launch
 
-    folder = Path(options["folder"])
+    folder, launch = Path(options["folder"]), LaunchRecord()
     try:
         if folder.is_dir() and is_record(folder):
-            records = read(folder)
+            records, launch = read(folder), read_launch(folder)
+            know_exits(records, launch)
         else:
             from runner.record.flight_recorder import read_dumps
 
             records = read_dumps(folder)
-        first = next(iter(records.values()))
-        argv = first.about.get("argv")
-        script = str(argv[0]) if isinstance(argv, list) and argv else str(folder)
-        home = str(Path(str(first.about.get("cwd", "")), script).parent)
+        script, home = recorded_script(records, str(folder))
         path = (folder if folder.is_dir() else folder.parent) / "scenario.yaml"
         result = judged(records, path, script=script, folder=home)
     except ScenarioError as error:
@@ -305,7 +313,7 @@ def import_records(**options: Any) -> None:
             told.append(f"  {verdict.reason}")
         told += [f"  note: {each}" for each in _notes_of(records)]
         if result.found or verdict.status != "PASSED":
-            told += standing_lines(records, home)
+            told += standing_lines(records, home, launch)
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(result, options)

@@ -7,7 +7,6 @@ comes later. The words are those of a person who wrote a script and states nothi
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,8 +25,10 @@ from runner.record.format import (
     RecordedCall,
     RecordedWait,
     is_record,
+    know_exits,
     read,
     refusal,
+    signal_name,
 )
 from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, prepare, run
 from runner.record.program import RecordedProgram, program_of
@@ -81,11 +82,10 @@ def recorded(
 
     Raises LaunchError where it cannot be started, NothingRecordedError where no rank communicates.
     """
-    script = order.command[0]
-    home = home_of(order)
     path = order.folder / "scenario.yaml"
 
     def asked(records: Mapping[int, RankRecord]) -> bool:
+        script, home = script_of(order, records)
         return judged(records, path, script=script, folder=home, limits=limits).found
 
     prepare(order.folder)
@@ -93,15 +93,14 @@ def recorded(
     if not is_record(order.folder):
         raise NothingRecordedError(ran.code)
     records = read(order.folder)
-    for rank, code in ran.exits.items():
-        if code < 0 and rank in records and records[rank].code is None:
-            records[rank].died = _signal(-code)
+    know_exits(records, ran.launch)
+    script, home = script_of(order, records)
     notes = tuple(_notes(order, records))
     observed = None
     if not order.fake:
         observed = observed_of(
             records,
-            ran.exits,
+            {r: code for r, code in ran.launch.exits.items() if r not in ran.launch.stopped},
             backend="gloo",
             stuck=ran.stuck,
             duration_s=ran.duration_s,
@@ -132,7 +131,8 @@ def _joined(
     The script runs once more, on fake ranks: where each rank's record is how that begins, that is
     the whole program, of which the record is the part that was done.
     """
-    folder, home, script = order.folder / JOINED, home_of(order), order.command[0]
+    folder = order.folder / JOINED
+    script, home = script_of(order, records)
     jobs = min(os.cpu_count() or 1, 8)
     again = replace(
         order, folder=folder, fake=True, jobs=jobs, keep=False, max_seconds=JOIN_S, silent=True
@@ -191,11 +191,23 @@ class NothingRecordedError(Exception):
         self.code = code
 
 
-def home_of(order: Order) -> str:
-    """Return the folder that places are relative to: that of the script."""
-    if order.module or order.own_launcher:
-        return str(Path.cwd())
-    return str(Path(order.command[0]).absolute().parent)
+def script_of(order: Order, records: Mapping[int, RankRecord]) -> tuple[str, str]:
+    """Return the script of a run, and the folder that its places are relative to."""
+    if order.own_launcher:
+        return recorded_script(records)
+    script = order.command[0]
+    return script, str(Path.cwd() if order.module else Path(script).absolute().parent)
+
+
+def recorded_script(records: Mapping[int, RankRecord], otherwise: str = "") -> tuple[str, str]:
+    """Return the script that the records name, and the folder that it is in."""
+    about = next(iter(records.values())).about
+    argv, cwd = about.get("argv"), Path(str(about.get("cwd", "")))
+    path = Path(str(argv[0]) if isinstance(argv, list) and argv else otherwise)
+    home = str((cwd / path).parent)
+    if path.is_absolute() and path.is_relative_to(cwd):
+        path = path.relative_to(cwd)
+    return str(path), home
 
 
 def _notes(order: Order, records: Mapping[int, RankRecord]) -> list[str]:
@@ -446,7 +458,7 @@ def observed_of(
             ending = "raised"
             failure = Failure(kinds=("other",), message=record.error, own=True)
         elif code is not None and code < 0:
-            ending, died = "died", _signal(-code)
+            ending, died = "died", signal_name(-code)
         elif code:
             ending, died = "died", f"exit {code}"
         elif record.truncated:
@@ -474,13 +486,6 @@ def observed_of(
         duration_s=duration_s,
         notes=tuple(notes),
     )
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def standing(record: RankRecord, folder: str = "") -> str:

@@ -21,6 +21,14 @@ any moment. Version 1, in microseconds since the file was opened::
 
 A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
 Nothing in a record is opened or evaluated.
+
+Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: ours, or torchrun::
+
+    {"launch": 1, "pid": ..., "launcher": "torchrun", ...}     who starts them; ours has no name
+    {"rank": 0, "pid": ...}                            a rank starts
+    {"rank": 0, "pid": ..., "stopped": true}           the launcher ends it
+    {"rank": 0, "pid": ..., "exit": -9}                it has ended: its code, or minus its signal
+    {"ended": true}                                    from here on, it is we who end them
 """
 
 from __future__ import annotations
@@ -28,6 +36,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -254,6 +263,78 @@ class RankRecord:
     def truncated(self) -> bool:
         """Whether the program goes on beyond the record."""
         return self.ending == "stopped"
+
+
+@dataclass(slots=True, kw_only=True)
+class LaunchRecord:
+    """What the parent of the ranks saw: their processes, and how those ended, by rank.
+
+    `exits` has the exit code, or minus the signal; `stopped` the ranks that the launcher ended.
+    What ends because we end the run is in neither. `launcher` is empty where we started the ranks.
+    """
+
+    pids: dict[int, int] = field(default_factory=dict)
+    exits: dict[int, int] = field(default_factory=dict)
+    stopped: set[int] = field(default_factory=set)
+    launcher: str = ""
+
+
+#: the file of what the parent of the ranks saw
+LAUNCH = "launch.jsonl"
+
+
+def read_launch(folder: Path) -> LaunchRecord:
+    """Return what the parent of the ranks saw; nothing where none wrote it down.
+
+    Raises ScenarioError where the file is not of a record.
+    """
+    found = LaunchRecord()
+    path = folder / LAUNCH
+    if not path.exists():
+        return found
+    over = False
+    for number, entry in enumerate(lines_of(path), 1):
+        try:
+            over = "ended" in entry or (over and "launch" not in entry)
+            found.launcher = _said(entry.get("launcher", found.launcher))
+            if "rank" not in entry:
+                continue
+            rank, pid = _whole(entry["rank"]), _whole(entry.get("pid", 0))
+            if found.pids.get(rank) != pid:  # torchrun starts a rank again
+                found.exits.pop(rank, None)
+                found.stopped.discard(rank)
+            found.pids[rank] = pid
+            if "exit" in entry and not over:
+                found.exits[rank] = _number(entry["exit"])
+            if entry.get("stopped") and not over:
+                found.stopped.add(rank)
+        except BROKEN:
+            raise refusal(path, "bad_record", f"line {number} is not a line of a launch") from None
+    return found
+
+
+def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
+    """Let the records of ranks know how their processes ended, where nobody else ended them."""
+    for rank, code in launch.exits.items():
+        record = records.get(rank)
+        if record is None or record.about.get("pid") != launch.pids[rank]:
+            continue
+        if not code or rank in launch.stopped or record.error is not None:
+            continue
+        if code < 0:
+            record.died = signal_name(-code)
+        elif record.ending == "ended" or not record.inside:
+            record.ending, record.code = "ended", code
+        else:
+            record.died = f"exit code {code}"
+
+
+def signal_name(number: int) -> str:
+    """Return `SIGKILL` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def refusal(path: Path, code: str, words: str) -> ScenarioError:

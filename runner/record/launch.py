@@ -153,7 +153,7 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
             rank = running.pop(pid)
             if board is not None:
                 board.become(rank, 3)
-            put({"rank": rank, "exit": os.waitstatus_to_exitcode(status)})
+            put({"rank": rank, "pid": pid, "exit": os.waitstatus_to_exitcode(status)})
 
 
 def fake_board(told: dict[str, Any]) -> Any:

@@ -23,8 +23,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from runner.errors import LaunchError
-from runner.record.format import RankRecord, is_record, lines_of, read
+from runner.record.format import (
+    LAUNCH,
+    LaunchRecord,
+    RankRecord,
+    is_record,
+    know_exits,
+    lines_of,
+    read,
+    read_launch,
+)
 from runner.record.launch import LIKELY
+from runner.record.recorder import STACKS
 
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
@@ -73,11 +83,12 @@ class Order:
 
 @dataclass(slots=True, kw_only=True)
 class Ran:
-    """How a run ended: exit codes by rank, whether it was stuck, the stacks of ranks."""
+    """How a run ended: what its parent saw, why it was ended by us, the stacks of ranks."""
 
-    exits: dict[int, int] = field(default_factory=dict)
+    launch: LaunchRecord = field(default_factory=LaunchRecord)
     stuck: bool = False
     timed_out: bool = False
+    interrupted: bool = False
     stacks: dict[int, str] = field(default_factory=dict)
     duration_s: float = 0.0
     code: int = 0
@@ -97,12 +108,12 @@ def prepare(folder: Path) -> None:
     except OSError as error:
         message = f"{folder} cannot be made: {error.strerror or error}"
         raise LaunchError(message) from error
-    if not (folder / "launch.jsonl").exists() and not is_record(folder):
+    if not (folder / LAUNCH).exists() and not is_record(folder):
         own = [name for name in ("scenario.yaml", "output.log") if (folder / name).exists()]
         if own:
             message = f"{folder / own[0]} is not of a record: name another folder with -o"
             raise LaunchError(message)
-    for pattern in ("rank-*.jsonl", "rank-*.stack", "launch.jsonl", "scenario.yaml", "output.log"):
+    for pattern in ("rank-*.jsonl", "rank-*.stack", LAUNCH, "scenario.yaml", "output.log"):
         for path in folder.glob(pattern):
             path.unlink()
     for name in ("mailbox", JOINED):
@@ -152,6 +163,7 @@ def started(order: Order) -> subprocess.Popen[bytes]:
     environment = dict(os.environ)
     if order.own_launcher:
         environment |= attaching(order.folder, os.environ.get("PYTHONPATH", ""))
+        environment[STACKS] = "1"
         try:
             return subprocess.Popen(
                 order.command, env=environment, start_new_session=True, stdout=_output(order)
@@ -321,12 +333,20 @@ class _Watch:
         self._moved = time.monotonic()
         self._analysed: tuple[float, float] = (0.0, 0.0)
         self._said = False
-        self._pids: dict[int, int] = {}
-        self._exits: dict[int, int] = {}
+        self._launch = LaunchRecord()
         self._ended = False
 
     def until_over(self) -> Ran:
-        """Return how the run ended."""
+        """Return how the run ended. Who interrupts it ends it; twice, and nothing more is said."""
+        try:
+            return self._until_over()
+        except KeyboardInterrupt:
+            if self._order.fake:
+                raise
+            self._look()
+            return self._end(Ran(interrupted=True))
+
+    def _until_over(self) -> Ran:
         began = time.monotonic()
         limit = self._order.max_seconds
         while self._process.poll() is None:
@@ -348,13 +368,11 @@ class _Watch:
                 self._said = True
                 self._notice(verdict)
         self._look()
+        launch = self._launch
         code = self._process.poll() or 0
-        codes = [each for each in self._exits.values() if each]
-        return Ran(
-            exits=dict(self._exits),
-            stuck=False,
-            code=abs(codes[0]) + 128 * (codes[0] < 0) if codes else abs(code),
-        )
+        if not self._order.own_launcher:  # ours: it is the ranks that have a code
+            code = next(filter(None, launch.exits.values()), code)
+        return Ran(launch=launch, code=code if code >= 0 else 128 - code)
 
     def _look(self) -> None:
         """Note what moved, which ranks there are, and which have ended."""
@@ -366,38 +384,37 @@ class _Watch:
                         self._know(path)
                     self._sizes[path] = size
                     self._moved = time.monotonic()
-        path = self._order.folder / "launch.jsonl"
+        path = self._order.folder / LAUNCH
         if path.exists() and self._sizes.get(path) != path.stat().st_size:
             self._sizes[path] = path.stat().st_size
             self._moved = time.monotonic()
-            for entry in lines_of(path):
-                if "exit" in entry:
-                    self._exits[entry["rank"]] = entry["exit"]
-                elif "rank" in entry:
-                    self._pids[entry["rank"]] = entry["pid"]
+            known = self._launch.pids
+            self._launch = read_launch(self._order.folder)
+            self._launch.pids = {**known, **self._launch.pids}
 
     def _know(self, path: Path) -> None:
         if not self._order.own_launcher:
             return
         about: Any = next(lines_of(path), {})
         with suppress(KeyError, TypeError):
-            self._pids[int(about["rank"])] = int(about["pid"])
+            self._launch.pids[int(about["rank"])] = int(about["pid"])
 
     def _live(self) -> list[int]:
-        return [rank for rank, pid in self._pids.items() if rank not in self._exits and _lives(pid)]
+        exits = self._launch.exits
+        return [
+            rank for rank, pid in self._launch.pids.items() if rank not in exits and _lives(pid)
+        ]
 
     def _stuck(self) -> str:
         """Return `stuck`, `going`, or a word on a rank that is surely blocked."""
-        if not self._sizes or self._order.fake:
+        if not is_record(self._order.folder) or self._order.fake:
             return "going"
         records = read(self._order.folder)
         live = self._live()
         if not live or any(rank not in records for rank in live):
             return "going"
-        for rank, record in records.items():
-            if rank not in live and record.ending == "stopped" and self._exits.get(rank, 0) < 0:
-                record.died = "a signal"  # nothing more follows
-        outside = [rank for rank in live if not _inside(records[rank], self._pids[rank])]
+        know_exits(records, self._launch)
+        outside = [rank for rank in live if not _inside(records[rank], self._launch.pids[rank])]
         if len(outside) == len(live) or not self._asked(records):
             return "going"
         if outside:
@@ -411,18 +428,20 @@ class _Watch:
     def _end(self, ran: Ran) -> Ran:
         """Write the stacks down, end every rank, and return how it was."""
         live = self._live()
-        for rank in live:
-            if not self._order.own_launcher:
-                with suppress(ProcessLookupError):
-                    os.kill(self._pids[rank], signal.SIGUSR1)
-        if live and not self._order.own_launcher:
+        pids = self._launch.pids
+        paths = {rank: self._order.folder / f"rank-{rank:05d}.stack" for rank in live}
+        asked = [rank for rank in live if paths[rank].exists()]
+        for rank in asked:
+            with suppress(ProcessLookupError):
+                os.kill(pids[rank], signal.SIGUSR1)
+        if asked:
             time.sleep(STACK_S)
-        for rank in live:
-            path = self._order.folder / f"rank-{rank:05d}.stack"
+        for rank in asked:
             with suppress(OSError):
-                ran.stacks[rank] = path.read_text(encoding="utf-8", errors="replace")[:8000]
-        ran.exits = dict(self._exits)
-        self.end_all(gently=True)
+                text = paths[rank].read_text(encoding="utf-8", errors="replace")
+                ran.stacks[rank] = text[:8000]
+        ran.launch = self._launch
+        self.end_all(gently=not ran.interrupted)
         return ran
 
     def end_all(self, *, gently: bool) -> None:
@@ -431,17 +450,36 @@ class _Watch:
             return
         self._ended = True
         if self._process.poll() is None or self._live():
+            self._write_end()
             self._signal(signal.SIGTERM)
             until = time.monotonic() + (TERM_S if gently else 2.0)
             while time.monotonic() < until and self._anybody():
                 self._process.poll()
                 time.sleep(0.02)
+            self._kill_ranks()
             self._signal(signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=10)
         # whatever a rank started and left behind
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _write_end(self) -> None:
+        """Write down that what ends from now on is ended by us."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with suppress(OSError):
+            file = os.open(self._order.folder / LAUNCH, flags, 0o644)
+            os.write(file, b'{"ended": true}\n')
+            os.close(file)
+
+    def _kill_ranks(self) -> None:
+        """End the ranks of the user's launcher: under torchrun each has a session of its own."""
+        if self._order.own_launcher:
+            for rank in self._live():
+                pid = self._launch.pids[rank]
+                with suppress(ProcessLookupError, PermissionError):
+                    own = os.getpgid(pid) == pid
+                    (os.killpg if own else os.kill)(pid, signal.SIGKILL)
 
     def _anybody(self) -> bool:
         return self._process.poll() is None or bool(self._live())

@@ -190,6 +190,7 @@ class Recorder:
         self._held = threading.local()
         self._backward: set[int] = set()
         self._ended = False
+        self._pid = os.getpid()
         self._put = self.sink.put
         self._now = self.sink.now_us
         #: may answer a call in place of the backend: (operation, arguments, go on) -> result
@@ -457,8 +458,8 @@ class Recorder:
         self._put(json.dumps(["raise", _words(error), places[::-1][:FRAMES], self._now()]))
 
     def end(self, code: int) -> None:
-        """Write down that the program came to its end."""
-        if not self._ended:
+        """Write down that the program came to its end; a process that it forked is not it."""
+        if not self._ended and os.getpid() == self._pid:
             self._ended = True
             self._put(f'["end",{int(code)},{self._now()}]')
 
@@ -633,6 +634,9 @@ def _each(tensors: Any) -> str:
 # Under a launcher of the user's own: by the environment alone.
 
 
+#: set where `scenario record` runs the launcher: it asks a rank for its stack by SIGUSR1
+STACKS = "SCENARIO_RECORD_STACKS"
+
 #: variables that are the same on all ranks of a launch, and others in another one
 _LAUNCH = (
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"),
@@ -644,6 +648,62 @@ def launch() -> str:
     """Return what tells one launch from another; the values are not shown."""
     text = "\n".join(os.environ.get(name, "") for name in _LAUNCH)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+#: names of `torch.distributed.run` among the programs that start it
+_TORCHRUN = frozenset({"run.py", "__main__.py", "-m", "-c", ""})
+
+
+def watch_launcher(handlers: Any, folder: str) -> None:
+    """Write down how the ranks end that this process starts by torch's `SubprocessHandler`.
+
+    That is how torchrun starts them, and what goes on from it, as accelerate does.
+    """
+    kind = handlers.SubprocessHandler
+    begin, close = kind._popen, kind.close
+    ranks: dict[int, int] = {}
+    name = os.path.basename(sys.argv[0]) if sys.argv else ""
+    name = "torchrun" if name in _TORCHRUN else name
+    about = {"launch": 1, "pid": os.getpid(), "launcher": name}
+
+    def put(entry: dict[str, Any]) -> None:
+        os.makedirs(folder, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        file = os.open(os.path.join(folder, "launch.jsonl"), flags, 0o644)
+        try:
+            os.write(file, f"{json.dumps(entry)}\n".encode())
+        finally:
+            os.close(file)
+
+    def noting(process: Any, call: Callable[..., Any], told: dict[str, Any]) -> Any:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            before = process.returncode
+            try:
+                return call(*args, **kwargs)
+            finally:
+                if before is None and process.returncode is not None:
+                    put({**told, "exit": process.returncode})
+
+        return noted
+
+    def popen(own: Any, args: Any, env: dict[str, str], *more: Any, **named: Any) -> Any:
+        process = begin(own, args, env, *more, **named)
+        if not ranks:
+            put(about)
+        told = {"rank": int(env.get("RANK", 0)), "pid": process.pid}
+        ranks[process.pid] = told["rank"]
+        put(told)
+        process.poll = noting(process, process.poll, told)
+        process.wait = noting(process, process.wait, told)
+        return process
+
+    def closed(own: Any, *args: Any, **kwargs: Any) -> Any:
+        process = own.proc
+        if process.pid in ranks and process.poll() is None:
+            put({"rank": ranks[process.pid], "pid": process.pid, "stopped": True})
+        return close(own, *args, **kwargs)
+
+    kind._popen, kind.close = popen, closed
 
 
 def attach(folder: str) -> Recorder:
@@ -674,4 +734,10 @@ def attach(folder: str) -> Recorder:
 
     sys.excepthook = excepting
     atexit.register(recorder.end, 0)
+    if os.environ.get(STACKS):
+        import faulthandler
+        import signal
+
+        path = os.path.join(folder, f"rank-{rank:05d}.stack")
+        faulthandler.register(signal.SIGUSR1, file=open(path, "w"), all_threads=False)  # noqa: SIM115
     return recorder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from recordings import SCRIPTS
 
 from runner.cli import cli
+from runner.record.format import read_launch
 from runner.record.live import attaching
 
 if TYPE_CHECKING:
@@ -21,24 +23,75 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
-def test_ranks_record_themselves_under_torchrun_and_say_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "record"
-    done = subprocess.run(
+def under_torchrun(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run two ranks of a script under torchrun, where they record themselves."""
+    return subprocess.run(
         [
             *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"),
-            str(SCRIPTS / "handles.py"),
+            str(SCRIPTS / script),
         ],
-        env={**os.environ, **attaching(folder, os.environ.get("PYTHONPATH", ""))},
+        env={**os.environ, **attaching(folder, os.environ.get("PYTHONPATH", "")), **variables},
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
+
+
+def test_ranks_record_themselves_under_torchrun_and_say_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    done = under_torchrun("handles.py", folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     said = CliRunner().invoke(cli, ["import", str(folder)])
     assert said.exit_code == 0, said.output
     assert said.output.startswith("PASSED")
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("leave", "rank 1 exits with code 7 after all_reduce (ends.py:12)"),
+        ("kill", "rank 1 dies by SIGKILL after all_reduce (ends.py:12)"),
+    ],
+)
+def test_what_torchrun_saw_of_a_rank_that_ended_is_told(
+    tmp_path: Path, how: str, words: str
+) -> None:
+    folder = tmp_path / "record"
+    assert under_torchrun("ends.py", folder, HOW=how).returncode == 1
+    seen = read_launch(folder)
+    assert seen.launcher == "torchrun"
+    assert seen.exits[1] == {"leave": 7, "kill": -9}[how]
+    assert 1 not in seen.stopped
+    said = CliRunner().invoke(cli, ["import", str(folder)])
+    assert said.exit_code == 1, said.output
+    assert words in said.output
+    assert "rank 0 dies" not in said.output  # torchrun ended it, or what it waited for raised
+
+
+def test_a_launcher_of_the_users_own_is_named_and_ended_with_its_ranks(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
+    said = subprocess.run(
+        [
+            *(sys.executable, "-m", "runner.cli", "record", "-o", str(folder), "--"),
+            *(*command, str(SCRIPTS / "rank0_evaluates.py")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert re.search(r"FAILED +.*rank0_evaluates\.py  2 ranks under torchrun, stuck", said.stdout)
+    assert "rank 0: in all_reduce (rank0_evaluates.py:8" in said.stdout
+    seen = read_launch(folder)
+    assert seen.exits == {}  # what ended, we ended
+    assert not any(Path(f"/proc/{pid}").exists() for pid in seen.pids.values())
+    again = CliRunner().invoke(cli, ["import", str(folder)])
+    assert again.exit_code == 1
+    assert "dies by" not in again.output
 
 
 def test_a_sample_of_a_large_world_is_told_as_one(recording: Recording) -> None:

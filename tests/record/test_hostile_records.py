@@ -260,3 +260,29 @@ def test_a_dump_that_is_torn_or_flipped_has_no_traceback(tmp_path: Path) -> None
         broken[chance.randrange(len(broken))] ^= 1 << chance.randrange(8)
         path.write_bytes(broken)
         assert imported(tmp_path).exit_code in {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "7",
+        "nothing",
+        '{"rank": -1, "pid": 1}',
+        '{"rank": 0, "pid": 1, "exit": "x"}',
+        '{"rank": 0, "pid": 1, "exit": ' + "9" * 4000 + "}",
+    ],
+)
+def test_what_is_not_a_line_of_a_launch_is_refused(tmp_path: Path, line: str) -> None:
+    folder = recorded(tmp_path / "a", STEP, STEP)
+    (folder / "launch.jsonl").write_text(f'{{"launch": 1, "pid": 1}}\n{line}\n', encoding="utf-8")
+    said = imported(folder)
+    assert said.exit_code == 2, said.output
+    assert "launch.jsonl: line 2" in " ".join(said.output.split())
+
+
+def test_an_exit_is_of_the_process_that_recorded_itself(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", STEP, STEP)
+    launch = folder / "launch.jsonl"
+    launch.write_text('{"rank": 0, "pid": 9, "exit": -9}\n', encoding="utf-8")
+    assert "SIGKILL" not in imported(folder).output

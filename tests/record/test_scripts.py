@@ -181,8 +181,9 @@ def test_a_rank_that_sleeps_is_not_stuck(recording: Recording) -> None:
     [
         ("raise", 1, "rank 1 raises ValueError: no data on rank 1 (ends.py:15)"),
         ("exit", 1, "rank 1 exits with code 3"),
+        ("leave", 1, "rank 1 exits with code 7 after all_reduce (ends.py:12)"),
         ("kill", 1, "rank 1 dies by SIGKILL"),
-        ("return", 1, "rank 1 never enters `all_reduce`, where ranks 0, 2 wait (ends.py:22"),
+        ("return", 1, "rank 1 never enters `all_reduce`, where ranks 0, 2 wait (ends.py:24"),
         ("all", 3, ""),
     ],
 )

@@ -15,52 +15,70 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Waiting(importlib.abc.MetaPathFinder):
-    """Waits for `torch.distributed` to be imported, and records from then on."""
+    """Waits for modules of torch to be imported, and begins behind them."""
+
+    def __init__(self) -> None:
+        """Wait for that of a rank, and for that by which a launcher starts ranks."""
+        self._awaited = {
+            "torch.distributed.distributed_c10d": _at_first_group,
+            "torch.distributed.elastic.multiprocessing.subprocess_handler.subprocess_handler": (
+                _at_launch
+            ),
+        }
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Let the module be found by the others, and begin behind it."""
-        if name != "torch.distributed.distributed_c10d":
+        begin = self._awaited.pop(name, None)
+        if begin is None:
             return None
-        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
-        _later(spec)
+        run = spec.loader.exec_module
+
+        def executing(module: Any) -> None:
+            run(module)
+            begin(module)
+
+        spec.loader.exec_module = executing  # type: ignore[method-assign]
         return spec
 
 
-def _later(spec: Any) -> None:
+def _at_first_group(module: Any) -> None:
     """Begin once `torch.distributed` is whole: at the first group that is made."""
-    run = spec.loader.exec_module
+    first = module.init_process_group
 
-    def executing(module: Any) -> None:
-        run(module)
-        first = module.init_process_group
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        import torch.distributed as dist
 
-        def init_process_group(*args: Any, **kwargs: Any) -> Any:
-            import torch.distributed as dist
+        module.init_process_group = first
+        dist.init_process_group = first
+        recorder = _recorder()
+        if recorder is not None:
+            recorder.attach(os.environ["SCENARIO_RECORD"])
+        return dist.init_process_group(*args, **kwargs)
 
-            module.init_process_group = first
-            dist.init_process_group = first
-            _begin()
-            return dist.init_process_group(*args, **kwargs)
-
-        init_process_group.__doc__ = first.__doc__
-        module.init_process_group = init_process_group
-
-    spec.loader.exec_module = executing
+    init_process_group.__doc__ = first.__doc__
+    module.init_process_group = init_process_group
 
 
-def _begin() -> None:
-    folder = os.environ.get("SCENARIO_RECORD")
-    if not folder:
-        return
+def _at_launch(module: Any) -> None:
+    """See how the ranks end that this process starts."""
+    recorder = _recorder()
+    if recorder is not None:
+        recorder.watch_launcher(module, os.environ["SCENARIO_RECORD"])
+
+
+def _recorder() -> Any:
+    """Return the module that records; None where recording is no longer asked for."""
+    if not os.environ.get("SCENARIO_RECORD"):
+        return None
     try:
         import runner.record.recorder
     except ImportError:
         sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))))
         import runner.record.recorder
-    runner.record.recorder.attach(folder)
+    return runner.record.recorder
 
 
 def _chain() -> None:
