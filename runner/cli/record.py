@@ -235,7 +235,7 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
 
     found = []
     for rank, each in sorted(records.items()):
-        if not each.truncated:
+        if each.ending != "stopped":
             continue
         word = "in" if each.inside else "after"
         if each.error is not None:
@@ -247,7 +247,7 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
         found += [
             f"  rank {rank}: {_ending(each)} after {standing(each, home)}"
             for rank, each in sorted(records.items())
-            if not each.truncated
+            if each.ending != "stopped"
         ]
     return [clean(line) for line in found[:MOST_RANKS]]
 

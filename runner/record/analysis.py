@@ -452,7 +452,7 @@ def observed_of(
         ending, died, failure = "finished", None, None
         last = standing(record)
         code = exits.get(rank)
-        if stuck and record.truncated and record.inside:
+        if stuck and record.ending == "stopped" and record.inside:
             ending = "blocked"
         elif record.error is not None:
             ending = "raised"
@@ -461,7 +461,7 @@ def observed_of(
             ending, died = "died", signal_name(-code)
         elif code:
             ending, died = "died", f"exit {code}"
-        elif record.truncated:
+        elif record.ending == "stopped":
             ending = "possibly_blocked"
         event = Event(
             index=-1,

@@ -252,6 +252,8 @@ class RankRecord:
     #: whether several threads call, and whether the one that made the first group is inside of one
     threaded: bool = False
     main_inside: bool = False
+    #: whether it is in `destroy_process_group` of the world: it calls nothing more in its groups
+    leaving: bool = False
     last_us: int = 0
 
     @property
@@ -262,7 +264,7 @@ class RankRecord:
     @property
     def truncated(self) -> bool:
         """Whether the program goes on beyond the record."""
-        return self.ending == "stopped"
+        return self.ending == "stopped" and not self.leaving
 
 
 @dataclass(slots=True, kw_only=True)
@@ -629,6 +631,7 @@ class _Reader:
             thread=int(more.get("thread", 0)),
         )
         self._main = self._main or found.thread
+        self.record.leaving = bool(more.get("whole"))
         self._blocking[number] = found
         self._open.add(("b", number))
         self.record.items.append(found)
@@ -638,15 +641,16 @@ class _Reader:
         found = self._blocking[number]
         found.over, found.failed = words is None, None if words is None else _said(words)
         found.group = done.get("group")
+        self.record.leaving = False
         self._open.discard(("b", number))
         self.record.last_us = us
 
     def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
-        self.record.error = words = _said(words)
-        self.record.raised_at = ScriptPlace(frames=_frames(frames))
-        failed = any(call.failed for call in self._calls.values())
         # C++ that waits, as in the constructor of DDP, raises where no call is
-        failed = failed or bool(_PEER_GONE.search(words))
+        failed = bool(_PEER_GONE.search(str(words)[:MOST_CHARACTERS]))
+        failed = failed or any(call.failed for call in self._calls.values())
+        self.record.error = _said(words)
+        self.record.raised_at = ScriptPlace(frames=_frames(frames))
         self.record.ending = "stopped" if failed else "raised"
         self.record.last_us = us
 
@@ -672,19 +676,31 @@ class _Reader:
                 "several threads of a rank communicate: their order is the one of this run"
             )
         alone = record.threaded and record.about.get("mode") == "fake"
+        loosened = set()
         for call in self._calls.values():
             if alone and call.thread != self._main and call.maker in {"py", "to"}:
                 call.completes, call.loose = False, True
+                loosened.add(call.number)
             elif call.maker == "to" and not call.waited and not call.completes:
                 call.loose = True
             if call.maker == "fn" and not call.waited:
                 call.completes = True
+        if loosened:  # another thread waits for them, at a place that says nothing
+            record.items = [
+                item
+                for item in record.items
+                if not (isinstance(item, RecordedWait) and loosened.issuperset(item.numbers))
+            ]
         return record
+
+
+#: where in its own source a backend raised
+_BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d+\] ")
 
 
 def _said(words: object) -> str:
     """Return words of a record as they may be shown, and no more of them than a person reads."""
-    return clean_line(str(words)[:MOST_CHARACTERS])
+    return clean_line(_BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS]))
 
 
 def _frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:

@@ -154,6 +154,8 @@ def is_foreign(file: str) -> bool:
 
 
 def _maker(frame: Any, foreign: dict[str, bool]) -> str:
+    if frame is not None and frame.f_code is _REDUCING_CODE:
+        frame = frame.f_back
     if frame is None:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
@@ -427,7 +429,10 @@ class Recorder:
         function = getattr(module, name)
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            with self._inside(name, {}):
+            group = args[0] if args else kwargs.get("group")
+            # of the world, after which a rank is in none of its groups
+            whole = name.startswith("destroy") and group in (None, self.dist.GroupMember.WORLD)
+            with self._inside(name, {"whole": True} if whole else {}):
                 try:
                     return function(*args, **kwargs)
                 finally:
@@ -571,6 +576,10 @@ def _reducing(method: Any) -> Any:
             _REDUCING.op = None
 
     return reducing
+
+
+#: the code that stands between a call and its kernel on old versions of torch
+_REDUCING_CODE = _reducing(None).__code__
 
 
 def _op(op: Any) -> str:

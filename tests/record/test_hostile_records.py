@@ -15,7 +15,7 @@ from handwritten_records import ALL_GATHER, ALL_REDUCE, BARRIER, REDUCE_SCATTER,
 from runner.cli import cli
 from runner.errors import ScenarioError
 from runner.record.analysis import judged
-from runner.record.format import read
+from runner.record.format import RecordedWait, read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -286,3 +286,48 @@ def test_an_exit_is_of_the_process_that_recorded_itself(tmp_path: Path) -> None:
     launch = folder / "launch.jsonl"
     launch.write_text('{"rank": 0, "pid": 9, "exit": -9}\n', encoding="utf-8")
     assert "SIGKILL" not in imported(folder).output
+
+
+# ---------------------------------------------------------------------- what ends where
+
+
+def append(folder: Path, rank: int, *lines: Any) -> None:
+    path = folder / f"rank-{rank:05d}.jsonl"
+    kept = path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]  # without its end
+    path.write_text(
+        "".join([*kept, *(f"{json.dumps(each)}\n" for each in lines)]), encoding="utf-8"
+    )
+
+
+def test_a_rank_that_destroys_the_world_enters_nothing_more(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, BARRIER), (ALL_REDUCE,))
+    append(folder, 0, ["f", 1, 30])
+    leaving = ["b", 9, "destroy_process_group", 0, 40, {"whole": True, "thread": 1}]
+    append(folder, 1, leaving)
+    said = imported(folder)
+    assert said.exit_code == 1, said.output
+    assert "rank 1 never enters `barrier`" in said.output
+    assert "rank 1: in destroy_process_group" in said.output
+    append(folder, 1, leaving, ["be", 9, 50, {}, None])  # it may begin another world
+    assert imported(folder).exit_code == 3
+
+
+def test_waits_of_threads_on_fake_ranks_are_at_no_place(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", ())
+    path = folder / "rank-00000.jsonl"
+    about, group = map(json.loads, path.read_text(encoding="utf-8").splitlines()[:2])
+
+    def call(number: int, thread: int) -> list[Any]:
+        return ["c", number, *("allreduce_", 0, 0, 5, thread, "py"), ALL_REDUCE[1], [], {}]
+
+    lines = [
+        {**about, "mode": "fake"},
+        *(group, ["s", 0, "", [["/me/train.py", 12, "x"]]]),
+        *(["b", 0, "init_process_group", 0, 1, {"thread": 1}], ["be", 0, 2, {}, None]),
+        *(call(1, 2), ["r", 1, 6], call(2, 3), ["r", 2, 7]),
+        *(["w", 1, 8], ["x", 1, 9], ["w", 2, 10], ["x", 2, 11], ["end", 0, 12]),
+    ]
+    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+    (record,) = read(folder).values()
+    assert [each.loose for each in record.calls] == [True, True]
+    assert not [each for each in record.items if isinstance(each, RecordedWait)]

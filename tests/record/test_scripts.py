@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from click.testing import CliRunner
-from torch import __version__ as torch_version
+from recordings import lacking
 
 from runner.cli import cli
 from runner.language.document import load
@@ -89,7 +89,8 @@ def test_a_right_script_has_no_finding_and_a_short_scenario(
     (scenario,) = load(ran.folder / "scenario.yaml")
     assert analyse(scenario).verdict.status == "PASSED"
     program = program_of(read(ran.folder))
-    assert program.steps <= steps, program.text
+    if not lacking(script, live=True):  # what a schedule waits for differs
+        assert program.steps <= steps, program.text
     ran.is_projected()
 
 
@@ -160,8 +161,6 @@ def test_a_stuck_run_is_joined_with_what_its_ranks_would_do_next(recording: Reco
 def test_every_way_to_call_is_seen_and_the_planted_fault_is_found(
     recording: Recording, how: tuple[str, ...]
 ) -> None:
-    if how == LIVE and torch_version.startswith("2.6."):
-        pytest.skip("the Gloo of torch 2.6 has no reduce_scatter")
     ran = recording.of("every_call.py", *how)
     assert ran.diagnoses == ["missing_wait"]
     assert "every_call.py:23" in ran.messages
