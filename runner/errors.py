@@ -127,16 +127,20 @@ class Problem:
             width = max(1, len(line) - start)
         return display.excerpt(line, start, min(width, max(1, len(line) - start)))
 
-    def lines(self, kind: str = "error") -> list[str]:
-        """Return the whole message as lines: what is wrong, the place, line and caret, the help."""
-        parts = display.wrapped(f"{kind}[{self.code}]: {self.message}", PAGE, "", "  ")
+    def lines(self, kind: str = "error", columns: int | None = None) -> list[str]:
+        """Return the whole message as lines: what is wrong, the place, line and caret, the help.
+
+        Its words take at most `columns`, or those of a page if left out.
+        """
+        page = PAGE if columns is None else min(PAGE, columns)
+        parts = display.wrapped(f"{kind}[{self.code}]: {self.message}", page, "", "  ")
         if self.mark is not None:
             parts.append(f"  --> {self.mark}")
         shown = self.excerpt()
         if shown and shown[0].strip():
             parts += [f"      {shown[0]}", f"      {shown[1]}"]
         if self.hint:
-            parts += display.wrapped(f"= help: {self.hint}", PAGE, "  ", "          ")
+            parts += display.wrapped(f"= help: {self.hint}", page, "  ", "          ")
         return [display.clean(part) for part in parts]
 
     def line(self, kind: str = "error") -> str:

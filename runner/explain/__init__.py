@@ -61,7 +61,7 @@ def explanation(word: str) -> Explanation | None:
     name = plain.removeprefix("--").removeprefix("limit ").partition("=")[0].replace("-", "_")
     if found is None and not {name, f"max_{name}"}.isdisjoint(FLAGS):
         return EXPLANATIONS["limits"]
-    return found
+    return found or EXPLANATIONS.get(plain.removeprefix("--").removesuffix("s"))
 
 
 def page(found: Explanation) -> str:

@@ -115,6 +115,93 @@ WORDS = (
         "with `--strict` a case with a warning is FAILED.",
     ),
     _word(
+        "note",
+        "A fact that changes no verdict.",
+        "`-v` shows the notes of each case. Below an `error[...]`, a line that begins with "
+        "`file:line` names a second place that has to do with it.",
+    ),
+    _word(
+        "help",
+        "What to write, or to read, next.",
+        "The lines below it can be pasted into the file as they are.",
+    ),
+    _word(
+        "rank",
+        "One process of the program, by its number in the world, from 0.",
+        "In a table of values a row has the values of one rank, or of several with equal ones.",
+    ),
+    _word(
+        "step",
+        "One entry of `steps:`; a rank takes those that select it, in their order.",
+        "A message names a step as `operation` or by its `name:`, with `file:line`.",
+        "`scenario run FILE:LINE` shows what each rank holds after the step at that line.",
+    ),
+    _word(
+        "tensor",
+        "An array that a rank holds under a name, from `tensors:` or from a step.",
+        "A name with no value on a rank does not exist there. To pass it passes None.",
+    ),
+    _word(
+        "group",
+        "A set of ranks that communicate with each other: torch's process group.",
+        "`groups:` names them. `world` has every rank.",
+    ),
+    _word(
+        "case",
+        "One program of a file: one combination of its `matrix:`.",
+        "Its name is `file.yaml::case`, here, in pytest and in every report. The file's name alone "
+        "means all of its cases.",
+    ),
+    _word(
+        "shard",
+        "One part of the cases: `--shard 1/4` runs the first of four.",
+        "It takes every fourth case. `scenario merge` joins the results of all.",
+    ),
+    _word(
+        "strict",
+        "With `--strict` a warning is a failure.",
+        "A case that would pass with a warning is FAILED.",
+        "change what the warning names, or leave `--strict` out.",
+    ),
+    _word(
+        "workers",
+        "The processes that run a scenario, one for each rank.",
+        "`workers ready in 2.4 s` is the time to import torch and start them. It belongs to the "
+        "run and not to a case. The next cases use the same workers.",
+    ),
+    _word(
+        "launch",
+        "The processes that run cases, one after the other.",
+        "`--jobs N` runs cases on N launches side by side. Where a scenario ends a process, the "
+        "next case gets a new launch.",
+    ),
+    _word(
+        "cost",
+        "How many rounds and messages a program takes, and the bytes that a rank sends.",
+        "It is counted without a run. `-v` shows it, and `expect: {cost: ...}` states it.",
+    ),
+    _word(
+        "hosts",
+        "Which ranks were on which machine, where a run has several.",
+    ),
+    _word(
+        "diagnosis",
+        "The name of what is wrong with a program, as in `error[circular_wait]`.",
+        "The analysis finds it without a run. `expect: {diagnosis: NAME}` states one that is "
+        "intended.",
+        "`scenario explain` without a word lists every name.",
+    ),
+    _word(
+        "outcome",
+        "How a program ends: completes, deadlock, error or crash.",
+        "Each has a page of its own. `expect: {outcome: ...}` states it.",
+    ),
+    _word(
+        "abandoned",
+        "A case whose file was saved while it ran, under `--watch`.",
+        "It is run again, as the file is now.",
+    ),
+    _word(
         "interrupted",
         "The command was ended from outside, as by Ctrl-C.",
         "What was finished is reported, the rest is counted as not run. The exit code is 130.",

@@ -445,7 +445,10 @@ def _refusal_told(
         words = f": its `{refusal.lacks}` is None, because no value is given for this rank"
         return (Clause(where, call.mark, words),)
     name = lacking[0]
-    words = f": `{name}` has no value on this rank, so that its `{refusal.lacks}` is None"
+    what = f"its `{refusal.lacks}`"
+    if refusal.lacks == "p2p_op_list":
+        what = f"a tensor in {what}"
+    words = f": `{name}` has no value on this rank, so that {what} is None"
     told = Clause(where, call.mark, words)
     if name in scenario.tensors:
         holders = [other.rank for other in simulation.ranks if other.initial.get(name) is not None]

@@ -21,6 +21,7 @@ from runner.model.traffic import Structure, Traffic
 from runner.pipeline.results import AtEnd, Outcome, Result, Shard, environment
 from runner.report.text import blocked_of, details, structure_in
 from runner.verdict.finding import Difference, Finding, StatedCost, Verdict
+from runner.vocabulary import DIAGNOSES
 
 T = TypeVar("T")
 
@@ -304,11 +305,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
     absolute = [d.max_abs for d in finding.differences if d.max_abs is not None]
     relative = [d.max_rel for d in finding.differences if d.max_rel is not None]
     return {
-        "code": finding.code,
+        "code": finding.kind,
         **_place(finding.mark),
-        "message": ": ".join(
-            filter(None, (finding.diagnosis, finding.prose, _explained(finding.notes)))
-        ),
+        "message": ": ".join(filter(None, (finding.prose, _explained(finding.notes)))),
         "hint": finding.guess,
         "notes": [{**_place(note.mark), "message": note.bare} for note in finding.notes],
         "alone": finding.witness,
@@ -595,15 +594,14 @@ def _read_finding(entry: Json) -> Finding:
         max_abs=entry["max_abs"],
         max_rel=entry["max_rel"],
     )
-    undeclared = entry["code"] == "diagnosis_undeclared"
+    undeclared = entry["name"] == "diagnosis" and entry["code"] in DIAGNOSES
     notes = tuple(Clause(note["message"], _mark(note)) for note in entry.get("notes", ()))
     message = entry["message"].removesuffix(f": {_explained(notes)}")
-    diagnosis, _, prose = message.partition(": ") if undeclared else (None, "", "")
     return Finding(
         witness=entry["alone"],
-        code=entry["code"],
-        prose=prose or message,
-        diagnosis=diagnosis,
+        code="diagnosis_undeclared" if undeclared else entry["code"],
+        prose=message,
+        diagnosis=entry["code"] if undeclared else None,
         mark=_mark(entry),
         ranks=_ranks(entry["ranks"]),
         label=entry["step"],

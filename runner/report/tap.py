@@ -77,7 +77,7 @@ def _facts(result: Result) -> dict[str, Any]:
         },
         "codes": [
             *(problem.code for problem in result.verdict.problems),
-            *(finding.code for finding in result.verdict.findings),
+            *(finding.kind for finding in result.verdict.findings),
         ],
         "text": lines,
         **facts,

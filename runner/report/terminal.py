@@ -165,8 +165,7 @@ class TerminalReport:
             self._unfold()
         warnings = self._new(result.verdict.warnings)
         if result.ready_s >= SLOW_START_S and not self.brief:
-            text = f"workers ready in {milliseconds(result.ready_s)}"
-            self.print([Line(text, "dim")])
+            self._ready(milliseconds(result.ready_s))
         if self.brief:
             pass
         elif self.folds and result.verdict.status in _BAD and result.scenario is not None:
@@ -182,6 +181,14 @@ class TerminalReport:
         if self._bar is not None:
             self._bar.reach(self._reported + max(0, len(self._begun) - self._at_once))
             self._name()
+
+    def _ready(self, took: str) -> None:
+        """Say how long a start of workers took; of launches side by side, the first alone."""
+        if self.launches < 2:
+            self.print([Line(f"workers ready in {took}", "dim")])
+        elif not self._answered:
+            text = f"{self.launches} launches, the first with its workers ready in {took}"
+            self.print([Line(text, "dim")])
 
     def _hold(self, result: Result, warnings: list[Line]) -> None:
         """Keep a case for the end of its file, with those of which the same is to be said."""
@@ -205,7 +212,7 @@ class TerminalReport:
         """Return the lines of the warnings that no case before had: cases of a file share them."""
         new = [each for each in warnings if each not in self._warned]
         self._warned.update(new)
-        return [line for each in new for line in warning_lines(each)]
+        return [line for each in new for line in warning_lines(each, self._columns)]
 
     def close(self) -> None:
         """End the progress bar, whatever happened."""

@@ -266,7 +266,7 @@ def details(result: Result, columns: int | None = None) -> list[Line]:
     if verdict.reason and verdict.status == "FLAKY":
         lines.append(Line(f"  {_brief(verdict.reason)}"))
     for problem in verdict.problems[:MOST_PROBLEMS]:
-        lines += problem_lines(problem)
+        lines += problem_lines(problem, columns)
     if len(verdict.problems) > MOST_PROBLEMS:
         lines.append(
             Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
@@ -295,18 +295,18 @@ def _hosts(trace: Trace) -> list[Line]:
     return [Line(f"  hosts: {told}", "dim")] if told else []
 
 
-def problem_lines(problem: Problem) -> list[Line]:
+def problem_lines(problem: Problem, columns: int | None = None) -> list[Line]:
     """Return a problem: what is wrong, its place, the line with a caret, the help."""
-    return _styled(problem, "error", "strong")
+    return _styled(problem, "error", "strong", columns)
 
 
-def warning_lines(warning: Problem) -> list[Line]:
+def warning_lines(warning: Problem, columns: int | None = None) -> list[Line]:
     """Return a warning as a problem is shown, below the case that has it."""
-    return _styled(warning, "warning", "INCONCLUSIVE")
+    return _styled(warning, "warning", "INCONCLUSIVE", columns)
 
 
-def _styled(problem: Problem, kind: str, style: Style) -> list[Line]:
-    lines = problem.lines(kind)
+def _styled(problem: Problem, kind: str, style: Style, columns: int | None) -> list[Line]:
+    lines = problem.lines(kind, None if columns is None else columns - len("  "))
     styles: list[Style] = ["plain"] * len(lines)
     for at, line in enumerate(lines):
         if line.startswith(f"{kind}["):

@@ -910,8 +910,8 @@ def weights(
 ) -> Arrays:
     """Return the whole weights with which a rank begins: those stated, else small random numbers.
 
-    The n-th parameter of a model is `random(shape, n) / 2`, from 1, on every rank; `drawn` has those of
-    another one.
+    The n-th parameter of a model is `random(shape, n) / 2`, from 1, on every rank; `drawn` has
+    those of another one.
     """
     found: Arrays = {}
     random = caller.arrays.functions()["random()"]

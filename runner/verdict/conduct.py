@@ -736,17 +736,17 @@ def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
     diagnosis, *more = same
     step = case.order.steps.get(diagnosis.index)
     others = sorted({rank for each in more for rank in each.ranks})
-    told = list(diagnosis.clauses)
+    clauses = list(diagnosis.clauses)
     if len(same) > ALIKE:
-        told.append(Clause(f"and so {len(more)} times more, among {ranks_text(others)}"))
+        clauses.append(Clause(f"and so {len(more)} times more, among {ranks_text(others)}"))
     elif more:
         own = dict.fromkeys(clause for each in same for clause in each.clauses)
-        told = sorted(own, key=lambda clause: clause.mark is None)
+        clauses = sorted(own, key=lambda clause: clause.mark is None)
     return Finding(
         witness="expectation",
         code="diagnosis_undeclared",
         prose=DIAGNOSES[diagnosis.name],
-        notes=tuple(told),
+        notes=tuple(clauses),
         diagnosis=diagnosis.name,
         help=_help(case, diagnosis),
         mark=(step.mark if step else _refused_group(case)) or case.final.mark or case.scenario.mark,

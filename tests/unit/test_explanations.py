@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 
 import runner
+from runner.cli import cli
 from runner.errors import WARNING_CODES, ScenarioError
 from runner.explain import EXPLANATIONS, explanation, page
 from runner.language import load
@@ -147,3 +149,38 @@ def test_a_page_shows_what_why_example_and_fix() -> None:
     text = page(EXPLANATIONS["circular_wait"])
     positions = [text.index(word) for word in ("ring", "Why:", "Example:", "Fix:", "Fixed:")]
     assert positions == sorted(positions)
+
+
+#: a word with which a line of a report begins, or a headline
+LABELS = re.compile(r"^ {0,6}(?:= )?([a-z]+)(?=:|\[| \d+/\d+:)|^([A-Z]{5,})\b", re.MULTILINE)
+#: the line that counts, and its words
+COUNTS, COUNTED = re.compile(r"^.* in \d+ ms$", re.MULTILINE), re.compile(r"\d+ ([a-z]+)(?=,| in)")
+PROGRAMS = {
+    "passes": "world_size: 2\ntensors: {x: [1]}\nsteps: [{all_reduce: {tensor: x}}]\n",
+    "hangs": "world_size: 2\ntensors: {x: [1]}\nsteps: [{ranks: 0, all_reduce: {tensor: x}}]\n",
+    "differs": "world_size: 2\ntensors: {x: [1]}\n"
+    "steps: [{all_reduce: {tensor: x}, expect: {x: [1]}}]\n",
+    "invalid": "world_sise: 2\nsteps: [{barrier: {}}]\n",
+    "warned": "world_size: 2\nsteps: [{ranks: [], barrier: {}}, {barrier: {}}]\n",
+}
+
+
+def test_every_word_that_a_report_prints_as_a_label_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in PROGRAMS.items():
+        (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
+    shown = "".join(
+        CliRunner().invoke(cli, ["check", ".", *more]).output
+        for more in ([], ["-v"], ["--strict"], ["--shard", "1/2"])
+    )
+    words = {word for found in LABELS.finditer(shown) for word in found.groups() if word}
+    words |= {word for line in COUNTS.findall(shown) for word in COUNTED.findall(line)}
+    assert {"help", "note", "warning", "FAILED", "invalid", "shard", "predicted"} <= words
+    assert {word for word in words if explanation(word) is None} == set()
+
+
+def test_a_word_is_explained_as_it_is_printed() -> None:
+    for word in ("rank", "step", "tensor", "strict", "--strict", "cases", "note:", "workers"):
+        assert explanation(word) is not None, word
