@@ -213,17 +213,20 @@ def examine(
 def examine_present(simulation: Simulation) -> None:
     """Find what those disagree on who entered a collective that not all of them entered.
 
+    Where some went on before others came, what these disagree on is a part of what all do.
+
     No disagreement brings the part of a member who never comes: only a root that is one for itself
     may do without it, and nothing completes where a rank has ended.
     """
     ended = any(state.state in {"died", "raised"} for state in simulation.ranks)
     for meeting in simulation.meetings.all():
-        if meeting.spoiled or len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
+        if len(meeting.kinds) != 1 or len(meeting.joined) == meeting.group.size:
             continue
         operation = meeting.joined[min(meeting.joined)].call.operation
         assert isinstance(operation, Collective)
         lacking = ended or operation.rooted is None
         opened = ALL_OUTCOMES - {"completes"} if lacking else ALL_OUTCOMES
+        opened = frozenset() if meeting.spoiled else opened
         examine(simulation, meeting, operation, meeting.joined, opened)
 
 
@@ -1361,10 +1364,7 @@ class Simulation:
                 return
             for other in list(joined.values()):
                 self._pass(other, last_s)
-                if other.call.step is not joining.call.step:
-                    pair = sorted((other, joining), key=lambda each: each.call.step.index)
-                    indexes = (pair[0].call.step.index, pair[1].call.step.index)
-                    self.together.setdefault(indexes, (pair[0], pair[1]))
+            self._note_steps(joined)
             return
         if self.reading.strict:
             return
@@ -1374,6 +1374,20 @@ class Simulation:
             hopeful.append((joining, iter(needed)))
         for other, coming in hopeful:
             self._hope(meeting, other, coming)
+
+    def _note_steps(self, joined: Mapping[int, Joining]) -> None:
+        """Note the steps that met, each by its lowest rank, whichever member came last."""
+        first: dict[int, Joining] = {}
+        for at in sorted(joined):
+            first.setdefault(joined[at].call.step.index, joined[at])
+        if len(first) < 2:
+            return
+        one = first.pop(min(first))
+        for index, other in first.items():
+            indexes = (one.call.step.index, index)
+            known = self.together.get(indexes)
+            if known is None or one.rank < known[0].rank:
+                self.together[indexes] = (one, other)
 
     def _weigh(self, operation: Collective, joined: Mapping[int, Joining]) -> None:
         """Note the bytes of a collective of objects, all of whose members are there."""

@@ -135,6 +135,33 @@ def test_the_engines_agree_on_small_programs(program: Program, folder: Path) -> 
     assert not (taken and program.diagnoses)
 
 
+def test_the_engines_name_the_same_odd_rank(folder: Path) -> None:
+    """Rank 0 comes first when each rank is walked, and last when ranks 1 and 2 come together."""
+    text = (
+        'world_size: 3\ntensors: {x: "arange(3)"}\nsteps:\n'
+        "- {ranks: [1, 2], broadcast: {tensor: x, src: 0}}\n"
+        "- {broadcast: {tensor: x, src: 1}}\n"
+    )
+    plan = runner.plan(case_of(text, folder))
+    assert not agrees(plan)
+    found = {each.name: each.odd for each in walked(plan, DEFAULT).diagnoses}
+    assert found == {"root_mismatch": (0,), "missing_participant": (0,)}
+
+
+def test_the_engines_warn_of_the_same_steps(folder: Path) -> None:
+    """The last rank to come is another one where two ranks come together."""
+    text = (
+        'world_size: 4\ntensors: {x: "arange(3)", y: "arange(3)", z: "arange(3)"}\nsteps:\n'
+        "- {ranks: [1, 3], all_reduce: {tensor: x}}\n"
+        "- {ranks: [2], all_reduce: {tensor: y}}\n"
+        "- {ranks: [0], all_reduce: {tensor: z}}\n"
+    )
+    plan = runner.plan(case_of(text, folder))
+    assert not agrees(plan)
+    said = [each.message for each in walked(plan, DEFAULT).warnings]
+    assert [each.count("on rank 1") for each in said] == [1, 1]
+
+
 @given(text=spmd_programs(wrong=False))
 @BOUNDED
 def test_the_engines_agree_on_programs_that_all_ranks_take_together(

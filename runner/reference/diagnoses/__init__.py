@@ -119,15 +119,15 @@ def diagnosed(findings: Sequence[Symptom], needs: Sequence[Need]) -> tuple[Diagn
 def _merged(findings: Sequence[Symptom]) -> list[Symptom]:
     """Put the sightings of one fault together: the first step's words, everyone's ranks.
 
-    Of several ranks that see it in one step the first one is reported, whichever was looked at
-    first.
+    Of several sightings in one step the one of most ranks is reported, whichever came first: it
+    knows which rank is odd. Among those of as many ranks, it is that of the lowest.
     """
     together: dict[tuple[str, str], list[Symptom]] = {}
     for finding in findings:
         together.setdefault((finding.name, finding.kind), []).append(finding)
     return [
         replace(
-            min(same, key=lambda finding: (finding.index, finding.ranks)),
+            min(same, key=lambda finding: (finding.index, -len(finding.ranks), finding.ranks)),
             ranks=tuple(sorted({rank for each in same for rank in each.ranks})),
         )
         for same in together.values()
