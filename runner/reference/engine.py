@@ -200,11 +200,19 @@ def examine(
     involved: Mapping[int, Joining],
     opened: frozenset[str] = ALL_OUTCOMES,
 ) -> None:
-    """Find what the arguments of those who met disagree on; then any of `opened` may come."""
+    """Find what the arguments of those who met disagree on; then any of `opened` may come.
+
+    Raises Forgotten where one of them had entered together with other ranks, and has passed: walked
+    from the beginning it might have come last, and got nothing.
+    """
     if len(involved) < 2:
         return
     entries = [involved[at].entry for at in sorted(involved)]
     for disagreement in operation.disagreements(entries):
+        if any(
+            each in simulation.entered and each.done_s is not None for each in involved.values()
+        ):
+            raise Forgotten
         meeting.spoiled = meeting.spoiled or disagreement.diagnosis
         simulation.opened |= opened
         simulation.findings.append(_disagreement(meeting, operation, involved, disagreement))
@@ -1201,6 +1209,8 @@ class Simulation:
         self.opened: set[str] = set()
         #: whether a rank left a collective before every member had entered
         self.hurried = False
+        #: the collectives that ranks waited in before they went on by themselves
+        self.entered: set[Joining] = set()
         self.way = way
         #: whether some result was off by its slack
         self.moved = False
@@ -1254,6 +1264,7 @@ class Simulation:
         waiting = [
             post for state in self.ranks for post in start.enter(state, self.meetings, self.mailbox)
         ]
+        self.entered = {post for post in waiting if isinstance(post, Joining)}
         if self.touched:
             self._spoil_past()
         self.mailbox.count_anew()

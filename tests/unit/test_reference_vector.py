@@ -148,6 +148,21 @@ def test_the_engines_name_the_same_odd_rank(folder: Path) -> None:
     assert found == {"root_mismatch": (0,), "missing_participant": (0,)}
 
 
+def test_what_ranks_did_together_is_forgotten_where_a_later_one_disagrees(folder: Path) -> None:
+    """Ranks 0 and 2 pass together before rank 1 comes; walked, rank 2 comes after both."""
+    text = (
+        'world_size: 3\ntensors: {x: "arange(3) + 1"}\nsteps:\n'
+        "- {ranks: [0, 2], broadcast: {tensor: x, src: 0}}\n"
+        "- {broadcast: {tensor: x, src: 1}}\n"
+    )
+    plan = runner.plan(case_of(text, folder))
+    assert not agrees(plan)
+    found = taken(plan, DEFAULT)
+    assert not isinstance(found, Finished)
+    with pytest.raises(Forgotten):
+        walked(plan, DEFAULT, found)
+
+
 def test_the_engines_warn_of_the_same_steps(folder: Path) -> None:
     """The last rank to come is another one where two ranks come together."""
     text = (
