@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from runner.errors import Mark
 from runner.files import schema_file
@@ -35,9 +35,6 @@ from runner.language.keys import (
 from runner.limits import account
 from runner.operations import BY_NAME
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_of, source_text
-
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
 
 # -------------------------------------------------------------------------------------------------
 # The schema, compiled: each part is a function that says whether a node fits.
@@ -393,7 +390,7 @@ def _plain(node: Node, nodes: dict[int, Node]) -> Any:
     return made
 
 
-def _judge(nodes: Mapping_[int, Node]) -> Validator:
+def _judge(nodes: Mapping_[int, Node]) -> Any:
     """Return jsonschema's validator, which passes over what is known to fit."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
@@ -420,7 +417,7 @@ def _judge(nodes: Mapping_[int, Node]) -> Validator:
     descending = ("properties", "patternProperties", "additionalProperties", "items", "oneOf")
     known = {word: looked_at(word) for word in descending}
     made: Any = extend(Draft202012Validator, known, type_checker=checker)  # type: ignore[no-untyped-call]
-    return cast("Validator", made(law().schema))
+    return made(law().schema)
 
 
 def _way(

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
 from runner.limits import BoundError, Limits, account
@@ -30,13 +32,8 @@ from runner.operations.base import Collective
 from runner.reference.backends import Made
 from runner.reference.vector.cohort import Beyond, leave
 from runner.reference.vector.engine import Sweep, Turns
-from runner.reference.vector.record import Record, trace_of
+from runner.reference.vector.record import ColumnRecord, trace_of
 from runner.reference.vector.remainder import Remainder
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
 
 __all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
 
@@ -49,7 +46,7 @@ class Finished:
     """What all ranks did together, to the end."""
 
     trace: Trace
-    record: Record
+    record: ColumnRecord
     turns: Turns
 
     def untouched_by(self, traits: Traits) -> bool:
@@ -105,7 +102,7 @@ def taken(plan: Plan, limits: Limits) -> Finished | Remainder:
             else:
                 parked.add(sweep.turn)
 
-    def again(watched: NDArray[np.bool_]) -> Record:
+    def again(watched: NDArray[np.bool_]) -> ColumnRecord:
         return Sweep(plan, limits, watched, parked=frozenset(parked), stop=stop).run()
 
     if sweep.whole:

@@ -99,6 +99,10 @@ class Active:
         """Return the rows in which `ranks`, all of them active, stand."""
         return ranks if self.everyone else np.searchsorted(self.ranks, ranks)
 
+    def row(self, rank: int) -> int:
+        """Return the row in which a rank stands, one of them."""
+        return rank if self.everyone else int(np.searchsorted(self.ranks, rank))
+
     def has(self, rank: int) -> bool:
         """Whether a rank is active."""
         if self.everyone:

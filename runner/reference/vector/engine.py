@@ -28,26 +28,32 @@ from runner.operations.base import (
 from runner.operations.compute import PARTS
 from runner.reference.matching import CREATION_WORK, MEMBER_WORK
 from runner.reference.state import PASSED_TOGETHER, Ledger
+from runner.reference.vector.call import (
+    Change,
+    Entering,
+    Instance,
+    Link,
+    Messages,
+    PostColumn,
+    Rows,
+    Said,
+    Stand,
+    WorkColumn,
+)
 from runner.reference.vector.cohort import Active, Column, Scene, View, leave
-from runner.reference.vector.evaluator import Evaluation, Instance, Unrolled
+from runner.reference.vector.evaluator import Evaluation, Unrolled
 from runner.reference.vector.matching import (
     Calls,
     Collectives,
-    Entering,
     Envelopes,
     Items,
     Mail,
-    Messages,
-    Post,
-    Rows,
-    Stand,
-    Work,
     entries,
     group_of,
     parted,
     storing,
 )
-from runner.reference.vector.record import Change, Link, Notes, Record, Said
+from runner.reference.vector.record import ColumnRecord, Notes
 from runner.reference.vector.state import Flights, Memory, check_together, put_in_place
 from runner.vocabulary import WORLD
 
@@ -78,13 +84,13 @@ class Turns:
         self.told_by_tags = False
         self._halves: dict[str, _Half] = {}
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: WorkColumn) -> None:
         """Note that ranks make a call."""
         index = work.active.index
         self.in_turn = self.in_turn and not self._running[index].any()
         self._running[index] += 1
 
-    def over(self, work: Work, finished: Rows) -> None:
+    def over(self, work: WorkColumn, finished: Rows) -> None:
         """Note that all of a call is done on some rows; None: on all of them."""
         ranks = work.active.index if finished is None else work.active.ranks[finished]
         self._running[ranks] -= 1
@@ -203,9 +209,9 @@ class Standing:
         self._stands: dict[int, Stand] = {}
         self._stood = 0
         #: the works whose handle a rank has yet to wait for
-        self._unwaited: dict[int, Work] = {}
+        self._unwaited: dict[int, WorkColumn] = {}
         self._handles: dict[str, NDArray[np.int64]] = {}
-        self._works: list[Work] = []
+        self._works: list[WorkColumn] = []
 
     @property
     def empty(self) -> bool:
@@ -215,7 +221,7 @@ class Standing:
     # ------------------------------------------------------------------ what is left
 
     @property
-    def unwaited(self) -> list[Work]:
+    def unwaited(self) -> list[WorkColumn]:
         """The works of asynchronous calls that some rank has not waited for, in order."""
         return list(self._unwaited.values())
 
@@ -223,13 +229,13 @@ class Standing:
         """Return in which call a rank stands; None where it does not."""
         return self._stands.get(int(self._standing[rank]))
 
-    def handles_of(self, rank: int) -> Iterator[tuple[str, Work]]:
+    def handles_of(self, rank: int) -> Iterator[tuple[str, WorkColumn]]:
         """Yield the handles of a rank, each with the work that it means."""
         for name, numbers in self._handles.items():
             if numbers[rank] >= 0:
                 yield name, self._works[int(numbers[rank])]
 
-    def dropped(self, work: Work, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def dropped(self, work: WorkColumn, finished: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return on which rows of a work `[L]` no handle is left, or the rank has finished."""
         over: NDArray[np.bool_] = finished[work.active.ranks]
         kept = np.zeros(work.active.size, np.bool_)
@@ -276,14 +282,14 @@ class Standing:
             leave("handles that were all waited for")
         return found
 
-    def works(self, numbers: Iterable[int]) -> tuple[Work, ...]:
+    def works(self, numbers: Iterable[int]) -> tuple[WorkColumn, ...]:
         """Return the works of these numbers."""
         return tuple(self._works[number] for number in numbers if number >= 0)
 
     def start(
         self,
         scene: Scene,
-        work: Work,
+        work: WorkColumn,
         used: Iterable[tuple[View, bool]],
         said: Said,
         named: Sequence[tuple[str, Any]],
@@ -304,7 +310,7 @@ class Standing:
         work.handles = tuple(name for name, _ in named)
         self._notes.note(work.instance, scene, said)
 
-    def stay(self, scene: Scene, work: Work, said: Said) -> NDArray[np.int64] | None:
+    def stay(self, scene: Scene, work: WorkColumn, said: Said) -> NDArray[np.int64] | None:
         """Let the ranks of a blocking call stand until it is done; returns who stands."""
         if _is_asynchronous(work, said):
             return None
@@ -340,7 +346,7 @@ class Standing:
         self._standing[standing.index] = self._stood
         return standing.ranks
 
-    def done(self, post: Post, rows: Rows) -> None:
+    def done(self, post: PostColumn, rows: Rows) -> None:
         """Note that rows of a post are done; ranks that stand for nothing else are released."""
         work = post.work
         assert work is not None
@@ -403,7 +409,7 @@ class Standing:
                 del self._unwaited[work.number]
 
 
-def _is_asynchronous(work: Work, said: Said) -> bool:
+def _is_asynchronous(work: WorkColumn, said: Said) -> bool:
     operation = work.instance.step.operation
     assert operation is not None
     return operation.asynchronous or bool(said.arguments.get("async_op"))
@@ -533,7 +539,7 @@ class Beginning:
     def _posted(
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
     ) -> NDArray[np.int64] | None:
-        """Post the messages of ranks that all have the same items."""
+        """PostColumn the messages of ranks that all have the same items."""
         posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
         keys = tuple(each.key for each in self._memory.groups[group])
         numbers = self._memory.group_numbers(group)
@@ -552,7 +558,7 @@ class Beginning:
         check_together(used)
         self._turns.messages(group, posts)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
-        work = Work(instance=instance, active=scene.active, posts=[*posts], names=names)
+        work = WorkColumn(instance=instance, active=scene.active, posts=[*posts], names=names)
         self._ledger.keep_bytes(sum(post.peers.nbytes for post in posts), instance.step.mark)
         links = tuple(Link(keys, numbers, 0, post.sends, post.peers, post.tags) for post in posts)
         said = Said(arguments, group, links)
@@ -603,7 +609,7 @@ class Beginning:
         inside = numbers[scene.active.index]
         post = Entering(active=scene.active, operation=operation, numbers=inside, arguments=found)
         names = tuple(sorted({view.column.name for view, writes in used if writes}))
-        work = Work(instance=instance, active=scene.active, posts=[post], names=names)
+        work = WorkColumn(instance=instance, active=scene.active, posts=[post], names=names)
         keys = tuple(each.key for each in self._memory.groups[group])
         position = self.collectives.position(group, scene.active)
         plain = {name: value for name, value in found.items() if not isinstance(value, Stack)}
@@ -706,7 +712,7 @@ class Sweep:
         self._calls = Calls(plan, self._evaluation, self.memory)
         self._world = Active(np.arange(plan.world_size), plan.world_size)
         self._steps = Unrolled(plan.scenario.steps, self._evaluation, self._world, self.ledger)
-        self.record = Record(plan, KEPT, watched)
+        self.record = ColumnRecord(plan, KEPT, watched)
         self._ready: dict[int, list[Active]] = {}
         notes = Notes(self.memory, flights, self._calls, self.record, self.ledger)
         self.turns = Turns(plan, self.memory)
@@ -743,7 +749,7 @@ class Sweep:
         assert found is not None
         return found
 
-    def run(self) -> Record:
+    def run(self) -> ColumnRecord:
         """Take every step that cohorts can. Raises Beyond where one cannot, in its `turn`."""
         self._initialise()
         self._go(0, self._world)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,6 +43,7 @@ from runner.model.plan import Plan
 from runner.model.process import Process
 from runner.model.scenario import Step, steps_of
 from runner.reference.state import Ledger, size_of
+from runner.reference.vector.call import Instance
 from runner.reference.vector.cohort import LARGEST, Active, Beyond, Named, Scene, View, leave
 from runner.reference.vector.state import Memory
 
@@ -55,17 +55,6 @@ from runner.reference.vector.state import Memory
 
 #: bytes of an instance, and of what its loops' variables are (measured)
 INSTANCE_BYTES = 400
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Instance:
-    """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select."""
-
-    number: int
-    step: Step
-    iteration: tuple[int, ...]
-    variables: Mapping[str, int | Named]
-    mask: NDArray[np.bool_] | None
 
 
 class Unrolled:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,95 +20,14 @@ from runner.model.tolerance import common_slack, slack_of
 from runner.model.traffic import Enter, Traffic
 from runner.operations.base import Collective, Entry, Group, Operation, PointToPoint, Waiting
 from runner.reference.matching import apart
+from runner.reference.vector.call import (
+    Entering,
+    Messages,
+)
 from runner.reference.vector.cohort import Active, Named, Scene, View, argument_of, leave
-from runner.reference.vector.record import Said
+from runner.reference.vector.evaluator import Evaluation
+from runner.reference.vector.state import Memory
 from runner.vocabulary import WORLD
-
-if TYPE_CHECKING:
-    from runner.reference.vector.evaluator import Evaluation, Instance
-    from runner.reference.vector.state import Memory
-
-
-# -------------------------------------------------------------------------------------------------
-# What calls have started, and who stands waiting for it.
-
-#: rows of a work; None is all of them
-Rows = Any
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Post:
-    """One thing that the same call of many ranks waits for; row by row it is `done`.
-
-    `target` is where what arrives is stored, `arrived` `[L, *shape]` what did.
-    """
-
-    active: Active
-    work: Work | None = None
-    target: View | None = None
-    arrived: NDArray[Any] | None = None
-    #: which of the posts of the run it is
-    number: int = -1
-    slack: NDArray[Any] | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Work:
-    """What one call of many ranks started.
-
-    `left` `[L]` counts the posts that are not done, `open` the rows that have such; `waited` tells
-    which ranks have waited for it, `awaited` which stand and wait, `stored` where what it brought
-    is in place. `flown` are the names of the tensors that it uses until then, `handles` its own.
-    """
-
-    instance: Instance
-    active: Active
-    posts: list[Post]
-    names: tuple[str, ...]
-    left: NDArray[np.int8] = field(init=False)
-    open: int = field(init=False)
-    waited: NDArray[np.bool_] = field(init=False)
-    awaited: NDArray[np.bool_] = field(init=False)
-    stored: NDArray[np.bool_] = field(init=False)
-    flown: tuple[str, ...] = ()
-    handles: tuple[str, ...] = ()
-    number: int = -1
-
-    def __post_init__(self) -> None:
-        """Begin with nothing done."""
-        size = self.active.size
-        self.left = np.full(size, len(self.posts), np.int8)
-        self.open = size if self.posts else 0
-        self.waited = np.zeros(size, np.bool_)
-        self.awaited = np.zeros(size, np.bool_)
-        self.stored = np.zeros(size, np.bool_)
-        for post in self.posts:
-            post.work = self
-
-    def advance(self, rows: Rows) -> Rows:
-        """Count one post of these rows as done; return the rows that have none left."""
-        if rows is None:
-            self.left -= 1
-            if len(self.posts) == 1:
-                self.open = 0
-                return None
-            finished = np.flatnonzero(self.left == 0)
-        else:
-            self.left[rows] -= 1
-            finished = rows if len(self.posts) == 1 else rows[self.left[rows] == 0]
-        self.open -= len(finished)
-        return finished
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Stand:
-    """Ranks that stand in one step, and the works that they wait for; the same ones for all."""
-
-    instance: Instance
-    active: Active
-    works: tuple[Work, ...]
-    said: Said
-
 
 # -------------------------------------------------------------------------------------------------
 # Messages of many ranks at once: who meets whom, in the order of posting.
@@ -118,31 +37,6 @@ class Stand:
 
 #: posts of one side that wait in one group; to look through more takes longer than the other engine
 MOST = 4_096
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Messages(Post):
-    """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`."""
-
-    peers: NDArray[np.int64]
-    tags: Any
-    payload: Stack
-    sends: bool = False
-    unmet: NDArray[np.bool_] = field(init=False)
-    left: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Begin with none met."""
-        self.left = self.active.size
-        self.unmet = np.ones(self.left, np.bool_)
-
-    def met(self, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Note that these rows have met; return them, or None where these are all there are."""
-        self.left -= len(rows)
-        if not self.left and len(rows) == self.active.size:
-            return None
-        self.unmet[rows] = False
-        return rows
 
 
 class Mail:
@@ -159,7 +53,7 @@ class Mail:
         return not any(self._waiting.values())
 
     def post(self, group: str, post: Messages) -> Iterator[tuple[Messages, Any]]:
-        """Post messages; yield every post of which rows are done by that, with these rows.
+        """PostColumn messages; yield every post of which rows are done by that, with these rows.
 
         None are all rows. What a receive gets is in its `arrived` before.
         """
@@ -508,22 +402,6 @@ def group_of(step: Step) -> str:
 #
 # Without tensors (a barrier) nothing is made for a single rank. With them the operation's own
 # reference gets the entries of all members, as the other engine gives them.
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class Entering(Post):
-    """Members of groups of one name that enter their next collective.
-
-    `numbers` `[L]` say which of the groups each is in; `arguments` are tensors and plain values.
-    `results` has, for each group that is complete, what its members hold afterwards.
-    """
-
-    operation: Collective
-    numbers: NDArray[np.int64]
-    arguments: Mapping[str, Value]
-    position: int = 0
-    results: dict[str, Any] = field(default_factory=dict)
-    bounds: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

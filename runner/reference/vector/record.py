@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,86 +18,16 @@ from runner.model.traffic import Traffic
 from runner.operations.base import Entry, GroupCreation
 from runner.reference.matching import Work
 from runner.reference.state import Ledger, links_of, size_of
-from runner.reference.vector.cohort import (
-    LARGEST,
-    Active,
-    Column,
-    Named,
-    Scene,
-    argument_of,
-    arguments_of,
-    leave,
-)
-from runner.vocabulary import WORLD
-
-if TYPE_CHECKING:
-    from runner.reference.vector.evaluator import Instance
-    from runner.reference.vector.matching import Calls, Post
-    from runner.reference.vector.state import Flights, Memory
-
+from runner.reference.vector.call import Change, Instance, Link, PostColumn, Said
+from runner.reference.vector.cohort import LARGEST, Active, Column, Named, Scene, argument_of, leave
+from runner.reference.vector.matching import Calls
+from runner.reference.vector.state import Flights, Memory
 
 # -------------------------------------------------------------------------------------------------
 # What happened, kept in columns: which ranks took which step, and what that changed.
 #
 # Millions of events would fill the memory many times over, and hardly one of them is looked at. So
 # an event is made when it is asked for, out of the column of its step.
-
-
-@dataclass(slots=True, eq=False)
-class Change:
-    """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all."""
-
-    name: str
-    active: Active
-    offsets: NDArray[np.int64] | None
-    values: NDArray[Any]
-
-
-@dataclass(slots=True, eq=False)
-class Link:
-    """Which meetings the ranks of a step take part in: a collective, or messages with `peers`.
-
-    `keys` are the keys of the groups, by the number that a rank's group has in `numbers` `[W]`.
-    """
-
-    keys: tuple[str, ...]
-    numbers: NDArray[np.int64]
-    position: int = 0
-    sends: bool = False
-    peers: NDArray[np.int64] | None = None
-    tags: Any = 0
-
-    def ends(self, of: Any, rank: int) -> tuple[str, bool, int, int] | None:
-        """Return group, side, peer and tag of a rank's message; None where it is a collective.
-
-        `of` has the ranks that the link is of.
-        """
-        if self.peers is None:
-            return None
-        row = _row(of, rank)
-        tag = self.tags if isinstance(self.tags, int) else int(self.tags[row])
-        return self.keys[int(self.numbers[rank])], self.sends, int(self.peers[row]), tag
-
-    def among(self, rows: NDArray[np.int64]) -> Link:
-        """Return the link of some of the ranks."""
-        if self.peers is None:
-            return self
-        tags = self.tags[rows] if isinstance(self.tags, np.ndarray) else self.tags
-        return Link(self.keys, self.numbers, 0, self.sends, self.peers[rows], tags)
-
-
-@dataclass(slots=True, eq=False)
-class Said:
-    """What names a call: its arguments as far as its label shows them, its group, its meetings."""
-
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    group: str = WORLD
-    links: tuple[Link, ...] = ()
-
-    def among(self, rows: NDArray[np.int64]) -> Said:
-        """Return the same of some of the ranks."""
-        arguments = arguments_of(self.arguments, rows)
-        return Said(arguments, self.group, tuple(link.among(rows) for link in self.links))
 
 
 @dataclass(slots=True, eq=False)
@@ -142,7 +72,7 @@ class Batch:
 APART = 1_024
 
 
-class Record:
+class ColumnRecord:
     """The batches of one run, in the order in which they were completed.
 
     Values are kept of the ranks `watched` (None: of all) until they take more than `most` bytes;
@@ -281,7 +211,9 @@ REPLAYED = 2**26
 class Replays:
     """Values that were too many to keep, computed once more for some ranks at a time."""
 
-    def __init__(self, record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> None:
+    def __init__(
+        self, record: ColumnRecord, again: Callable[[NDArray[np.bool_]], ColumnRecord]
+    ) -> None:
         """Keep what runs the program again; nothing is run before it is needed."""
         self.record = record
         self._again = again
@@ -289,7 +221,7 @@ class Replays:
         self._first = -1
         self._recent = record
 
-    def of(self, rank: int) -> Record:
+    def of(self, rank: int) -> ColumnRecord:
         """Return a record that has the values of a rank."""
         if not self.record.dropped:
             return self.record
@@ -329,7 +261,7 @@ class ColumnEvents(Events):
         held = {name: value.copy() for name, value in self.initial().items()}
         for batch in record.of(self._rank):
             for change in batch.changes:
-                row = _row(change, self._rank)
+                row = change.active.row(self._rank)
                 _apply(held, change.name, change.offsets, change.values, row)
             writes = {name: held[name].copy() for name in batch.names}
             yield self._event(batch, writes)
@@ -346,7 +278,7 @@ class ColumnEvents(Events):
     def _event(self, batch: Batch, writes: Mapping[str, Value]) -> Event:
         memory = self._record.memory
         assert memory is not None
-        row = _row(batch, self._rank)
+        row = batch.active.row(self._rank)
         slack = {name: values[row, ...].copy() for name, values in (batch.slack or {}).items()}
         seen = {text: _of_row(value, row) for text, value in (batch.observed or {}).items()}
         return Event(
@@ -405,7 +337,7 @@ class ColumnEvents(Events):
         for batch in self._replays.of(self._rank).touching(name, self._rank):
             for change in batch.changes:
                 if change.name == name:
-                    _apply(held, name, change.offsets, change.values, _row(change, self._rank))
+                    _apply(held, name, change.offsets, change.values, change.active.row(self._rank))
             if name in batch.names:
                 yield batch.instance.step.index, batch.instance.iteration, held[name].copy()
         yield from super().changes(name)
@@ -416,15 +348,10 @@ class ColumnEvents(Events):
         """Yield the events of steps beside which something is expected, with what was held."""
         for batch in self._record.asked(self._rank):
             if batch.instance.step.index in indexes:
-                row = _row(batch, self._rank)
+                row = batch.active.row(self._rank)
                 before, after = (_held(found, row) for found in (batch.before, batch.after))
                 yield self._event(batch, {name: after[name] for name in batch.names}), before, after
         yield from super().beside(indexes, {**initial, **self._held()})
-
-
-def _row(of: Batch | Change, rank: int) -> int:
-    """Return in which row of a batch, or of a change, a rank stands."""
-    return rank if of.active.everyone else int(np.searchsorted(of.active.ranks, rank))
 
 
 def _held(found: Mapping[str, Any] | None, row: int) -> dict[str, Value]:
@@ -469,7 +396,7 @@ def _apply(
 class RankLinks(Mapping[int, tuple[str, ...]]):
     """The meetings of one rank, by the position of the event: in columns, and of its own works."""
 
-    def __init__(self, record: Record, rank: int, works: Sequence[Work] = ()) -> None:
+    def __init__(self, record: ColumnRecord, rank: int, works: Sequence[Work] = ()) -> None:
         """Make none yet."""
         self._record = record
         self._rank = rank
@@ -535,7 +462,7 @@ def _named(link: Link, batch: Batch, rank: int, counts: dict[tuple[Any, ...], in
     return f"{key}:{first}>{second}#{tag}:{nth}"
 
 
-def trace_of(record: Record, again: Callable[[NDArray[np.bool_]], Record]) -> Trace:
+def trace_of(record: ColumnRecord, again: Callable[[NDArray[np.bool_]], ColumnRecord]) -> Trace:
     """Return the trace of a run in which nothing went wrong."""
     replays = Replays(record, again)
     ranks = []
@@ -561,7 +488,7 @@ class Notes:
     """Writes the record of a run."""
 
     def __init__(
-        self, memory: Memory, flights: Flights, calls: Calls, record: Record, ledger: Ledger
+        self, memory: Memory, flights: Flights, calls: Calls, record: ColumnRecord, ledger: Ledger
     ) -> None:
         """Begin with nothing noted."""
         self._ledger = ledger
@@ -574,7 +501,7 @@ class Notes:
         #: bytes that are kept for what is expected beside steps
         self._beside = 0
 
-    def finish(self, scene: Scene, posts: Iterable[Post], rows: Any) -> None:
+    def finish(self, scene: Scene, posts: Iterable[PostColumn], rows: Any) -> None:
         """Note that ranks return from a step which completes rows of posts."""
         for post in posts:
             if post.number >= 0:

@@ -20,11 +20,17 @@ from runner.operations.base import Collective, Group, PointToPoint, Waiting
 from runner.reference import buffers, matching
 from runner.reference.matching import Joining, Mailbox, Meeting, Meetings, Posted
 from runner.reference.state import Ledger, RankState
+from runner.reference.vector.call import (
+    Entering,
+    Instance,
+    Messages,
+    PostColumn,
+    Stand,
+    WorkColumn,
+)
 from runner.reference.vector.cohort import Named, View, leave
 from runner.reference.vector.engine import Sweep
-from runner.reference.vector.evaluator import Instance
-from runner.reference.vector.matching import Entering, Messages, Post, Stand, Work
-from runner.reference.vector.record import Batch, ColumnEvents, Record, Replays
+from runner.reference.vector.record import Batch, ColumnEvents, ColumnRecord, Replays
 
 # -------------------------------------------------------------------------------------------------
 # From columns to ranks: what a rank holds, where it is, and what it has under way.
@@ -43,7 +49,7 @@ class Remainder:
     """
 
     def __init__(
-        self, plan: Plan, sweep: Sweep, again: Callable[[NDArray[np.bool_]], Record]
+        self, plan: Plan, sweep: Sweep, again: Callable[[NDArray[np.bool_]], ColumnRecord]
     ) -> None:
         """Take what is left. Raises Beyond where a rank cannot be walked on from there."""
         self._plan = plan
@@ -61,7 +67,7 @@ class Remainder:
         self._ready: dict[int, int] = {
             rank: number for number, active in sweep.left for rank in active.ranks.tolist()
         }
-        self._open: dict[int, list[tuple[Work, int]]] = {}
+        self._open: dict[int, list[tuple[WorkColumn, int]]] = {}
         self._police()
         for work in sweep.standing.unwaited:
             for row in np.flatnonzero(~(work.waited & work.stored)).tolist():
@@ -233,7 +239,7 @@ class Remainder:
         state.process.undefined_reads.clear()
         return waiting
 
-    def _call(self, state: RankState, of: Work | Stand) -> Call:
+    def _call(self, state: RankState, of: WorkColumn | Stand) -> Call:
         """Return a call once more, as the rank made it. Raises Beyond where it would be another."""
         process, instance = state.process, of.instance
         self._name(process, instance, instance.step.index)
@@ -252,7 +258,9 @@ class Remainder:
             return self._call(state, stand)
         return made[id(stand.works[0])].call
 
-    def _work(self, state: RankState, work: Work, row: int, stand: Stand | None) -> matching.Work:
+    def _work(
+        self, state: RankState, work: WorkColumn, row: int, stand: Stand | None
+    ) -> matching.Work:
         call = self._call(state, work)
         _same_tensors(state, call, work, row)
         awaited = bool(work.waited[row])
@@ -271,7 +279,7 @@ class Remainder:
         state.works.append(made)
         return made
 
-    def _over(self, state: RankState, work: Work, number: int) -> matching.Work:
+    def _over(self, state: RankState, work: WorkColumn, number: int) -> matching.Work:
         """Return work that the rank has waited for: nothing is left of it but its handle."""
         call = self._call(state, work)
         return matching.Work(
@@ -288,7 +296,7 @@ class Remainder:
     def _posts(
         self,
         state: RankState,
-        work: Work,
+        work: WorkColumn,
         row: int,
         made: matching.Work,
         meetings: Meetings,
@@ -345,19 +353,19 @@ class Remainder:
         return joining
 
 
-def _posting(each: tuple[Work, int]) -> float:
+def _posting(each: tuple[WorkColumn, int]) -> float:
     """Return the place of a work in the order of calls: a call that blocks is the last."""
     return float("inf") if each[0].number < 0 else each[0].number
 
 
-def _done(post: Post, row: int) -> bool:
+def _done(post: PostColumn, row: int) -> bool:
     if isinstance(post, Messages):
         return post.left == 0 or not post.unmet[row]
     assert post.work is not None
     return bool(post.work.left[row] == 0)
 
 
-def _same_tensors(state: RankState, call: Call, work: Work, row: int) -> None:
+def _same_tensors(state: RankState, call: Call, work: WorkColumn, row: int) -> None:
     """Raise Beyond where a call of a work that runs uses other parts of tensors than before."""
     for post in work.posts:
         given: dict[str, Any] = {}

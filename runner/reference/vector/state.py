@@ -15,9 +15,8 @@ from runner.expressions.lanes import Stack, Value
 from runner.model.plan import Plan
 from runner.operations.base import Group
 from runner.reference.state import Ledger
+from runner.reference.vector.call import Change, Entering, PostColumn, WorkColumn
 from runner.reference.vector.cohort import LARGEST, Active, Column, View, leave
-from runner.reference.vector.matching import Entering, Post, Work
-from runner.reference.vector.record import Change
 
 # -------------------------------------------------------------------------------------------------
 # What all ranks hold: a column for each name, and who of them is a member of what.
@@ -151,7 +150,7 @@ class Flight:
     `live` `[W]` tells on which ranks the work was not waited for yet.
     """
 
-    work: Work
+    work: WorkColumn
     writes: bool
     whole: bool
     low: Any
@@ -207,7 +206,7 @@ class Flights:
         if touches.any():
             leave(f"{view.column.name} is in the hands of two operations")
 
-    def take(self, work: Work, view: View, *, writes: bool) -> None:
+    def take(self, work: WorkColumn, view: View, *, writes: bool) -> None:
         """Hand a part of a tensor over to a work."""
         if 0 in view.shape:
             return
@@ -225,7 +224,7 @@ class Flights:
         )
         self._by_name.setdefault(view.column.name, []).append(flight)
 
-    def give_back(self, work: Work, active: Active) -> None:
+    def give_back(self, work: WorkColumn, active: Active) -> None:
         """Take back what a work used on ranks that have waited for it."""
         for name in work.flown:
             flights = self._by_name.get(name, [])
@@ -275,7 +274,7 @@ def bounds(view: View) -> tuple[Any, Any]:
 
 
 def put_in_place(
-    post: Post, active: Active, rows: NDArray[np.int64] | None, slack: dict[str, Any]
+    post: PostColumn, active: Active, rows: NDArray[np.int64] | None, slack: dict[str, Any]
 ) -> list[Change]:
     """Store what arrived on the rows of a post; returns what changed."""
     if isinstance(post, Entering):
