@@ -80,8 +80,8 @@ MOST_POINTS = 1000
 @option(
     TIMES,
     "--by",
-    type=click.Choice(["step", "rank", "link"]),
-    help="Show the forecast by steps of the file (if left out), ranks, or links.",
+    type=click.Choice(["step", "group", "rank", "link"]),
+    help="Show the forecast by steps of the file (if left out), groups, ranks, or links.",
 )
 @option(
     TIMES,

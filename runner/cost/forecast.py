@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from runner.cost.collectives import CollectiveTimes, Timing
-from runner.cost.replay import BY_LINK, BY_RECEIVER, START, Replay, ReplayEvents, replay
+from runner.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from runner.cost.structure import UNKNOWN, amount
 from runner.cost.topology import MODELS, Network, Topology
 from runner.errors import Problem, ScenarioError
@@ -20,11 +21,12 @@ from runner.model.traffic import Enter, Traffic
 class Hop:
     """One event of the critical path, in microseconds; `because` says why it began no earlier.
 
-    `target` and `size` are None for what is no message.
+    `target` and `size` are None for what is no message, `group` is empty for a pause.
     """
 
     kind: str
     step: int
+    group: str
     source: int
     target: int | None
     size: float | None
@@ -35,10 +37,13 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
-    """What one step of a file costs: its messages, bytes, busiest link, and share of the path."""
+class PartCost:
+    """What a step of a file, or a group, costs: its calls, bytes, busiest link, share of the path.
 
-    step: int
+    `part` is the index of the step, or the name of the group.
+    """
+
+    part: int | str
     calls: int
     size: float
     busiest_rank: float
@@ -47,6 +52,16 @@ class StepCost:
     began: float
     ended: float
     on_path: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCost:
+    """What one rank sends and receives in messages, and when it is done."""
+
+    sends: int
+    sent: float
+    received: float
+    ended: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +77,9 @@ class Forecast:
     error: str
     time: float
     path: tuple[Hop, ...]
-    steps: tuple[StepCost, ...]
+    steps: tuple[PartCost, ...]
+    groups: tuple[PartCost, ...]
+    ranks: tuple[RankCost, ...]
     links: tuple[tuple[str, float], ...]
     latency: float
     transfer: float
@@ -86,7 +103,9 @@ class Forecast:
                 "alone_us": self.alone,
             },
             "path": [_hop_json(hop) for hop in self.path],
-            "steps": [_step_json(step) for step in self.steps],
+            "steps": [_part_json("step", each) for each in self.steps],
+            "groups": [_part_json("group", each) for each in self.groups],
+            "by_rank": [_rank_json(each) for each in self.ranks],
             "links": [{"link": name, "busy_us": held} for name, held in self.links],
         }
 
@@ -95,6 +114,7 @@ def _hop_json(hop: Hop) -> dict[str, Any]:
     return {
         "kind": hop.kind,
         "step": hop.step,
+        "group": hop.group,
         "source": hop.source,
         "target": hop.target,
         "bytes": hop.size,
@@ -105,17 +125,26 @@ def _hop_json(hop: Hop) -> dict[str, Any]:
     }
 
 
-def _step_json(step: StepCost) -> dict[str, Any]:
+def _part_json(kind: str, part: PartCost) -> dict[str, Any]:
     return {
-        "step": step.step,
-        "calls": step.calls,
-        "bytes": step.size,
-        "busiest_rank_bytes": step.busiest_rank,
-        "busiest_link": step.link,
-        "busiest_link_us": step.held,
-        "began_us": step.began,
-        "ended_us": step.ended,
-        "on_path_us": step.on_path,
+        kind: part.part,
+        "calls": part.calls,
+        "bytes": part.size,
+        "busiest_rank_bytes": part.busiest_rank,
+        "busiest_link": part.link,
+        "busiest_link_us": part.held,
+        "began_us": part.began,
+        "ended_us": part.ended,
+        "on_path_us": part.on_path,
+    }
+
+
+def _rank_json(rank: RankCost) -> dict[str, Any]:
+    return {
+        "messages": rank.sends,
+        "sent": rank.sent,
+        "received": rank.received,
+        "done_us": rank.ended,
     }
 
 
@@ -169,6 +198,8 @@ def _made(
     only_collectives: bool,
 ) -> Forecast:
     path = _path(found, network)
+    steps, load = _parts(found, path, network, "step")
+    groups, _ = _parts(found, path, network, "group")
     models = dict.fromkeys(timing.model for timing in timings)
     if not only_collectives or not models:
         models = dict.fromkeys(["steps", *models])
@@ -185,8 +216,10 @@ def _made(
         error=error,
         time=found.time,
         path=path,
-        steps=_steps(found.events, path, network),
-        links=_busy(found.events, network),
+        steps=steps,
+        groups=tuple(each for each in groups if each.part),
+        ranks=_ranks(found),
+        links=_busy(load, network),
         exact=found.exact,
         replay=found,
         **_shares(found),
@@ -195,65 +228,55 @@ def _made(
 
 def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
     """Return the critical path, the first hop first, each with its because."""
-    events = found.events
     hops: list[Hop] = []
-    numbers = found.path()
-    for at, number in enumerate(numbers):
-        source, target = int(events.source[number]), int(events.target[number])
-        name = events.names.get(number)
-        before = numbers[at - 1] if at else START
+    before: ReplayEvent | None = None
+    for number in found.path:
+        event = found.events[number]
         hops.append(
             Hop(
-                kind=name or "message",
-                step=int(events.step[number]),
-                source=source,
-                target=None if name else target,
-                size=None if name else float(events.size[number]),
-                posted=float(events.posted[number]),
-                started=float(events.started[number]),
-                ended=float(events.ended[number]),
-                because=_because(events, number, before, network),
+                kind=event.name or "message",
+                step=event.step,
+                group=event.group,
+                source=event.source,
+                target=None if event.name else event.target,
+                size=None if event.name else event.size,
+                posted=event.posted,
+                started=event.started,
+                ended=event.ended,
+                because=_because(event, before, network),
             )
         )
+        before = event
     return tuple(hops)
 
 
-def _because(events: ReplayEvents, number: int, before: int, network: Network) -> str:
+def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
     """Return why an event began no earlier."""
-    source, target = int(events.source[number]), int(events.target[number])
-    name = events.names.get(number)
-    cause = int(events.cause[number])
-    if before == START:
+    if before is None:
         return "nothing: it can begin at once"
-    if name is None and cause == BY_LINK:
-        held = f"{_told(events, before)}"
-        return f"waits for link {network.name_of(int(events.link[number]))}, held by {held}"
-    rank = target if cause == BY_RECEIVER and name is None else source
-    after = _after(events, before, rank)
-    if name is None:
+    if event.name is None and event.cause == BY_LINK:
+        held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
+        return f"waits for link {network.name_of(event.link)}, held by {held}"
+    late = event.cause == BY_RECEIVER and event.name is None
+    rank = event.target if late else event.source
+    after = _after(before, rank)
+    if event.name is None:
         return f"waits for rank {rank} to post, {after}"
-    if name == "pause":
+    if event.name == "pause":
         return f"rank {rank} is busy by itself, {after}"
     return f"waits for rank {rank} to enter, {after}"
 
 
-def _after(events: ReplayEvents, before: int, rank: int) -> str:
+def _after(event: ReplayEvent, rank: int) -> str:
     """Return what a rank did until then."""
-    name = events.names.get(before)
-    if name == "pause":
+    if event.name == "pause":
         return "which is busy by itself before"
-    if name is not None:
-        return f"which is in {name} before"
-    size = amount(float(events.size[before]))
-    source, target = int(events.source[before]), int(events.target[before])
-    if rank == target:
-        return f"which waits for the {size} of rank {source}"
-    return f"which sends {size} to rank {target} before"
-
-
-def _told(events: ReplayEvents, number: int) -> str:
-    size = amount(float(events.size[number]))
-    return f"the {size} from rank {int(events.source[number])} to rank {int(events.target[number])}"
+    if event.name is not None:
+        return f"which is in {event.name} before"
+    size = amount(event.size)
+    if rank == event.target:
+        return f"which waits for the {size} of rank {event.source}"
+    return f"which sends {size} to rank {event.target} before"
 
 
 def _shares(found: Replay) -> dict[str, float]:
@@ -263,65 +286,136 @@ def _shares(found: Replay) -> dict[str, float]:
     waiting; a message is its bytes first, and what is left is latency.
     """
     shares = {"latency": 0.0, "transfer": 0.0, "waiting": 0.0, "alone": 0.0}
-    numbers, events = found.path(), found.events
-    for at, number in enumerate(numbers):
-        last = at + 1 == len(numbers)
-        until = found.time if last else float(events.started[numbers[at + 1]])
-        taken = until - float(events.started[number])
-        if number in events.names:
+    path = [found.events[number] for number in found.path]
+    for event, after in zip(path, [*path[1:], None], strict=True):
+        taken = (found.time if after is None else after.started) - event.started
+        if event.name is not None:
             shares["alone"] += taken
-        elif not last and int(events.cause[numbers[at + 1]]) == BY_LINK:
+        elif after is not None and after.cause == BY_LINK:
             shares["waiting"] += taken
         else:
-            bytes_alone = float(events.sent[number] - events.started[number])
+            bytes_alone = event.sent - event.started
             shares["transfer"] += min(taken, bytes_alone)
             shares["latency"] += max(0.0, taken - bytes_alone)
     return shares
 
 
-def _steps(events: ReplayEvents, path: tuple[Hop, ...], network: Network) -> tuple[StepCost, ...]:
-    """Return what each step of the file costs, in the order of the file."""
-    found = []
-    share: dict[int, float] = {}
+# -------------------------------------------------------------------------------------------------
+# Sums over all events: of a step, of a group, of links, of ranks.
+
+
+@dataclass(slots=True)
+class _Sum:
+    """What some events cost together. `pairs` are the bytes of messages between the same ranks."""
+
+    world_size: int
+    calls: int = 0
+    size: float = 0.0
+    began: float = float("inf")
+    ended: float = 0.0
+    #: bytes that each rank sends and receives, and how many messages it sends
+    out: Any = None
+    into: Any = None
+    sends: Any = None
+    pairs: dict[tuple[bytes, bytes], list[Any]] = field(default_factory=dict)
+
+    def add(self, source: Any, target: Any, size: Any, started: Any, ended: Any) -> None:
+        """Add a stroke, or a part of one."""
+        self.calls += len(source)
+        self.began = min(self.began, float(started.min()))
+        self.ended = max(self.ended, float(ended.max()))
+        if isinstance(target, int):
+            return
+        if self.out is None:
+            self.out, self.into, self.sends = (np.zeros(self.world_size) for _ in range(3))
+        np.add.at(self.out, source, size)
+        np.add.at(self.into, target, size)
+        np.add.at(self.sends, source, 1)
+        self.size += float(size * len(source) if isinstance(size, float) else size.sum())
+        known = self.pairs.setdefault((source.tobytes(), target.tobytes()), [source, target, 0.0])
+        known[2] = known[2] + size
+
+    def busiest_rank(self) -> float:
+        """Return the bytes of the rank that sends most."""
+        return 0.0 if self.out is None else float(self.out.max())
+
+    def load(self, network: Network) -> NDArray[np.float64]:
+        """Return how long each link is held."""
+        load = np.zeros(max(1, network.count))
+        for source, target, size in self.pairs.values():
+            routes = network.routes(source, target)
+            used = routes.links >= 0
+            held = routes.per_byte * np.broadcast_to(size, len(source))[:, np.newaxis]
+            load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
+        return load
+
+
+def _sums(found: Replay, name: str) -> dict[Any, _Sum]:
+    """Return what is noted of each value of a field, `step` or `group`, in the order of values."""
+    place = FIELDS.index(name)
+    sums: dict[Any, _Sum] = {}
+    for stroke in found.events.strokes:
+        parts = tuple(stroke[FIELDS.index(each)] for each in _SUMMED)
+        value = stroke[place]
+        if isinstance(value, int | str):
+            sums.setdefault(value, _Sum(len(found.ended))).add(*parts)
+            continue
+        order = np.argsort(value, kind="stable")
+        cuts = np.flatnonzero(value[order][1:] != value[order][:-1]) + 1
+        for rows in np.split(order, cuts):
+            mine = (part if isinstance(part, int | float) else part[rows] for part in parts)
+            sums.setdefault(value[rows[0]].item(), _Sum(len(found.ended))).add(*mine)
+    return dict(sorted(sums.items()))
+
+
+#: what is summed of events
+_SUMMED = ("source", "target", "size", "started", "ended")
+
+
+def _parts(
+    found: Replay, path: tuple[Hop, ...], network: Network, name: str
+) -> tuple[tuple[PartCost, ...], NDArray[np.float64]]:
+    """Return what each step or group costs, and how long each link is held by all of them."""
+    share: dict[Any, float] = {}
     reached = 0.0
     for hop in path:
-        share[hop.step] = share.get(hop.step, 0.0) + max(0.0, hop.ended - max(reached, 0.0))
+        part = hop.step if name == "step" else hop.group
+        share[part] = share.get(part, 0.0) + max(0.0, hop.ended - reached)
         reached = max(reached, hop.ended)
-    for step in np.unique(events.step).tolist():
-        mine = events.step == step
-        messages = mine & (events.target >= 0)
-        sizes = events.size[messages]
-        by_rank = np.bincount(events.source[messages], weights=sizes, minlength=1)
-        link, held = None, 0.0
-        if messages.any():
-            link, held = _busiest(events, messages, network)
-        found.append(
-            StepCost(
-                step=step,
-                calls=int(mine.sum()),
-                size=float(sizes.sum()),
-                busiest_rank=float(by_rank.max()),
-                link=link,
-                held=held,
-                began=float(events.started[mine].min()),
-                ended=float(events.ended[mine].max()),
-                on_path=share.get(step, 0.0),
+    costs, total = [], np.zeros(max(1, network.count))
+    for part, each in _sums(found, name).items():
+        load = each.load(network)
+        total += load
+        busiest = int(load.argmax())
+        costs.append(
+            PartCost(
+                part=part,
+                calls=each.calls,
+                size=each.size,
+                busiest_rank=each.busiest_rank(),
+                link=network.name_of(busiest) if each.pairs else None,
+                held=float(load[busiest]),
+                began=each.began,
+                ended=each.ended,
+                on_path=share.get(part, 0.0),
             )
         )
-    return tuple(found)
+    return tuple(costs), total
 
 
-def _loads(events: ReplayEvents, messages: Any, network: Network) -> Any:
-    routes = network.routes(events.source[messages], events.target[messages])
-    used = routes.links >= 0
-    held = routes.per_byte * events.size[messages][:, np.newaxis]
-    return np.bincount(routes.links[used], weights=held[used], minlength=1)
-
-
-def _busiest(events: ReplayEvents, messages: Any, network: Network) -> tuple[str, float]:
-    load = _loads(events, messages, network)
-    link = int(load.argmax())
-    return network.name_of(link), float(load[link])
+def _ranks(found: Replay) -> tuple[RankCost, ...]:
+    """Return what each rank sends and receives, in their order."""
+    whole = _Sum(len(found.ended))
+    for stroke in found.events.strokes:
+        whole.add(*(stroke[FIELDS.index(each)] for each in _SUMMED))
+    none = np.zeros(len(found.ended))
+    out, into, sends = (
+        none if each is None else each for each in (whole.out, whole.into, whole.sends)
+    )
+    return tuple(
+        RankCost(sends=int(count), sent=float(sent), received=float(got), ended=float(ended))
+        for count, sent, got, ended in zip(sends, out, into, found.ended, strict=True)
+    )
 
 
 #: ranks that are told one by one
@@ -330,12 +424,8 @@ SHOWN_RANKS = 64
 SHOWN_LINKS = 8
 
 
-def _busy(events: ReplayEvents, network: Network) -> tuple[tuple[str, float], ...]:
+def _busy(load: Any, network: Network) -> tuple[tuple[str, float], ...]:
     """Return the busiest links and how long each is held."""
-    messages = events.target >= 0
-    if not messages.any():
-        return ()
-    load = _loads(events, messages, network)
     order = np.argsort(-load, kind="stable")[:SHOWN_LINKS]
     return tuple((network.name_of(int(link)), float(load[link])) for link in order if load[link])
 
@@ -360,7 +450,7 @@ SHOWN_HOPS = 12
 def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step") -> list[str]:
     """Return a forecast in lines for a terminal; `labels` name the steps.
 
-    It is shown `by` step, rank or link.
+    It is shown `by` step, group, rank or link.
     """
     lines = [
         f"time      {microseconds(found.time)}  (forecast)",
@@ -378,8 +468,12 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
         )
         told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
         lines.append(f"of that   {told}")
-    told_by = {"rank": _rank_lines(found), "link": _link_lines(found)}.get(by)
-    shown = _step_lines(found, labels) if told_by is None else told_by
+    shown = {
+        "step": lambda: _part_lines(found, found.steps, labels),
+        "group": lambda: _part_lines(found, found.groups, {}),
+        "rank": lambda: _rank_lines(found),
+        "link": lambda: _link_lines(found),
+    }[by]()
     lines += [f"{by}s", *(f"  {line}" for line in shown)]
     if found.links:
         name, held = found.links[0]
@@ -389,36 +483,30 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
     return lines
 
 
-def _step_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
+def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int, str]) -> list[str]:
+    """Return what steps, named by `labels`, or groups cost."""
     lines = []
-    for step in found.steps:
-        label = labels.get(step.step, f"step {step.step}")
-        share = step.on_path / found.time if found.time else 0.0
-        link = f", busiest {step.link} {microseconds(step.held)}" if step.link else ""
+    for part in parts:
+        named = part.part if isinstance(part.part, str) else labels.get(part.part)
+        label = named or f"step {part.part}"
+        share = part.on_path / found.time if found.time else 0.0
+        link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
         lines.append(
-            f"{label}: {step.calls} calls, {amount(step.size)}"
-            f" ({amount(step.busiest_rank)} by one rank){link}, {share:.0%} of the path"
+            f"{label}: {part.calls} calls, {amount(part.size)}"
+            f" ({amount(part.busiest_rank)} by one rank){link}, {share:.0%} of the path"
         )
     return lines
 
 
 def _rank_lines(found: Forecast) -> list[str]:
     """Return what each rank sends and receives, and when it is done."""
-    events, ended = found.replay.events, found.replay.ended
-    messages = events.target >= 0
-    count = len(ended)
-    sizes = events.size[messages]
-    sent, got = (
-        np.bincount(ends[messages], weights=sizes, minlength=count)
-        for ends in (events.source, events.target)
-    )
-    posted = np.bincount(events.source[messages], minlength=count)
     lines = [
-        f"rank {rank}: {int(posted[rank])} messages, {amount(float(sent[rank]))} out, "
-        f"{amount(float(got[rank]))} in, done at {microseconds(float(ended[rank]))}"
-        for rank in range(min(count, SHOWN_RANKS))
+        f"rank {rank}: {each.sends} messages, {amount(each.sent)} out, "
+        f"{amount(each.received)} in, done at {microseconds(each.ended)}"
+        for rank, each in enumerate(found.ranks[:SHOWN_RANKS])
     ]
-    return lines if count <= SHOWN_RANKS else [*lines, f"... {count - SHOWN_RANKS} more ranks ..."]
+    more = len(found.ranks) - SHOWN_RANKS
+    return lines if more <= 0 else [*lines, f"... {more} more ranks ..."]
 
 
 def _link_lines(found: Forecast) -> list[str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any
 
+import numpy as np
+
 from runner.cost.forecast import Forecast, microseconds
-from runner.cost.replay import ReplayEvents
 from runner.cost.structure import amount
 
 
@@ -110,8 +111,8 @@ MOST = 2000
 
 def picture(found: Forecast, ranks: int) -> str:
     """Return a space-time diagram on a real time axis: latency thin, bytes thick, the path red."""
-    events: ReplayEvents = found.replay.events
-    critical = set(found.replay.path())
+    events = found.replay.events
+    critical = set(found.replay.path)
     height = 30 + 26 * ranks
     if ranks > 128 or found.time <= 0:
         return ""
@@ -124,20 +125,19 @@ def picture(found: Forecast, ranks: int) -> str:
         y = 20 + 26 * rank
         parts.append(f"<line class='lane' x1='{_MARGIN}' x2='{_WIDTH}' y1='{y}' y2='{y}'/>")
         parts.append(f"<text x='4' y='{y + 4}'>rank {rank}</text>")
-    order = sorted(range(len(events.source)), key=lambda each: float(events.started[each]))
-    for number in order[:MOST]:
-        source, target = int(events.source[number]), int(events.target[number])
-        began, sent, ended = (
-            float(each[number]) for each in (events.started, events.sent, events.ended)
-        )
+    order = np.argsort(events.column("started"), kind="stable")
+    for number in order[:MOST].tolist():
+        event = events[number]
+        source, target = event.source, event.target
+        began, sent, ended = event.started, event.sent, event.ended
         red = " critical" if number in critical else ""
         y = 20 + 26 * source
-        if number in events.names:
+        if event.name is not None:
             box = f"x='{x(began):.1f}' y='{y - 6}' width='{max(1.0, x(ended) - x(began)):.1f}'"
-            name = html.escape(events.names[number])
+            name = html.escape(event.name)
             parts.append(f"<rect class='box{red}' {box} height='12'><title>{name}</title></rect>")
             continue
-        told = f"rank {source} to rank {target}, {amount(float(events.size[number]))}"
+        told = f"rank {source} to rank {target}, {amount(event.size)}"
         parts.append(
             f"<line class='message bytes{red}' x1='{x(began):.1f}' x2='{x(sent):.1f}' y1='{y}' "
             f"y2='{y}'/><line class='message{red}' x1='{x(sent):.1f}' x2='{x(ended):.1f}' "
@@ -163,12 +163,12 @@ def trace_events(points: Iterable[Point]) -> list[dict[str, Any]]:
         for rank in range(point.ranks):
             thread = {"ph": "M", "pid": process, "tid": rank, "name": "thread_name"}
             found.append({**thread, "args": {"name": f"rank {rank}"}})
-        events, critical = point.forecast.replay.events, set(point.forecast.replay.path())
-        for number in range(len(events.source)):
-            source, target = int(events.source[number]), int(events.target[number])
-            named = events.names.get(number, f"to rank {target}")
-            began, ended = float(events.started[number]), float(events.ended[number])
-            slice_ = {"ph": "X", "pid": process, "tid": source, "name": named}
-            about = {"bytes": float(events.size[number]), "critical": number in critical}
-            found.append({**slice_, "ts": began, "dur": ended - began, "args": about})
+        events, critical = point.forecast.replay.events, set(point.forecast.replay.path)
+        for number in range(len(events)):
+            event = events[number]
+            named = event.name or f"to rank {event.target}"
+            slice_ = {"ph": "X", "pid": process, "tid": event.source, "name": named}
+            about = {"bytes": event.size, "group": event.group, "critical": number in critical}
+            times = {"ts": event.started, "dur": event.ended - event.started}
+            found.append({**slice_, **times, "args": about})
     return found

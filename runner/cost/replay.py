@@ -16,9 +16,10 @@ came about, it is not.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -39,27 +40,90 @@ Timed: TypeAlias = Callable[[Enter], float]
 BY_SENDER, BY_RECEIVER, BY_LINK = 0, 1, 2
 
 
-@dataclass(slots=True)
-class ReplayEvents:
-    """What took time, by number: messages, collectives, pauses. Times are microseconds.
+@dataclass(frozen=True, slots=True)
+class ReplayEvent:
+    """What took time: a message, or else `name`. Times are microseconds.
 
     `cause` is why it started no earlier, `before` the event that this came of (START: none),
-    `link` the link that was held. `source` and `target` are -1 for what is no message.
+    `link` the link that was held. `source` and `target` are ranks; `target` is -1 for what is no
+    message. `group` is the name of the process group, empty for a pause.
     """
 
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    size: NDArray[np.float64]
-    posted: NDArray[np.float64]
-    started: NDArray[np.float64]
-    sent: NDArray[np.float64]
-    ended: NDArray[np.float64]
-    cause: NDArray[np.int64]
-    before: NDArray[np.int64]
-    link: NDArray[np.int64]
-    step: NDArray[np.int64]
-    latency: NDArray[np.float64]
-    names: dict[int, str]
+    source: int
+    target: int
+    size: float
+    posted: float
+    started: float
+    sent: float
+    ended: float
+    cause: int
+    before: int
+    link: int
+    step: int
+    group: str
+    name: str | None
+
+
+#: one stroke of events: a column for each field of them, or a number that all have
+Stroke: TypeAlias = tuple[Any, ...]
+FIELDS = (
+    *("source", "target", "size", "posted", "started", "sent", "ended"),
+    *("cause", "before", "link", "step", "group"),
+)
+
+
+class ReplayEvents:
+    """Everything that took time, by number, as it was noted: the columns of each stroke.
+
+    Columns are joined only where one is asked for: millions of messages are told by their sums and
+    by the few of the critical path.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.strokes: list[Stroke] = []
+        self.names: dict[int, str] = {}
+        self._firsts: list[int] = []
+        self._count = 0
+        self._joined: dict[str, NDArray[Any]] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return self._count
+
+    def add(self, width: int, *columns: Any) -> int:
+        """Note a stroke of which `source` is a column; returns the number of its first event."""
+        first = self._count
+        if width:
+            self.strokes.append(columns)
+            self._firsts.append(first)
+            self._count += width
+        return first
+
+    def __getitem__(self, number: int) -> ReplayEvent:
+        """Return an event."""
+        stroke = bisect_right(self._firsts, number) - 1
+        row = number - self._firsts[stroke]
+        fields: list[Any] = [
+            part if isinstance(part, int | float | str) else part[row].item()
+            for part in self.strokes[stroke]
+        ]
+        event = dict(zip(FIELDS, fields, strict=True))
+        return ReplayEvent(name=self.names.get(number), **event)
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return one field of all events."""
+        found = self._joined.get(name)
+        if found is None:
+            place = FIELDS.index(name)
+            parts = [
+                np.full(len(stroke[0]), stroke[place])
+                if isinstance(stroke[place], int | float | str)
+                else stroke[place]
+                for stroke in self.strokes
+            ]
+            found = self._joined[name] = np.concatenate(parts) if parts else np.zeros(0)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,28 +132,22 @@ class Replay:
 
     ended: NDArray[np.float64]
     last: NDArray[np.int64]
-    noted: Callable[[], ReplayEvents]
+    events: ReplayEvents
     exact: bool = True
-
-    @cached_property
-    def events(self) -> ReplayEvents:
-        """What took time."""
-        return self.noted()
 
     @property
     def time(self) -> float:
         """When the last rank is done, in microseconds."""
         return float(self.ended.max(initial=0.0))
 
+    @cached_property
     def path(self) -> list[int]:
-        """Return the events of the critical path, the first one first."""
-        if not len(self.ended):
-            return []
+        """The events of the critical path, the first one first."""
         found: list[int] = []
-        at = int(self.last[int(self.ended.argmax())])
+        at = int(self.last[int(self.ended.argmax())]) if len(self.ended) else START
         while at != START:
             found.append(at)
-            at = int(self.events.before[at])
+            at = self.events[at].before
         return found[::-1]
 
 
@@ -104,8 +162,8 @@ class _Program:
     """What each rank does, in order, and the messages and collectives that it takes part in."""
 
     ranks: list[list[tuple[int, int, float]]]
-    #: of each message: source, target, bytes, step
-    messages: list[tuple[int, int, float, int]]
+    #: of each message: source, target, bytes, step, group
+    messages: list[tuple[int, int, float, int, str]]
     #: of each collective: its members' number, the entry, those that entered
     collectives: list[tuple[int, Enter]]
 
@@ -158,9 +216,10 @@ class _Unrolled:
             if send.header is not None:
                 self.headers[entry.send, one] = self.headers[entry.receive, two] = len(messages)
                 ends = int(out[one]), int(into[two])
-                messages.append((*ends, float(send.header), send.step))
+                messages.append((*ends, float(send.header), send.step, send.group))
             self.ends[entry.send, one] = self.ends[entry.receive, two] = len(messages)
-            messages.append((int(out[one]), int(into[two]), float(send.size), send.step))
+            ends = int(out[one]), int(into[two])
+            messages.append((*ends, float(send.size), send.step, send.group))
 
     def post(self, entry: TrafficRow) -> None:
         kind = _POST_SEND if entry.sends else _POST_RECEIVE
@@ -245,7 +304,7 @@ class _Run:
         self.entered: list[list[tuple[float, int, int]]] = [[] for _ in range(collectives)]
         self.left = [-1.0] * collectives
         self.number_of = [START] * collectives
-        self.others: list[tuple[float, float, int, int, str, int]] = []
+        self.others: list[tuple[float, float, int, int, str, int, str]] = []
         #: ranks that may go on, and what each kind of their steps does: False where it waits
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
@@ -335,7 +394,7 @@ class _Run:
 
     def pause(self, rank: int, step: int, duration: float) -> bool:
         clock = self.clock[rank]
-        event = self.other(clock, clock + duration, self.last[rank], step, "pause", rank)
+        event = self.other(clock, clock + duration, self.last[rank], step, "pause", rank, "")
         self.clock[rank], self.last[rank] = clock + duration, event
         return True
 
@@ -347,7 +406,7 @@ class _Run:
             began, before, slowest = max(entered, key=lambda each: each[0])
             self.left[number] = began + self.timed(entry)
             self.number_of[number] = self.other(
-                began, self.left[number], before, entry.step, entry.name, slowest
+                began, self.left[number], before, entry.step, entry.name, slowest, entry.group
             )
             self.todo.extend(self.waiting.pop(-1 - number, ()))
         return True
@@ -382,37 +441,35 @@ class _Run:
         self.ended[message] = started + self.latency[message] + self.busy[message]
 
     def other(
-        self, began: float, ended: float, before: int, step: int, name: str, rank: int
+        self,
+        began: float,
+        ended: float,
+        before: int,
+        step: int,
+        name: str,
+        rank: int,
+        group: str,
     ) -> int:
         """Note what is no message; returns its number."""
-        self.others.append((began, ended, before, step, name, rank))
+        self.others.append((began, ended, before, step, name, rank, group))
         return len(self.program.messages) + len(self.others) - 1
 
     def result(self) -> Replay:
         messages, others = self.program.messages, self.others
-        count = len(messages)
-        nothing = [-1] * len(others)
-        posted = [0.0 if each is None else each for each in self.sent_at]
-        events = ReplayEvents(
-            source=np.array(
-                [each[0] for each in messages] + [each[5] for each in others], np.int64
-            ),
-            target=np.array([each[1] for each in messages] + nothing, np.int64),
-            size=np.array(self.size + [0.0] * len(others)),
-            posted=np.array(posted + [each[0] for each in others]),
-            started=np.array(self.started + [each[0] for each in others]),
-            sent=np.array(self.out + [each[1] for each in others]),
-            ended=np.array(self.ended + [each[1] for each in others]),
-            cause=np.array(self.cause + [BY_SENDER] * len(others), np.int64),
-            before=np.array(self.before + [each[2] for each in others], np.int64),
-            link=np.array(self.link + nothing, np.int64),
-            step=np.array([each[3] for each in messages] + [each[3] for each in others], np.int64),
-            latency=np.array((self.latency if count else []) + [0.0] * len(others)),
-            names={count + at: each[4] for at, each in enumerate(others)},
-        )
-        return Replay(
-            ended=np.array(self.clock), last=np.array(self.last, np.int64), noted=lambda: events
-        )
+        events = ReplayEvents()
+        if messages:
+            sources, targets, _, steps, groups = map(np.array, zip(*messages, strict=True))
+            posted = [0.0 if each is None else each for each in self.sent_at]
+            columns = (self.size, posted, self.started, self.out, self.ended)
+            rest = (self.cause, self.before, self.link)
+            noted = (sources, targets, *map(np.array, (*columns, *rest)), steps, groups)
+            events.add(len(messages), *noted)
+        if others:
+            began, ended, before, step, _, ranks, group = map(np.array, zip(*others, strict=True))
+            times = (began, began, ended, ended)
+            events.add(len(others), ranks, -1, 0.0, *times, BY_SENDER, before, -1, step, group)
+        events.names = {len(messages) + at: each[4] for at, each in enumerate(others)}
+        return Replay(ended=np.array(self.clock), last=np.array(self.last, np.int64), events=events)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -431,34 +488,7 @@ class _Ends:
     by: NDArray[np.int64]
     done: NDArray[np.float64]
     number: NDArray[np.int64]
-
-
-@dataclass(slots=True)
-class _Batches:
-    """The events as they are noted: columns of each stroke, joined once they are asked for.
-
-    A number in place of a column is the same for all of a stroke.
-    """
-
-    columns: list[tuple[Any, ...]] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    count: int = 0
-
-    def add(self, width: int, *columns: Any) -> int:
-        first = self.count
-        self.columns.append(columns)
-        self.count += width
-        return first
-
-    def joined(self) -> ReplayEvents:
-        if not self.columns:
-            whole, real = np.zeros(0, np.int64), np.zeros(0)
-            joined: list[Any] = [whole, whole, *[real] * 5, whole, whole, whole, whole, real]
-        else:
-            widths = [len(each[0]) for each in self.columns]
-            joined = [_column(parts, widths) for parts in zip(*self.columns, strict=True)]
-        names = [each.name for each in fields(ReplayEvents)]
-        return ReplayEvents(**dict(zip(names, [*joined, self.names], strict=True)))
+    group: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,15 +529,6 @@ def _way(routes: Routes) -> _Way:
     return _Way(routes.latency, routes.slowest, tuple(columns))
 
 
-def _column(parts: tuple[Any, ...], widths: list[int]) -> NDArray[Any]:
-    if all(isinstance(part, int | float) for part in parts):
-        return np.repeat(np.array(parts), widths)
-    whole = zip(parts, widths, strict=True)
-    return np.concatenate(
-        [np.full(width, part) if isinstance(part, int | float) else part for part, width in whole]
-    )
-
-
 def swept(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
     """Return the times of a program, what many ranks do at one stroke taken together."""
     return _Sweep(traffic, network, timed, scale).run()
@@ -528,7 +549,7 @@ class _Sweep:
         #: left idle for what waited for another one, so that a later message would go before it
         self.claimed = np.zeros(network.count)
         self.idle = np.zeros(network.count, bool)
-        self.batches = _Batches()
+        self.events = ReplayEvents()
         self.exact = True
         self._ways: dict[tuple[bytes, bytes], _Way] = {}
         self.eager = network.topology.eager
@@ -549,7 +570,7 @@ class _Sweep:
                 self.enter(each)
             else:
                 self.pause(each)
-        return Replay(ended=self.clock, last=self.last, noted=self.batches.joined, exact=self.exact)
+        return Replay(ended=self.clock, last=self.last, events=self.events, exact=self.exact)
 
     def post(self, entry: TrafficRow) -> None:
         ranks = np.atleast_1d(entry.ranks)
@@ -562,6 +583,7 @@ class _Sweep:
             by=self.last[ranks],
             done=np.zeros(len(ranks)),
             number=np.full(len(ranks), START),
+            group=entry.group,
         )
 
     def meet(self, entry: Meet) -> None:
@@ -571,25 +593,24 @@ class _Sweep:
         src, dst = send.ranks[out], receive.ranks[into]
         sent, got = send.posted[out], receive.posted[into]
         eager = send.size <= self.eager
-        ready = sent if eager else np.maximum(sent, got)
-        late = np.zeros(len(src), bool) if eager else got > sent
-        before = np.where(late, receive.by[into], send.by[out])
+        late = np.zeros(0, bool) if eager else got > sent
+        ready, before = sent, send.by[out]
+        cause: Any = BY_SENDER
+        if late.any():
+            ready, before = np.maximum(sent, got), np.where(late, receive.by[into], before)
+            cause = np.where(late, BY_RECEIVER, BY_SENDER)
         way = self.way(src, dst)
-        link: Any
-        holder: Any
         started, link, holder = self.claim(ready, way, send.size)
         out_at = started + way.slowest * send.size
         ended = out_at + way.latency
-        cause: Any = np.where(late, BY_RECEIVER, BY_SENDER)
-        if link is None:
-            link = -1
-        else:
+        if link is not None and holder is not None:
             cause = np.where(link >= 0, BY_LINK, cause)
             before = np.where(link >= 0, holder, before)
         width = len(src)
-        columns = (send.size, sent, started, out_at, ended, cause, before, link)
-        rest = (send.step, way.latency)
-        first = self.batches.add(width, src, dst, *columns, *rest)
+        times = (sent, started, out_at, ended)
+        held = -1 if link is None else link
+        rest = (cause, before, held, send.step, send.group)
+        first = self.events.add(width, src, dst, send.size, *times, *rest)
         numbers = np.arange(first, first + width)
         for column in way.columns:
             mine = numbers[column.rows]
@@ -674,9 +695,10 @@ class _Sweep:
         ranks = np.atleast_1d(entry.ranks)
         began = self.clock[ranks]
         self.clock[ranks] = began + entry.seconds * 1e6
-        self.last[ranks] = self.other(ranks, began, self.clock[ranks], self.last[ranks], entry.step)
+        times = (began, self.clock[ranks])
+        self.last[ranks] = self.other(ranks, *times, self.last[ranks], entry.step, "")
         for rank in ranks:
-            self.batches.names[int(self.last[rank])] = "pause"
+            self.events.names[int(self.last[rank])] = "pause"
 
     def other(
         self,
@@ -685,11 +707,12 @@ class _Sweep:
         ended: NDArray[np.float64],
         before: NDArray[np.int64],
         step: int,
+        group: str,
     ) -> NDArray[np.int64]:
         """Note what is no message; returns its numbers."""
         width = len(ranks)
-        columns = (ranks, -1, 0.0, began, began, ended, ended, BY_SENDER, before, -1, step, 0.0)
-        first = self.batches.add(width, *columns)
+        times = (began, began, ended, ended)
+        first = self.events.add(width, ranks, -1, 0.0, *times, BY_SENDER, before, -1, step, group)
         return np.arange(first, first + width)
 
     def enter(self, entry: Enter) -> None:
@@ -709,10 +732,10 @@ class _Sweep:
                 came[3] = came[1] + self.timed(entry)
                 began, ended = np.array([came[1]]), np.array([came[3]])
                 number = self.other(
-                    np.array([slowest]), began, ended, np.array([came[2]]), entry.step
+                    np.array([slowest]), began, ended, np.array([came[2]]), entry.step, entry.group
                 )
                 came[4] = int(number[0])
-                self.batches.names[came[4]] = entry.name
+                self.events.names[came[4]] = entry.name
 
     def left(
         self, number: int, ranks: NDArray[np.int64]
@@ -798,7 +821,7 @@ def goal(traffic: Traffic) -> str:
 
 
 def _schedule(
-    steps: Sequence[tuple[int, int, float]], messages: Sequence[tuple[int, int, float, int]]
+    steps: Sequence[tuple[int, int, float]], messages: Sequence[tuple[int, int, float, int, str]]
 ) -> list[str]:
     """Return what one rank does in GOAL, a line for each action and each dependency."""
     lines: list[str] = []
@@ -814,7 +837,7 @@ def _schedule(
             lines.append(f"l{number}: calc {round(duration * 1e3)}")
         else:
             labels[kind, which] = number
-            source, target, size, _ = messages[which]
+            source, target, size, *_ = messages[which]
             way = f"to {target}" if kind == _POST_SEND else f"from {source}"
             word = "send" if kind == _POST_SEND else "recv"
             lines.append(f"l{number}: {word} {int(size)}b {way} tag {which}")

@@ -26,6 +26,7 @@ class TrafficRow:
 
     The peers of receives from anyone are -1. `step` is the index of the step that posts them.
     Where `header` is not None, a message of so many bytes goes before each, and is waited for.
+    `group` is the group's name, as the file has it.
     """
 
     number: int
@@ -35,6 +36,7 @@ class TrafficRow:
     sends: bool
     step: int = -1
     header: float | None = None
+    group: str = "world"
 
     @property
     def messages(self) -> int:
@@ -79,6 +81,7 @@ class Enter:
     members: tuple[int, ...]
     step: int = -1
     parts: tuple[tuple[str, float], ...] = ()
+    group: str = "world"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,12 @@ class Traffic:
         sends: bool,
         step: int = -1,
         header: float | None = None,
+        group: str = "world",
     ) -> int:
         """Note messages that are posted; returns the number of the post. None: nothing tells."""
         number = self.stroke()
         known = float("nan") if size is None else size
-        self.entries.append(TrafficRow(number, ranks, peers, known, sends, step, header))
+        self.entries.append(TrafficRow(number, ranks, peers, known, sends, step, header, group))
         return number
 
     def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:

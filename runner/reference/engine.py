@@ -880,6 +880,7 @@ def _collective(
                     size=volume.size,
                     members=group.ranks,
                     step=call.step.index,
+                    group=group.name,
                 )
             )
         _hold(work, [joining])
@@ -908,6 +909,7 @@ def _messages(
                 sends=message.sends,
                 step=call.step.index,
                 header=header,
+                group=group.name,
             )
             posts.append(post)
         _hold(work, posts)

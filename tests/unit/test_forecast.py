@@ -673,6 +673,52 @@ def test_topologies_are_listed_and_shown() -> None:
     assert invoke("topology", "show", "flatt")[0] == 2
 
 
+GROUPS = """
+world_size: 4
+groups: {pair: {partition: [[0, 1], [2, 3]]}}
+tensors: {x: "zeros(250)", y: "zeros(500)", z: "zeros(250)"}
+steps:
+  - all_reduce: {tensor: y, group: pair}
+  - ranks: 0
+    send: {tensor: x, dst: 1, group: pair}
+  - ranks: 1
+    recv: {tensor: z, src: 0, group: pair}
+  - ranks: 0
+    sleep: 0.00001
+  - all_reduce: {tensor: x}
+"""
+
+
+def test_a_forecast_is_shown_by_groups(tmp_path: Path) -> None:
+    """A collective counts once for each group of a name; what has no group is in none."""
+    file = tmp_path / "groups.yaml"
+    file.write_text(GROUPS.lstrip(), encoding="utf-8")
+    _, (case,) = told(str(file), "--topology", "flat")
+    pair, world = case["groups"]
+    assert [(each["group"], each["calls"], each["bytes"]) for each in (pair, world)] == [
+        ("pair", 3, 1000),
+        ("world", 1, 0),
+    ]
+    # 2 * (1 + 1) us for half of 2,000 bytes twice, 2 us for the message, and 2 * 3 * (1 + 0.25)
+    assert (pair["on_path_us"], world["on_path_us"]) == (pytest.approx(6), pytest.approx(7.5))
+    assert [hop["group"] for hop in case["path"]] == ["pair", "pair", "", "world"]
+    assert [each["messages"] for each in case["by_rank"]] == [1, 0, 0, 0]
+    assert case["by_rank"][1]["received"] == 1000
+    _, output = invoke("cost", str(file), "--topology", "flat", "--by", "group")
+    assert "groups\n    pair: 3 calls, 1000 bytes" in output
+
+
+@pytest.mark.parametrize("way", [swept, replayed])
+def test_an_event_is_the_same_alone_and_in_its_column(way: Any) -> None:
+    traffic = algorithm("ring_all_reduce", 8)
+    network = Network(FLAT, 8)
+    found = way(traffic, network, no_collective, 1000)
+    events = found.events
+    assert len(events) == 8 * 14
+    assert events.column("size").sum() == sum(events[at].size for at in range(len(events)))
+    assert [events[at].source for at in range(20)] == events.column("source")[:20].tolist()
+
+
 def test_links_are_named() -> None:
     network = Network(topology("h100-8x400g"), 16)
     names = [network.name_of(link) for link in (0, 16, 32, 48, 41)]

@@ -549,7 +549,7 @@ class Beginning:
             size = prod(payload.shape) * payload.dtype.itemsize
             ranks = scene.active.ranks
             post.number = self._notes.traffic.post(
-                ranks, post.peers, size, sends=post.sends, step=instance.step.index
+                ranks, post.peers, size, sends=post.sends, step=instance.step.index, group=group
             )
             if isinstance(post.payload, View):
                 self._flights.check(post.payload, writes=not post.sends)

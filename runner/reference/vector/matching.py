@@ -630,6 +630,7 @@ def entries(
                 size=found[0].size,
                 members=group.ranks,
                 step=step.index,
+                group=group.name,
             )
 
 
