@@ -6,8 +6,9 @@ table of measurements, or by torch's own model of DTensor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isnan
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from runner.cost.measurements import Tables, time_in
 from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
-from runner.cost.topology import MODELS, Network, Topology
+from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter
 
@@ -132,6 +133,14 @@ _PARTS: Mapping[str, Algorithm] = {"ring": _ring(1)}
 _WHOLE: Mapping[str, Algorithm] = {"ring": _chain, "tree": _binomial(1)}
 _EXCHANGE: Mapping[str, Algorithm] = {"pairwise": _pairwise}
 
+#: collectives that torch makes of NCCL's messages, in one batch
+_MESSAGES: Mapping[str, Algorithm] = {
+    "all_to_all": _pairwise,
+    "all_to_all_single": _pairwise,
+    "gather": _at_root,
+    "scatter": _from_root,
+}
+
 #: operation -> its algorithms; the first one is taken where none is asked for
 ALGORITHMS: Mapping[str, Mapping[str, Algorithm]] = {
     "all_reduce": _ALL_REDUCE,
@@ -158,12 +167,22 @@ def step_time(network: Network, step: Stroke) -> float:
 
     That is the latency of its longest route, and the bytes on its busiest link.
     """
-    routes = network.routes(step.src, step.dst)
-    used = routes.links >= 0
-    load = np.bincount(routes.links[used], weights=(routes.per_byte * step.size)[used])
-    alone = float((routes.slowest * step.size).max(initial=0.0))
-    busiest = max(alone, float(load.max(initial=0.0)))
-    return step.times * (float(routes.latency.max(initial=0.0)) + busiest)
+    return step.times * together_time(network, [replace(step, times=1)])
+
+
+def together_time(network: Network, steps: Iterable[Stroke]) -> float:
+    """Return how long messages take that are all posted at once."""
+    load = np.zeros(max(1, network.count))
+    latency = alone = 0.0
+    for step in steps:
+        routes, carried = network.routes(step.src, step.dst), float(network.carried(step.size))
+        used = routes.links >= 0
+        held = routes.per_byte * carried
+        load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
+        late = routes.quick if step.size <= network.small else routes.latency
+        latency = max(latency, float(late.max(initial=0.0)))
+        alone = max(alone, float((routes.slowest * carried).max(initial=0.0)))
+    return latency + max(alone, float(load.max()))
 
 
 def _ring_time(network: Network, step: Stroke) -> float:
@@ -260,6 +279,13 @@ class CollectiveTimes:
             self._network = Network(self.topology, self.world_size)
         return self._network
 
+    @cached_property
+    def messages(self) -> Network:
+        """The links as messages use them: as NCCL sends where its model is asked for."""
+        if self.model != "nccl":
+            return self.network
+        return NcclNetwork(self.topology, self.world_size)
+
     def of(self, entry: Enter) -> Timing:
         """Return the time of a collective from when its last member has entered it."""
         if entry.parts:
@@ -304,6 +330,9 @@ class CollectiveTimes:
 
     def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tuner = self.topology.tuner
+        if name in _MESSAGES and self.topology.links:
+            time = together_time(self.messages, _MESSAGES[name](ranks, size))
+            return Timing(time, "nccl messages", "one batch")
         if tuner is None or name not in COLLECTIVES:
             return None
         nodes = self.topology.node_count(ranks, self.world_size)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from runner.cost.collectives import CollectiveTimes, Timing
 from runner.cost.replay import BY_LINK, BY_RECEIVER, FIELDS, Replay, ReplayEvent, replay
 from runner.cost.structure import UNKNOWN, amount
-from runner.cost.topology import MODELS, Network, Topology
+from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Traffic
 
@@ -176,7 +176,7 @@ def forecast(
         return timing.time
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
-    network = _Silent(topology, traffic.world_size) if only_collectives else collectives.network
+    network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
     found = replay(traffic, network, timed, scale)
     return _made(topology, network, found, timings, only_collectives=only_collectives)
 
@@ -202,7 +202,8 @@ def _made(
     groups, _ = _parts(found, path, network, "group")
     models = dict.fromkeys(timing.model for timing in timings)
     if not only_collectives or not models:
-        models = dict.fromkeys(["steps", *models])
+        sent = "nccl messages" if isinstance(network, NcclNetwork) else "steps"
+        models = dict.fromkeys([sent, *models])
     algorithms = dict.fromkeys(f"{each.algorithm}" for each in timings if each.algorithm)
     shown = f" ({'; '.join(algorithms)})" if algorithms else ""
     tuner = topology.tuner
@@ -218,7 +219,7 @@ def _made(
         path=path,
         steps=steps,
         groups=tuple(each for each in groups if each.part),
-        ranks=_ranks(found),
+        ranks=_ranks(found, network),
         links=_busy(load, network),
         exact=found.exact,
         replay=found,
@@ -306,8 +307,9 @@ def _shares(found: Replay) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Sum:
-    """What some events cost together. `pairs` are the bytes of messages between the same ranks."""
+    """What some events cost together. `pairs` are bytes carried between the same ranks."""
 
+    network: Network
     world_size: int
     calls: int = 0
     size: float = 0.0
@@ -333,14 +335,15 @@ class _Sum:
         np.add.at(self.sends, source, 1)
         self.size += float(size * len(source) if isinstance(size, float) else size.sum())
         known = self.pairs.setdefault((source.tobytes(), target.tobytes()), [source, target, 0.0])
-        known[2] = known[2] + size
+        known[2] = known[2] + self.network.carried(size)
 
     def busiest_rank(self) -> float:
         """Return the bytes of the rank that sends most."""
         return 0.0 if self.out is None else float(self.out.max())
 
-    def load(self, network: Network) -> NDArray[np.float64]:
+    def load(self) -> NDArray[np.float64]:
         """Return how long each link is held."""
+        network = self.network
         load = np.zeros(max(1, network.count))
         for source, target, size in self.pairs.values():
             routes = network.routes(source, target)
@@ -350,7 +353,7 @@ class _Sum:
         return load
 
 
-def _sums(found: Replay, name: str) -> dict[Any, _Sum]:
+def _sums(found: Replay, name: str, network: Network) -> dict[Any, _Sum]:
     """Return what is noted of each value of a field, `step` or `group`, in the order of values."""
     place = FIELDS.index(name)
     sums: dict[Any, _Sum] = {}
@@ -358,13 +361,13 @@ def _sums(found: Replay, name: str) -> dict[Any, _Sum]:
         parts = tuple(stroke[FIELDS.index(each)] for each in _SUMMED)
         value = stroke[place]
         if isinstance(value, int | str):
-            sums.setdefault(value, _Sum(len(found.ended))).add(*parts)
+            sums.setdefault(value, _Sum(network, len(found.ended))).add(*parts)
             continue
         order = np.argsort(value, kind="stable")
         cuts = np.flatnonzero(value[order][1:] != value[order][:-1]) + 1
         for rows in np.split(order, cuts):
             mine = (part if isinstance(part, int | float) else part[rows] for part in parts)
-            sums.setdefault(value[rows[0]].item(), _Sum(len(found.ended))).add(*mine)
+            sums.setdefault(value[rows[0]].item(), _Sum(network, len(found.ended))).add(*mine)
     return dict(sorted(sums.items()))
 
 
@@ -383,8 +386,8 @@ def _parts(
         share[part] = share.get(part, 0.0) + max(0.0, hop.ended - reached)
         reached = max(reached, hop.ended)
     costs, total = [], np.zeros(max(1, network.count))
-    for part, each in _sums(found, name).items():
-        load = each.load(network)
+    for part, each in _sums(found, name, network).items():
+        load = each.load()
         total += load
         busiest = int(load.argmax())
         costs.append(
@@ -403,9 +406,9 @@ def _parts(
     return tuple(costs), total
 
 
-def _ranks(found: Replay) -> tuple[RankCost, ...]:
+def _ranks(found: Replay, network: Network) -> tuple[RankCost, ...]:
     """Return what each rank sends and receives, in their order."""
-    whole = _Sum(len(found.ended))
+    whole = _Sum(network, len(found.ended))
     for stroke in found.events.strokes:
         whole.add(*(stroke[FIELDS.index(each)] for each in _SUMMED))
     none = np.zeros(len(found.ended))

@@ -272,10 +272,12 @@ class _Run:
         self.size = [each[2] * scale for each in program.messages]
         if count:
             routes = network.routes(src, dst)
-            self.latency: list[float] = routes.latency.tolist()
-            slowest = routes.slowest * np.array(self.size)
-            self.busy: list[float] = slowest.tolist()
-            held = routes.per_byte * np.array(self.size)[:, np.newaxis]
+            sizes = np.array(self.size)
+            late = np.where(sizes <= network.small, routes.quick, routes.latency)
+            self.latency: list[float] = late.tolist()
+            carried = network.carried(sizes)
+            self.busy: list[float] = (routes.slowest * carried).tolist()
+            held = routes.per_byte * carried[:, np.newaxis]
             self.links: list[list[tuple[int, float]]] = [
                 [(link, time) for link, time in zip(row, times, strict=True) if link >= 0]
                 for row, times in zip(routes.links.tolist(), held.tolist(), strict=True)
@@ -506,6 +508,7 @@ class _Way:
     """The routes of messages, made ready."""
 
     latency: NDArray[np.float64]
+    quick: NDArray[np.float64]
     slowest: NDArray[np.float64]
     columns: tuple[_Column, ...]
 
@@ -526,7 +529,7 @@ def _way(routes: Routes) -> _Way:
             columns.append(
                 _Column(rows, mine.copy(), routes.per_byte[rows, number].copy(), distinct)
             )
-    return _Way(routes.latency, routes.slowest, tuple(columns))
+    return _Way(routes.latency, routes.quick, routes.slowest, tuple(columns))
 
 
 def swept(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
@@ -600,9 +603,10 @@ class _Sweep:
             ready, before = np.maximum(sent, got), np.where(late, receive.by[into], before)
             cause = np.where(late, BY_RECEIVER, BY_SENDER)
         way = self.way(src, dst)
-        started, link, holder = self.claim(ready, way, send.size)
-        out_at = started + way.slowest * send.size
-        ended = out_at + way.latency
+        carried = float(self.network.carried(send.size))
+        started, link, holder = self.claim(ready, way, carried)
+        out_at = started + way.slowest * carried
+        ended = out_at + (way.quick if send.size <= self.network.small else way.latency)
         if link is not None and holder is not None:
             cause = np.where(link >= 0, BY_LINK, cause)
             before = np.where(link >= 0, holder, before)

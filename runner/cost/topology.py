@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.measurements import Table, Tables, read_log
-from runner.cost.nccl import GPUS, VERSIONS, Channels, Tuner, constants_of
+from runner.cost.nccl import GPUS, LL, RING, SIMPLE, VERSIONS, Channels, Tuner, constants_of
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
 from runner.limits import DEFAULT, Limits
@@ -33,6 +33,8 @@ MODELS = {
     "quick",
     "nccl fitted": "two constants: 5 to 6 % (mean) from 64 MiB up; below 16 % for calls one by "
     "one, 48 to 73 % back to back",
+    "nccl messages": "constants of NCCL's rings, held against one log alone (2 A40 on 2 nodes, up "
+    "to 8 KiB): 24 to 32 % too quick with a launch, 3 times without",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
     "left out; up to 53 % where the algorithm changes",
     "torch": "8.5 times off from 64 MiB up, 2.3 times below",
@@ -97,10 +99,12 @@ class Topology:
 class Routes:
     """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
 
-    `links` are numbers, -1 where a route has fewer; `per_byte` `[L, K]` is how long each is held.
+    `quick` is the latency of small messages (:attr:`Network.small`). `links` are numbers, -1 where
+    a route has fewer; `per_byte` `[L, K]` is how long each is held.
     """
 
     latency: NDArray[np.float64]
+    quick: NDArray[np.float64]
     slowest: NDArray[np.float64]
     links: NDArray[np.int64]
     per_byte: NDArray[np.float64]
@@ -111,6 +115,13 @@ class Network:
 
     Raises ScenarioError where ranks are on several nodes and nothing joins them.
     """
+
+    #: bytes up to which a message is small, and has a latency of its own
+    small = -1.0
+
+    def carried(self, size: Any) -> Any:
+        """Return the bytes that pass the links for messages of so many."""
+        return size
 
     def __init__(self, topology: Topology, world_size: int) -> None:
         """Number the links: those out of the ranks, into them, and likewise of nodes and spines."""
@@ -156,7 +167,8 @@ class Network:
         latency = np.full(len(src), links[PORT].latency)
         if self.nodes == 1:
             held = np.broadcast_to(np.array(times), (len(src), 2))
-            return Routes(latency, np.full(len(src), port), np.stack(numbers, 1), held)
+            slowest = np.full(len(src), port)
+            return Routes(latency, latency, slowest, np.stack(numbers, 1), held)
         far = self.node[src] != self.node[dst]
         numbers += [
             np.where(far, base[2] + self._nic[src], -1),
@@ -175,7 +187,8 @@ class Network:
             latency = np.where(across, np.maximum(latency, links[SPINE].latency), latency)
             slowest = np.where(across, np.maximum(slowest, self._per_byte[SPINE]), slowest)
         table = np.stack(numbers, 1)
-        return Routes(latency, slowest, table, np.where(table < 0, 0.0, np.array(times)))
+        held = np.where(table < 0, 0.0, np.array(times))
+        return Routes(latency, latency, slowest, table, held)
 
     def name_of(self, link: int) -> str:
         """Return what a link is called."""
@@ -187,6 +200,43 @@ class Network:
             rail = f", rail {number % per_node}" if per_node > 1 else ""
             return f"{kinds[place]} {number // per_node}{rail}"
         return f"{kinds[place]} {number}"
+
+
+class NcclNetwork(Network):
+    """The links as NCCL sends messages over them: `send`, `recv`, and batches of them.
+
+    Nothing in NCCL forecasts these; the constants are those of a ring's steps (tuning.cc), and what
+    a batch posts together is one launch. A message of up to 16 KiB takes the protocol LL, whose
+    flags double its bytes; a larger one takes Simple (`P2P_LL_THRESHOLD`, src/enqueue.cc).
+    """
+
+    small = 16.0 * 1024
+
+    def __init__(self, topology: Topology, world_size: int) -> None:
+        """Number the links. The topology has a tuner."""
+        super().__init__(topology, world_size)
+        assert topology.tuner is not None
+        constants = topology.tuner.constants
+        #: by protocol: the latency of a message in a node, and between nodes
+        self._late = {
+            protocol: tuple(
+                topology.launch
+                + topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
+                for hop in (constants.nvlink, constants.net)
+            )
+            for protocol in (LL, SIMPLE)
+        }
+
+    def carried(self, size: Any) -> Any:
+        """Return the bytes that pass the links for messages of so many."""
+        return np.where(size <= self.small, 2.0, 1.0) * size * self.topology.factor
+
+    def routes(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes:
+        """Return the routes of messages."""
+        found = super().routes(src, dst)
+        far = (self.node[src] != self.node[dst]).astype(np.int64)
+        quick, latency = (np.array(self._late[protocol])[far] for protocol in (LL, SIMPLE))
+        return replace(found, latency=latency, quick=quick)
 
 
 #: what links are called, in the order of their numbers
