@@ -82,14 +82,21 @@ def _shortened(found: re.Match[str]) -> str:
     return f"{whole[0]}{short(whole[1:-1])}{whole[-1]}"
 
 
-def excerpt(line: str, start: int, width: int) -> tuple[str, str]:
+def excerpt(line: str, start: int, width: int, columns: int | None = None) -> tuple[str, str]:
     """Return what is shown of a source line around a fault, and the carets under it.
 
-    `start` counts from 0; of a long line only what is near the fault is shown.
+    `start` counts from 0; of a line that is longer than `columns`, or very long, only what is near
+    the fault is shown.
     """
-    begin = max(0, start - MOST_BEFORE) if len(line) > MOST_WORD else 0
-    end = min(len(line), max(start, begin) + MOST_AFTER) if len(line) > MOST_WORD else len(line)
-    before, after = "... " if begin else "", " ..." if end < len(line) else ""
+    before, after = "... ", " ..."
+    most, ahead, room = MOST_WORD, MOST_BEFORE, MOST_AFTER
+    if columns is not None and columns < MOST_WORD:
+        most = columns
+        ahead = min(start, MOST_BEFORE, columns // 3)
+        room = max(1, columns - ahead - len(before) - len(after))
+    begin = max(0, start - ahead) if len(line) > most else 0
+    end = min(len(line), max(start, begin) + room) if len(line) > most else len(line)
+    before, after = before if begin else "", after if end < len(line) else ""
     shown = f"{before}{clean_line(line[begin:end])}{after}"
     indent = len(before) + start - begin
     return shown, " " * indent + "^" * max(1, min(width, end - start))

@@ -113,8 +113,11 @@ class Problem:
         if self.hint is not None:
             object.__setattr__(self, "hint", display.brief(self.hint))
 
-    def excerpt(self) -> tuple[str, str] | None:
-        """Return the source line and a line of carets under the fault, or None without a place."""
+    def excerpt(self, columns: int | None = None) -> tuple[str, str] | None:
+        """Return the source line and a line of carets under the fault, or None without a place.
+
+        Both take at most `columns`, where they are given.
+        """
         if self.mark is None:
             return None
         line = self.mark.source.line(self.mark.line)
@@ -125,7 +128,7 @@ class Problem:
             width = max(1, self.mark.end_column - self.mark.column)
         else:
             width = max(1, len(line) - start)
-        return display.excerpt(line, start, min(width, max(1, len(line) - start)))
+        return display.excerpt(line, start, min(width, max(1, len(line) - start)), columns)
 
     def lines(self, kind: str = "error", columns: int | None = None) -> list[str]:
         """Return the whole message as lines: what is wrong, the place, line and caret, the help.
@@ -136,7 +139,7 @@ class Problem:
         parts = display.wrapped(f"{kind}[{self.code}]: {self.message}", page, "", "  ")
         if self.mark is not None:
             parts.append(f"  --> {self.mark}")
-        shown = self.excerpt()
+        shown = self.excerpt(None if columns is None else columns - len("      "))
         if shown and shown[0].strip():
             parts += [f"      {shown[0]}", f"      {shown[1]}"]
         if self.hint:

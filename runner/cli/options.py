@@ -653,6 +653,7 @@ def _terminal(options: Mapping[str, Any]) -> TerminalReport:
         durations=options["durations"],
         brief=options["quiet"],
         again=command if command in {"run", "check"} else "",
+        paths=options.get("paths", ()),
         launches=options.get("jobs", 1) if command == "run" and not options["dry_run"] else 0,
         folds=not options["verbose"],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
@@ -81,18 +81,21 @@ class TerminalReport:
         durations: int = 0,
         brief: bool = False,
         again: str = "",
+        paths: Sequence[str] = (),
         launches: int = 0,
         folds: bool = False,
     ) -> None:
         """Print to `file`; `durations` is how many of the slowest cases the summary shows.
 
         Cases that passed are named where it is `verbose`. `brief` leaves out all but the summary.
-        `again` is the command that the summary names for what did not pass. `launches` is how many
+        `again` is the command that the summary names for what did not pass, with its `paths` where
+        they are many. `launches` is how many
         cases run at a time, each on a launch that imports torch first; 0 where none runs. `folds`:
         cases of one file of which the same is wrong are shown once, when the file's last is done.
         """
         self.brief = brief
         self.again = again
+        self.paths = paths
         self.launches = launches
         self.file = file
         self.verbose = verbose
@@ -264,10 +267,14 @@ class TerminalReport:
         for result in bad:
             verdict = result.verdict
             kinds = [*(each.kind for each in verdict.findings), *(p.code for p in verdict.problems)]
-            told = ", ".join(dict.fromkeys(kinds)) or brief(verdict.reason or "")
-            self.print([Line(f"  {verdict.status:<12} {result.name}  {told}", verdict.status)])
-        names = [shlex.quote(result.name) for result in bad]
-        which = " ".join(names) if len(bad) <= MOST_NAMED else "--last-failed, with the same paths"
+            why = ", ".join(dict.fromkeys(kinds)) or brief(verdict.reason or "")
+            self.print([Line(f"  {verdict.status:<12} {result.name}  {why}", verdict.status)])
+        # of a file without a matrix there is one case
+        names = [each.name if "[" in each.case else each.file for each in bad]
+        if len(names) > MOST_NAMED:
+            names = ["--last-failed", *self.paths]
+        which = " ".join(map(shlex.quote, names[: MOST_NAMED + 1]))
+        which += ", with the same paths" if len(names) > MOST_NAMED + 1 else ""
         self.print([Line(f"these alone: scenario {self.again} {which}", "dim")])
 
     def _slowest(self, outcome: Outcome) -> None:

@@ -291,8 +291,8 @@ def _hosts(trace: Trace) -> list[Line]:
     by_host: dict[str, list[int]] = {}
     for rank, host in sorted(trace.hosts.items()):
         by_host.setdefault(host, []).append(rank)
-    told = "; ".join(f"{ranks_text(ranks)} on {host}" for host, ranks in by_host.items())
-    return [Line(f"  hosts: {told}", "dim")] if told else []
+    where = "; ".join(f"{ranks_text(ranks)} on {host}" for host, ranks in by_host.items())
+    return [Line(f"  hosts: {where}", "dim")] if where else []
 
 
 def problem_lines(problem: Problem, columns: int | None = None) -> list[Line]:
@@ -332,7 +332,7 @@ def finding_lines(
     lines = [Line(line, "strong") for line in wrapped(title, page, "  ", "    ")]
     if finding.mark is not None:
         lines.append(Line(f"    --> {finding.mark}{_recorded(finding.mark)}", "dim"))
-        lines += _excerpt(finding.mark, "        ")
+        lines += _excerpt(finding.mark, "        ", columns)
     lines += _notes(finding, page)
     if finding.label is not None:
         lines.append(Line(f"    at step `{finding.label}`{_iterations(finding)}"))
@@ -408,8 +408,9 @@ def _numbers(finding: Finding, world_size: int | None, columns: int | None) -> l
     return lines
 
 
-def _excerpt(mark: Mark | None, indent: str) -> list[Line]:
-    shown = Problem(code="", message="", mark=mark).excerpt()
+def _excerpt(mark: Mark | None, indent: str, columns: int | None) -> list[Line]:
+    room = None if columns is None else columns - len(indent)
+    shown = Problem(code="", message="", mark=mark).excerpt(room)
     if shown is None or not shown[0].strip():
         return []
     return [Line(f"{indent}{shown[0]}"), Line(f"{indent}{shown[1]}", "caret")]
@@ -485,11 +486,11 @@ MOST_ALIKE = 8
 
 def _diagnoses(trace: Trace) -> list[Line]:
     """Return the prose of each diagnosis, a clause a line where there are several."""
-    told: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
     lines: list[Line] = []
     for diagnosis in trace.diagnoses:
-        told[diagnosis.name] += 1
-        if told[diagnosis.name] > MOST_ALIKE:
+        seen[diagnosis.name] += 1
+        if seen[diagnosis.name] > MOST_ALIKE:
             continue
         first, *rest = _brief(diagnosis.prose).split("; ")
         lines.append(Line(f"    {diagnosis.name}: {first}{';' if rest else ''}", "dim"))
@@ -497,7 +498,7 @@ def _diagnoses(trace: Trace) -> list[Line]:
         lines += [
             Line(f"      {clause}{end}", "dim") for clause, end in zip(rest, ends, strict=False)
         ]
-    for name, count in told.items():
+    for name, count in seen.items():
         if count > MOST_ALIKE:
             lines.append(Line(f"    ... and {count - MOST_ALIKE} more {name}", "dim"))
     return lines

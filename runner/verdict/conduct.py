@@ -695,7 +695,7 @@ def _sent_by(case: Case, structure: Structure, stated: CostExpectation) -> list[
     ]
 
 
-#: faults of one name at one step that are told one by one
+#: faults of one name at one step that are explained one by one
 ALIKE = 3
 
 
@@ -732,7 +732,7 @@ def judge_diagnoses(case: Case) -> list[Finding]:
 
 
 def _undeclared(case: Case, same: Sequence[Diagnosis]) -> Finding:
-    """Return the finding on faults of one kind at one step: the first is told, or a few are."""
+    """Return the finding on faults of one kind at one step, of which a few are explained."""
     diagnosis, *more = same
     step = case.order.steps.get(diagnosis.index)
     others = sorted({rank for each in more for rank in each.ranks})

@@ -135,3 +135,15 @@ def test_a_file_name_that_is_not_utf_8_keeps_its_results(command: Callable[..., 
         command("check", report, f"out{report}", ".")
         assert Path(f"out{report}").stat().st_size > 0
     assert "caf\ufffd.yaml" in command("check", ".")
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 92, 200])
+@pytest.mark.parametrize("start", [0, 5, 50, 95])
+def test_an_excerpt_fits_its_columns_and_keeps_the_caret_under_the_fault(
+    columns: int, start: int
+) -> None:
+    line = "".join(chr(ord("a") + at % 26) for at in range(100))
+    shown, carets = display.excerpt(line, start, 30, columns)
+    assert max(len(shown), len(carets)) <= columns
+    assert shown[carets.index("^")] == line[start]
+    assert (shown == line) == (columns >= len(line))

@@ -372,15 +372,18 @@ def test_the_end_lists_what_did_not_pass_with_the_command_that_runs_it(tmp_path:
         """
 what did not pass:
   FAILED       some/folder/sum.yaml::sum  value_differs
-these alone: scenario check some/folder/sum.yaml::sum
+these alone: scenario check some/folder/sum.yaml
 1 passed, 1 failed, 1 warning in 1.50 s
 """.replace(", 1 warning", "")
         in shown.replace(", 1 warning", "")
     )
     assert "what did not pass" not in printed(right, right, again="check")
     assert "what did not pass" not in printed(checked(WRONG, tmp_path), again="check")
-    many = printed(*[checked(WRONG, tmp_path)] * 4, again="run")
-    assert "these alone: scenario run --last-failed, with the same paths" in many
+    wrong = [checked(WRONG, tmp_path)] * 4
+    many = printed(*wrong, again="run", paths=("a folder", "b.yaml"))
+    assert "these alone: scenario run --last-failed 'a folder' b.yaml\n" in many
+    paths = tuple(f"{number}.yaml" for number in range(9))
+    assert "--last-failed 0.yaml 1.yaml 2.yaml, with" in printed(*wrong, again="run", paths=paths)
 
 
 MATRIX = """\
