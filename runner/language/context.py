@@ -93,7 +93,6 @@ STEPS = {
     "import": "`use: {file: part.yaml}` inserts the steps of another file",
     "handle": "`as:` names the work that an asynchronous step starts",
     "bcast": "did you mean `broadcast`?",
-    "join": "`join` of uneven inputs is not lowered here: give every rank as many steps",
     "sendrecv": "did you mean `batch_isend_irecv`?",
     "init_process_group": "the world is there before step 1, with the `timeout` at the top",
     "init_device_mesh": "a mesh is an entry of `groups:`: {shape: [2, 4], dims: [dp, tp]}",

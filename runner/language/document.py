@@ -32,7 +32,7 @@ from runner.language.context import (
 )
 from runner.language.expectations import final_expectation
 from runner.language.keys import VERSION
-from runner.language.models import models, strategy_lists, with_checkpoints
+from runner.language.models import models, police_joins, strategy_lists, with_checkpoints
 from runner.language.names import (
     HANDLES,
     NUMBER,
@@ -660,7 +660,7 @@ def _scenario(
         groups=_groups(tree.get("groups"), context, unmade("groups", found)),
         objects=_values(tree, "objects", context, object_value, found),
         tensors=_values(tree, "tensors", context, values.value, found),
-        models=with_checkpoints(made, steps),
+        models=with_checkpoints(made, police_joins(made, steps, context)),
         steps=steps,
         truncated=truncated_of(tree.get("truncated"), world_size, context),
         expect=final_expectation(tree.get("expect"), context, backends or ()),

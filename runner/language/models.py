@@ -20,10 +20,11 @@ from runner.modules import LAYERS, Layer, Residual, Sequential
 from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
 from runner.operations.base import Compound
+from runner.operations.join import Join
 from runner.operations.train import model_in
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
-from runner.strategies.data_parallel import ZeroRedundancyOptimizer
+from runner.strategies.data_parallel import DistributedDataParallel, ZeroRedundancyOptimizer
 
 T = TypeVar("T")
 
@@ -428,6 +429,27 @@ def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[st
         else model
         for name, model in made.items()
     }
+
+
+def police_joins(
+    made: Mapping_[str, Model], steps: tuple[Step, ...], context: Context
+) -> tuple[Step, ...]:
+    """Return the steps; note a `join` of a model that is not trained within a context to leave."""
+    for step in steps_of(steps):
+        if not isinstance(step.operation, Join):
+            continue
+        model = made.get(getattr(model_in(step.arguments), "name", ""))
+        if model is None or model.lacking is not None or context.problems:
+            continue
+        strategy = model.strategy(DistributedDataParallel)
+        if strategy is None or strategy.join is None:
+            context.problems.add(
+                "bad_value",
+                f"`{model.name}` is not trained within `join`, so that no rank can leave it",
+                step.mark,
+                "say so in its strategy: `DistributedDataParallel: {join: {}}`",
+            )
+    return steps
 
 
 def _police_keys(node: Mapping, known: tuple[str, ...], what: str, context: Context) -> None:

@@ -27,6 +27,7 @@ from runner.operations.from_local import FromLocal
 from runner.operations.full_tensor import FullTensor
 from runner.operations.gather import Gather
 from runner.operations.gather_object import GatherObject
+from runner.operations.join import Join
 from runner.operations.let import Let
 from runner.operations.load import Load
 from runner.operations.monitored_barrier import MonitoredBarrier
@@ -81,6 +82,7 @@ OPERATIONS: tuple[Operation, ...] = (
     FullTensor(),
     FromLocal(),
     Train(),
+    Join(),
     Save(),
     Load(),
     Wait(),

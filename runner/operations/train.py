@@ -10,7 +10,15 @@ from typing import Any
 
 from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
-from runner.operations.base import Caller, Compound, Entry, Group, Part, Refusal
+from runner.operations.base import (
+    Caller,
+    Compound,
+    Entry,
+    Group,
+    Part,
+    ProgramError,
+    Refusal,
+)
 from runner.operations.checks import invalid, valueless
 
 
@@ -109,12 +117,12 @@ steps:
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the strategy."""
-        made = entry["trainee"].train(entry.arguments)
-        told = _LISTENER.get()
-        return (yield from made) if told is None else (yield from _told(made, caller.rank, told))
+        return (yield from heard(entry["trainee"].train(entry.arguments), caller.rank))
 
     def run(self, caller: Caller, entry: Entry) -> None:
-        """Hold what came of it."""
+        """Hold what came of it; raise what torch raises where a rank has no more input."""
+        if entry["result"].get("raises"):
+            raise ProgramError(entry["result"]["raises"])
         keep(caller, entry["result"]["values"])
 
     def slack(self, entry: Entry) -> dict[str, Any]:
@@ -177,8 +185,11 @@ def listening() -> Iterator[list[CallTold]]:
         _LISTENER.reset(token)
 
 
-def _told(made: Any, rank: int, told: list[CallTold]) -> Any:
-    """Pass a strategy's calls on, and note each with what it carries."""
+def heard(made: Any, rank: int) -> Any:
+    """Pass a strategy's calls on; where somebody listens, note each with what it carries."""
+    told = _LISTENER.get()
+    if told is None:
+        return (yield from made)
     try:
         part: Part = next(made)
         while True:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, TypeAlias
@@ -144,6 +145,11 @@ class Model:
         return tuple(self.network.shapes())
 
     @property
+    def held(self) -> tuple[str, ...]:
+        """The names of what a rank holds before it trains: the parameters."""
+        return self.parameters
+
+    @property
     def values(self) -> tuple[str, ...]:
         """The names that a scenario may ask for, as it writes them: `net.up.weight.grad`."""
         grads = [f"{each}.grad" for each in self.parameters]
@@ -206,6 +212,8 @@ class TrainStep:
     sync: bool = True
     skip: tuple[str, ...] = ()
     clip: float | None = None
+    #: what the gradients of one process are multiplied by: the part of the ranks that have rows
+    weight: float = 1.0
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> TrainStep:
@@ -284,6 +292,8 @@ class OneProcess:
         given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
         _, found = network.backward(params, saved, dy)
+        if order.weight != 1.0:
+            found = {name: value * value.dtype.type(order.weight) for name, value in found.items()}
         found = {name: self._reduced(name, value) for name, value in found.items()}
         before = {} if order.zero_grad else self.grads
         later = OneProcess(self._model, self.params, self._computed)
@@ -377,7 +387,7 @@ class Moment:
     def after(self, order: TrainStep) -> Moment:
         """Return what it has after a step on the whole batch."""
         given = (_key(order.input), _key(order.target))
-        key = (*given, order.zero_grad, order.step, order.clip)
+        key = (*given, order.zero_grad, order.step, order.clip, order.weight)
         if key not in self._later:
             charge(self._exact.count, order.input, processes=3, moments=1)
             exact, rounded, shaken = (
@@ -476,6 +486,11 @@ class Oracle:
     def train(self, order: TrainStep) -> None:
         """Take one step on the whole batch."""
         self._now = self._now.after(order)
+
+    def copy(self) -> Oracle:
+        """Return one that stands where this one does."""
+        other: Oracle = copy(self)
+        return other
 
     def load(self, model: Model, saved: Moment) -> None:
         """Go on from where another process, or this one, was saved."""
@@ -638,6 +653,10 @@ class Trainee(ABC):
 
     # ------------------------------------------------------------------ one step
 
+    def ordered(self, order: TrainStep) -> TrainStep:
+        """Return a step as the strategy means it."""
+        return order
+
     def refused(self, given: Any) -> str | None:
         """Return why torch refuses the step, or None."""
         return None
@@ -665,7 +684,7 @@ class Trainee(ABC):
 
     def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
         """Make the calls of one step; return what the rank holds, and what is unequal."""
-        order = TrainStep.of(given)
+        order = self.ordered(TrainStep.of(given))
         if order.batch is not None:
             count, other = (each.shape[order.batch.dim] for each in (order.input, order.target))
             if count != other:
@@ -751,6 +770,10 @@ class Trainee(ABC):
                 for key, value in saved.states[name].items()
             }
         self.oracle.load(saved.model, saved.trained)
+        return self.told_of_weights()
+
+    def told_of_weights(self) -> dict[str, Any]:
+        """Return the weights that the rank holds, and how far off rounding may bring them."""
         name = self.model.name
         values: dict[str, Any] = {}
         slack: dict[str, Any] = {}
@@ -957,11 +980,6 @@ def summed(group: Group, value: Array, op: str = "sum") -> Generator[Part, None,
     result = value.copy()
     yield call("all_reduce", group, tensor=result, op=op)
     return result
-
-
-def bookkeeping(group: Group, count: int) -> Calls:
-    """Broadcast integers that only torch's own bookkeeping needs."""
-    yield call("broadcast", group, tensor=np.zeros(count, np.int32), group_src=0)
 
 
 def sliced(value: Array, sizes: Sequence[int], at: int, axis: int = 0) -> Array:

@@ -10,7 +10,7 @@ of ranks before they are summed.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -26,8 +26,8 @@ from runner.strategies.base import (
     Model,
     Strategy,
     TrainStep,
-    bookkeeping,
     summed,
+    weights,
 )
 from runner.vocabulary import WORLD
 
@@ -39,6 +39,15 @@ HOOKS_AT = "torch.distributed.algorithms.ddp_comm_hooks"
 MIB = 1024 * 1024
 #: the limits of buckets where none is stated, in bytes: of the first, and of the others
 FIRST_LIMIT, LIMIT = MIB, 25 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinContext:
+    """The arguments of `DistributedDataParallel.join`, the context of a rank that may end early."""
+
+    divide_by_initial_world_size: bool = True
+    enable: bool = True
+    throw_on_early_termination: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,26 @@ class DistributedDataParallel(Strategy):
     gradient_as_bucket_view: bool = False
     init_sync: bool = True
     comm_hook: str | None = None
+    #: every step is taken within `with net.join(...):`, which the step `join` leaves
+    join: JoinContext | None = None
+
+    @staticmethod
+    def read_join(given: Any) -> JoinContext | None:
+        """Return the arguments of the context. Raises ValueError and TypeError."""
+        if given is None:
+            return None
+        known = tuple(each.name for each in fields(JoinContext))
+        if not isinstance(given, Mapping):
+            message = "write its arguments: `join: {divide_by_initial_world_size: false}`"
+            raise TypeError(message)
+        for name, value in given.items():
+            if name not in known:
+                message = f"it has no argument `{name}`; there are {', '.join(known)}"
+                raise ValueError(message)
+            if not isinstance(value, bool):
+                message = f"`{name}` is true or false"
+                raise TypeError(message)
+        return JoinContext(**given)
 
     @staticmethod
     def read_comm_hook(given: Any) -> str | None:
@@ -107,7 +136,45 @@ class DistributedDataParallel(Strategy):
             hooks = import_module(f"{HOOKS_AT}.default_hooks")
             wrapped.register_comm_hook(None, getattr(hooks, self.comm_hook))
         real.forward = wrapped
+        if self.join is not None:
+            real.joining = RealJoin(real, wrapped, asdict(self.join))
         real.without_sync = wrapped.no_sync
+
+
+class RealJoin:
+    """torch's own context for ranks with uneven inputs, over a model and, with ZeRO, its optimizer.
+
+    It is entered anew behind each end, so that the next `train` is in one.
+    """
+
+    def __init__(self, real: Any, wrapped: Any, given: Mapping[str, bool]) -> None:
+        """Keep what the context is made of."""
+        self._real, self._wrapped, self._given = real, wrapped, given
+        self._context: Any = None
+        self._broken_off = False
+
+    def enter(self) -> None:
+        """Enter the context, unless the rank is in it."""
+        self._broken_off = False
+        if self._context is not None:
+            return
+        join = import_module("torch.distributed.algorithms.join").Join
+        optimizer = self._real.optimizer
+        zero = hasattr(optimizer, "join_hook")
+        self._context = join([self._wrapped, *([optimizer] if zero else [])], **self._given)
+        self._context.__enter__()
+
+    def leave(self) -> None:
+        """Leave it at its end, unless an exception has left it; who has no input was in it."""
+        if not self._broken_off:
+            self.enter()
+            context, self._context = self._context, None
+            context.__exit__(None, None, None)
+        self._broken_off = False
+
+    def break_off(self) -> None:
+        """Leave it by an exception: nothing is said."""
+        self._context, self._broken_off = None, True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +226,10 @@ def owners(numels: Sequence[tuple[str, int]], ranks: int) -> dict[str, int]:
     return found
 
 
+class NoInputError(Exception):
+    """Training ends early: a rank has no more input, and torch is to raise where that is seen."""
+
+
 class DataParallel(Alone):
     """One rank of a model under `DistributedDataParallel`, with or without ZeRO."""
 
@@ -168,18 +239,25 @@ class DataParallel(Alone):
         super().__init__(model, caller)
         self._group: Group = caller.group(self._said.process_group)
         self._zero = model.strategy(ZeroRedundancyOptimizer) is not None
-        sizes = [(name, self.params[name].nbytes) for name in model.network.ready()]
         self._synced = 0
         self._used: set[str] = set()
         self._unfinished = False
+        context = self._said.join
+        self._context = context if context is not None and context.enable else None
+        #: how often the context was left, and whether an exception has left it
+        self._joins, self._broken_off = 0, False
+        #: the number by which gradients are divided before they are summed
+        self._divisor = self._group.size
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
             at_first = [(name, self.params[name].nbytes) for name in model.parameters]
-            self._first = self._later = buckets(at_first, self._said.limits)[::-1]
+            self._buckets = buckets(at_first, self._said.limits)[::-1]
+            self._rebuilt = True
         else:
-            self._first = [tuple(reversed(model.parameters))]
-            self._later = buckets(sizes, self._said.limits)
-        self._rebuilt = self._first is self._later
+            self._buckets = [tuple(reversed(model.parameters))]
+            self._rebuilt = False
+        #: the parameters in the order in which gradients got ready in the first synchronised step
+        self._order: tuple[str, ...] = ()
         self.owner = owners(
             [(name, value.size) for name, value in self.params.items()], self._group.size
         )
@@ -189,7 +267,7 @@ class DataParallel(Alone):
         if not self._said.init_sync:
             return self.whole
         group = self.caller.group(self._said.process_group)
-        return self.whole_of(group.ranks[0])
+        return weights(self.model, self.caller, group.ranks[0])
 
     def construction(self) -> list[tuple[str, str, int]]:
         """Return what is said when the model is wrapped: sizes, and the weights of rank 0."""
@@ -203,12 +281,44 @@ class DataParallel(Alone):
             ("broadcast", "float32", total),
         ]
 
+    # ------------------------------------------------------------------ one step
+
+    def ordered(self, order: TrainStep) -> TrainStep:
+        """Return the step with the part of the ranks that have rows, where gradients count it.
+
+        Divided by the initial world size, a rank without input is one whose gradients are zero.
+        """
+        sizes = order.batch.sizes if order.batch is not None else None
+        if self._context is None or not self._context.divide_by_initial_world_size or not sizes:
+            return order
+        return replace(order, weight=sum(map(bool, sizes)) / self._group.size)
+
+    def train(self, given: Mapping[str, Any]) -> Generator[Part, None, dict[str, Any]]:
+        """Make the calls of one step, unless another rank has no more input and that ends it."""
+        self._broken_off = False
+        try:
+            return (yield from super().train(given))
+        except NoInputError as end:
+            self._broken_off = True
+            return {"raises": str(end)}
+
     def learn(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
         """Forward and backward by itself, then the mean of the gradients."""
-        if not self._rebuilt and self._synced > (1 if self._said.static_graph else 0):
-            self._rebuilt = True
-            yield from bookkeeping(self._group, len(self.params) + 1)
-            yield from bookkeeping(self._group, len(self._later))
+        if self._context is not None:
+            active = yield from summed(self._group, np.ones(1, np.float32))
+            if not self._context.divide_by_initial_world_size:
+                self._divisor = int(active[0])
+            if self._context.throw_on_early_termination:
+                ended = yield from summed(self._group, np.zeros(1, np.float32))
+                if ended[0]:
+                    message = (
+                        "Detected at least one rank that exhausted inputs. Throwing across all"
+                        " ranks."
+                    )
+                    raise NoInputError(message)
+        yield from self._rebuild()
+        if self._context is not None:
+            yield from summed(self._group, np.full(1, order.sync, np.float32))
         loss = yield from super().learn(order, x, y)
         if order.sync:
             yield from self._reduce()
@@ -220,6 +330,25 @@ class DataParallel(Alone):
         super().added(found)
         self._used.update(found)
 
+    def _rebuild(self) -> Calls:
+        """Make the buckets anew, once, in the order that the first rank has seen."""
+        if self._rebuilt or self._synced <= (1 if self._said.static_graph else 0):
+            return
+        self._rebuilt = True
+        names = list(self.params)
+        sizes = [(name, self.params[name].nbytes) for name in self._order]
+        mine = buckets(sizes, self._said.limits)
+        numbers = [names.index(name) for bucket in mine for name in bucket]
+        order = np.asarray([*numbers, len(mine)], np.int32)
+        yield call("broadcast", self._group, tensor=order, group_src=0)
+        lengths = np.resize(np.asarray(list(map(len, mine)), np.int32), int(order[-1]))
+        yield call("broadcast", self._group, tensor=lengths, group_src=0)
+        ends = np.cumsum(lengths)
+        self._buckets = [
+            tuple(names[number] for number in order[end - length : end])
+            for end, length in zip(ends, lengths, strict=True)
+        ]
+
     def _reduce(self) -> Calls:
         used = np.asarray([name in self._used for name in self.params], np.int32)
         kept = dict(self.grads)
@@ -229,7 +358,7 @@ class DataParallel(Alone):
         if lacking and not self._said.find_unused_parameters:
             yield from self._stopped(lacking)
             return
-        for names in self._later if self._rebuilt else self._first:
+        for names in self._buckets:
             held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
             flat = np.concatenate([each.reshape(-1) for each in held])
             mean = yield from self._mean(flat)
@@ -237,14 +366,20 @@ class DataParallel(Alone):
             for name, each in zip(names, held, strict=True):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
                 at += each.size
-        if self._said.find_unused_parameters and not self._said.static_graph:
+        if self._counts_used:
             counted = yield from summed(self._group, used)
             for name in (
                 each for each, count in zip(self.params, counted, strict=True) if not count
             ):
                 self.grads.pop(name)  # no rank has used it: its gradient stays what it was
                 self.grads |= {name: kept[name]} if name in kept else {}
+        self._order = self._order or self.model.network.ready()
         self._synced += 1
+
+    @property
+    def _counts_used(self) -> bool:
+        """Whether each backward ends with the number of ranks that used each parameter."""
+        return self._said.find_unused_parameters and not self._said.static_graph
 
     def _stopped(self, lacking: Sequence[str]) -> Calls:
         """Reduce up to the first bucket that is never full; gradients stay those of the rank.
@@ -252,7 +387,7 @@ class DataParallel(Alone):
         Nothing is said of it before the next forward, which raises.
         """
         self._unfinished = True
-        for names in self._later if self._rebuilt else self._first:
+        for names in self._buckets:
             if any(name in lacking for name in names):
                 return
             yield from self._mean(np.concatenate([self.grads[each].reshape(-1) for each in names]))
@@ -264,10 +399,10 @@ class DataParallel(Alone):
         return super().refused(given)
 
     def _mean(self, flat: Array) -> Generator[Part, None, Array]:
-        """Divide and sum up, in the dtype of the hook."""
+        """Divide and sum up, in the dtype of the hook; a hook divides by the size of the group."""
         narrow = flat.astype(self._said.reduced)
-        divided = narrow / narrow.dtype.type(self._group.size)
-        found = yield from summed(self._group, divided)
+        divisor = self._divisor if self._said.comm_hook is None else self._group.size
+        found = yield from summed(self._group, narrow / narrow.dtype.type(divisor))
         return found.astype(flat.dtype)
 
     def update(self) -> Calls:
@@ -284,3 +419,50 @@ class DataParallel(Alone):
                 tensor = self.params[name].copy()
                 yield call("broadcast", self._group, tensor=tensor, group_src=owner)
                 self.params[name] = tensor
+
+    # ------------------------------------------------------------------ a rank without input
+
+    def join(self) -> Generator[Part, None, dict[str, Any]]:
+        """Leave the context: make the calls of those that still train, and of the end."""
+        if self._context is None or self._broken_off:
+            self._broken_off = False
+            return {"values": {}, "slack": {}}
+        last = True
+        while (yield from summed(self._group, np.zeros(1, np.float32)))[0]:
+            if self._context.throw_on_early_termination:
+                yield from summed(self._group, np.ones(1, np.float32))
+                return {"raises": f"Rank {self.rank} exhausted all inputs."}
+            yield from self._shadow()
+            last = False
+        here = self._group.group_rank(self.rank)
+        candidate = np.full(1, here if last else -1, np.int64)
+        src = max(0, int((yield from summed(self._group, candidate, "max"))[0]))
+        # one process is where the rank is that came last: the others have not seen its steps
+        known = self.model.moments
+        if src == here:
+            known["join", self._joins, src] = self.oracle
+        flat = np.concatenate([value.reshape(-1) for value in self.params.values()])
+        yield call("broadcast", self._group, tensor=flat, group_src=src)
+        at = 0
+        for name, value in self.params.items():
+            self.params[name] = flat[at : at + value.size].reshape(value.shape)
+            at += value.size
+        self.oracle = known.get(("join", self._joins, src), self.oracle).copy()
+        self._joins += 1
+        return self.told_of_weights()
+
+    def _shadow(self) -> Calls:
+        """Make the calls of a step that other ranks take."""
+        yield from self._rebuild()
+        synced = yield from summed(self._group, np.zeros(1, np.float32))
+        if synced[0]:
+            for names in self._buckets:
+                size = sum(self.params[name].size for name in names)
+                yield from self._mean(np.zeros(size, np.float32))
+            if self._said.find_unused_parameters:
+                yield from summed(self._group, np.zeros(len(self.params), np.int32))
+            # torch takes the order of the parameters where it has seen none
+            self._order = self._order or tuple(self.params)
+            self._synced += 1
+        if self._zero:
+            yield from self.update()

@@ -48,6 +48,8 @@ class Real:
         self.without_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
         self.set_sync: Callable[[bool], None] = lambda _: None
         self.device = device
+        #: the context of ranks with uneven inputs, where the strategy has one
+        self.joining: Any = None
         self.schedule: Callable[[Any, Any], Any] | None = None
         self.module = _with_passing(torch, model).to(device)
         self.load(weights(model, caller, caller.rank))
@@ -94,6 +96,16 @@ class Real:
         """Take one step; return what the rank holds afterwards."""
         order = TrainStep.of(given)
         x, y = order.local(self.caller.group, self.caller.rank)
+        if self.joining is not None:
+            self.joining.enter()
+        try:
+            return self._trained(order, x, y)
+        except Exception:
+            if self.joining is not None:
+                self.joining.break_off()
+            raise
+
+    def _trained(self, order: TrainStep, x: Any, y: Any) -> dict[str, Any]:
         self.module.passed_by = order.skip
         if order.zero_grad:
             self.optimizer.zero_grad()
@@ -114,6 +126,11 @@ class Real:
             values[f"{name}.{each}"] = None if param is None else local(param).clone()
         values[f"{name}.memory"] = self._memory(params)
         return values
+
+    def leave(self) -> dict[str, Any]:
+        """Leave the context of ranks with uneven inputs; return what the rank holds then."""
+        self.joining.leave()
+        return self.held()
 
     # ------------------------------------------------------------------ checkpoints
 

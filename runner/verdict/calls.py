@@ -8,6 +8,7 @@ from runner.expressions.values import PerRank
 from runner.model.scenario import Communicates
 from runner.model.trace import Trace
 from runner.operations.base import Issued
+from runner.operations.join import Join
 from runner.operations.train import Train
 from runner.verdict.finding import Finding, Witness, ranks_text
 from runner.verdict.witnesses import Case, Memories
@@ -28,7 +29,7 @@ def said_by(case: Case, trace: Trace, rank: int, model: str) -> list[Issued] | N
     for event in trace.ranks[rank].events:
         step = case.order.steps.get(event.index)
         form = step.arguments.get("model") if step is not None else None
-        trained = step is not None and isinstance(step.operation, Train)
+        trained = step is not None and isinstance(step.operation, Train | Join)
         if trained and getattr(getattr(form, "value", None), "name", None) == model:
             if event.said is None and event.state == "done":
                 return None

@@ -204,6 +204,7 @@ def test_a_fault_in_a_layer_is_found_by_the_run(
 
 
 LOWERED = (
+    "ddp_joins_without_a_batch",
     "ddp_equals_one_process",
     "column_then_row",
     "pipeline_schedules",

@@ -63,6 +63,8 @@ TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
         "ddp_equals_one_process",
         "ddp_finds_unused_parameters",
         "zero1_owns_parameters",
+        "ddp_joins_uneven_inputs",
+        "ddp_joins_without_a_batch",
     ),
     fully_shard: (
         "fully_shard_pads",

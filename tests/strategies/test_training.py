@@ -154,6 +154,33 @@ def test_what_is_no_model_is_invalid_at_its_place(code: str, tmp_path: Path) -> 
     assert problem.hint or code == "bad_name"
 
 
+#: what a strategy says of `join` -> what is wrong
+JOINS = {
+    "{}": "is not trained within `join`",
+    "{join: true}": "write its arguments",
+    "{join: {throw: true}}": "no argument `throw`",
+    "{join: {enable: 1}}": "`enable` is true or false",
+}
+
+
+@pytest.mark.parametrize("said", JOINS)
+def test_what_is_no_context_cannot_be_left(said: str, tmp_path: Path) -> None:
+    content = text(parallel=f"[DistributedDataParallel: {said}]") + "  - join: {model: net}\n"
+    with pytest.raises(ScenarioError) as raised:
+        verdict_on(content, tmp_path)
+    (problem,) = raised.value.problems
+    assert problem.code == "bad_value"
+    assert JOINS[said] in problem.message
+    assert problem.mark is not None
+
+
+def test_a_context_that_is_not_enabled_says_nothing(tmp_path: Path) -> None:
+    content = text(parallel="[DistributedDataParallel: {join: {enable: false}}]")
+    content += "  - join: {model: net}\n"
+    content += "expect: {communicates: {net: [[all_reduce, float32, 10]]}}\n"
+    assert verdict_on(content, tmp_path).status == "PASSED"
+
+
 LEFT_OUT = {
     "context_parallel": "[context_parallel: {mesh: mesh.dp}]",
     "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
