@@ -290,6 +290,7 @@ ARGUMENTS = (
     (r"No such file or directory: .*\.metadata", "invalid_argument"),
     (r"Mixed Partial reduce types are not supported", "invalid_argument"),
     (r"a and b must have same reduction dim", "invalid_argument"),
+    (r"Expected more than 1 value per channel when training", "invalid_argument"),
     (r"shapes cannot be multiplied|Given normalized_shape=", "invalid_argument"),
     (r"The size of tensor a .* must match the size of tensor b", "invalid_argument"),
     (r"index out of range in self|Target -?\d+ is out of bounds", "invalid_argument"),

@@ -41,7 +41,6 @@ MOST_LAYERS = 64
 STRANGERS = {
     "Dropout": "what is random has no one result: leave it out",
     "Lambda": "a model is data: its layers are those of the table",
-    "BatchNorm1d": "statistics over a batch differ from strategy to strategy: use LayerNorm",
 }
 
 
@@ -384,11 +383,13 @@ def _model(
     if oracle is not None and isinstance(oracle, Mapping):
         _police_keys(oracle, ORACLE_KEYS, "`oracle`", context)
     under = oracle if isinstance(oracle, Mapping) else Mapping(node.mark, [])
-    lacking = None
+    lacking = next((layer.lacking for _, layer in network.leaves() if layer.lacking), None)
     try:
         parallel = _parallel(node.get("parallel"), context, named)
     except LeftOutError as error:
         parallel, lacking = (), str(error)
+    if network.buffers() and any(each.name not in BUFFERED for each in parallel):
+        parallel, lacking = (), UNBUFFERED
     try:
         for strategy in parallel:
             _police_strategy(strategy, network, node.get("parallel") or key, context)
@@ -408,6 +409,14 @@ def _model(
     )
 
 
+#: strategies of models whose layers have buffers, and why there are not more
+BUFFERED = ("DistributedDataParallel", "ZeroRedundancyOptimizer")
+UNBUFFERED = (
+    "layers with buffers: a model that has them is trained by DistributedDataParallel, or alone"
+)
+#: why a model with buffers is not saved here
+UNSAVED = "save and load of layers with buffers: a checkpoint of buffers is not lowered here"
+
 #: why the state of an optimizer that is cut by parameters is not saved here
 CONSOLIDATED = (
     "save and load of ZeroRedundancyOptimizer: its state is whole on one rank only after"
@@ -423,12 +432,13 @@ def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[st
         if isinstance(step.operation, Compound) and step.operation.checkpoints
     ]
     asked = {getattr(model_in(step.arguments), "name", None) for step in saving}
-    return {
-        name: replace(model, lacking=model.lacking or CONSOLIDATED)
-        if name in asked and model.strategy(ZeroRedundancyOptimizer)
-        else model
-        for name, model in made.items()
-    }
+    found = {}
+    for name, model in made.items():
+        why = UNSAVED if model.network.buffers() else None
+        why = CONSOLIDATED if model.strategy(ZeroRedundancyOptimizer) else why
+        lacks = name in asked and why is not None
+        found[name] = replace(model, lacking=model.lacking or why) if lacks else model
+    return found
 
 
 def police_joins(

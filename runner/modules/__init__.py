@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from runner.modules.attention import CausalSelfAttention
 from runner.modules.base import Layer
+from runner.modules.batch_norm import BatchNorm1d, SyncBatchNorm
 from runner.modules.embedding import Embedding
 from runner.modules.gelu import GELU
 from runner.modules.layer_norm import LayerNorm
@@ -19,7 +20,18 @@ from runner.modules.tanh import Tanh
 #: every class that a model may be made of, by torch's name
 LAYERS: dict[str, type[Layer]] = {
     each.name: each
-    for each in (Linear, Embedding, LayerNorm, RMSNorm, ReLU, GELU, Tanh, CausalSelfAttention)
+    for each in (
+        Linear,
+        Embedding,
+        LayerNorm,
+        RMSNorm,
+        BatchNorm1d,
+        SyncBatchNorm,
+        ReLU,
+        GELU,
+        Tanh,
+        CausalSelfAttention,
+    )
 }
 
 __all__ = ["LAYERS", "Layer", "Residual", "Sequential"]

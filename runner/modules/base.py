@@ -26,6 +26,18 @@ class Layer(ABC):
     """
 
     name: ClassVar[str]
+    #: whether what it makes of a row depends on the other rows
+    over_batch: ClassVar[bool] = False
+    #: why no model is trained with it here although torch has it, or None
+    lacking: ClassVar[str | None] = None
+
+    def buffers(self) -> dict[str, Array]:
+        """Return what each buffer holds at first, in torch's order."""
+        return {}
+
+    def buffered(self, buffers: Mapping[str, Array], saved: Any) -> dict[str, Array]:
+        """Return the buffers after a forward, of which `saved` is what the backward needs."""
+        return dict(buffers)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the shape of each parameter, in torch's order."""

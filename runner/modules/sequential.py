@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,30 @@ class Sequential(Layer):
             for label, layer in self.layers
             for name, shape in layer.shapes().items()
         }
+
+    def buffers(self) -> dict[str, Array]:
+        """Those of the layers, below their labels."""
+        return {
+            f"{label}.{name}": value
+            for label, layer in self.layers
+            for name, value in layer.buffers().items()
+        }
+
+    def buffered(self, buffers: Params, saved: Any) -> dict[str, Array]:
+        """Each layer keeps its own; a layer that is not here keeps what it has."""
+        found = dict(buffers)
+        for (label, layer), kept in zip(self.layers, saved, strict=True):
+            own = layer.buffered(inner(buffers, label), kept)
+            found |= {f"{label}.{name}": value for name, value in own.items()}
+        return found
+
+    def leaves(self) -> Iterator[tuple[str, Layer]]:
+        """Yield every layer that has no layers inside, by its full label: `block.norm`."""
+        for label, layer in self.layers:
+            if isinstance(layer, Sequential):
+                yield from ((f"{label}.{inside}", leaf) for inside, leaf in layer.leaves())
+            else:
+                yield label, layer
 
     def ready(self) -> tuple[str, ...]:
         """The last layer's come first."""

@@ -146,14 +146,14 @@ class Model:
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The names of what a rank holds before it trains: the parameters."""
-        return self.parameters
+        """The names of what a rank holds before it trains: parameters, and buffers of layers."""
+        return (*self.parameters, *self.network.buffers())
 
     @property
     def values(self) -> tuple[str, ...]:
         """The names that a scenario may ask for, as it writes them: `net.up.weight.grad`."""
         grads = [f"{each}.grad" for each in self.parameters]
-        own = (*self.parameters, *grads, "loss", "memory")
+        own = (*self.held, *grads, "loss", "memory")
         return tuple(f"{self.name}.{each}" for each in own)
 
     def strategy(self, kind: type[Any]) -> Any:
@@ -271,6 +271,7 @@ class OneProcess:
         self._model = model
         self._computed = computed
         self.params = params
+        self.buffers: Arrays = model.network.buffers()
         self.grads: Arrays = {}
         self._states: dict[str, dict[str, Any]] = {name: {} for name in params}
 
@@ -292,11 +293,13 @@ class OneProcess:
         given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
         _, found = network.backward(params, saved, dy)
+        buffers = network.buffered(self.buffers, saved) if self.buffers else {}
         if order.weight != 1.0:
             found = {name: value * value.dtype.type(order.weight) for name, value in found.items()}
         found = {name: self._reduced(name, value) for name, value in found.items()}
         before = {} if order.zero_grad else self.grads
         later = OneProcess(self._model, self.params, self._computed)
+        later.buffers = buffers
         later._states = {name: dict(state) for name, state in self._states.items()}
         later.grads = {
             name: before[name] + value if name in before else value for name, value in found.items()
@@ -422,6 +425,10 @@ class Moment:
         """Return a parameter, and its tolerance."""
         return self._remembered(("param", name), lambda process: process.params[name])
 
+    def buffer(self, name: str) -> tuple[Array, float]:
+        """Return a buffer of a layer, and its tolerance."""
+        return self._remembered(("buffer", name), lambda process: process.buffers[name])
+
     def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, float]:
         if key not in self._known:
             exact, rounded, shaken = map(value, (self._exact, self._rounded, self._shaken))
@@ -507,6 +514,10 @@ class Oracle:
     def param(self, name: str) -> tuple[Array, float]:
         """Return a parameter, and its tolerance."""
         return self._now.param(name)
+
+    def buffer(self, name: str) -> tuple[Array, float]:
+        """Return a buffer of a layer, and its tolerance."""
+        return self._now.buffer(name)
 
 
 def charge(weights: int, x: Any, *, processes: int = 1, moments: int = 0) -> None:
@@ -608,6 +619,7 @@ class Trainee(ABC):
         self.params: Arrays = {
             name: self.share(name, value).copy() for name, value in self.begin().items()
         }
+        self.buffers: Arrays = model.network.buffers()
         self.grads: Arrays = {}
         self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
         self.oracle = Oracle(model, self.whole_of(first))
@@ -624,6 +636,8 @@ class Trainee(ABC):
         """Go forward and backward with these weights; return the loss and the gradients."""
         network = self.model.coarse.without(order.skip)
         given, saved = network.forward(params, x)
+        if self.buffers:
+            self.buffers = network.buffered(self.buffers, saved)
         loss, dy = self.model.loss.value(given, y)
         _, found = network.backward(params, saved, dy)
         yield from ()
@@ -645,7 +659,8 @@ class Trainee(ABC):
 
     def held(self) -> Arrays:
         """Return what the rank holds before step 1, by the names of a scenario."""
-        return {f"{self.model.name}.{name}": value.copy() for name, value in self.params.items()}
+        held = {**self.params, **self.buffers}
+        return {f"{self.model.name}.{name}": value.copy() for name, value in held.items()}
 
     def owns(self, name: str) -> bool:
         """Return whether the rank holds some of a parameter."""
@@ -720,7 +735,19 @@ class Trainee(ABC):
             ):
                 if value is not None and wanted is not None:
                     slack[key] = np.broadcast_to(wanted[1], value.shape)
-        return {"values": values, "slack": slack, "unequal": found}
+        kept, off = self._kept_of_batches()
+        return {"values": values | kept, "slack": slack | off, "unequal": found}
+
+    def _kept_of_batches(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the buffers of the layers by their names, and how far off rounding brings them."""
+        name = self.model.name
+        values = {f"{name}.{each}": value.copy() for each, value in self.buffers.items()}
+        slack = {
+            f"{name}.{each}": np.broadcast_to(self.oracle.buffer(each)[1], value.shape)
+            for each, value in self.buffers.items()
+            if value.dtype.kind == "f"
+        }
+        return values, slack
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -782,7 +809,8 @@ class Trainee(ABC):
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             if mine is not None:
                 slack[f"{name}.{each}"] = np.broadcast_to(self.oracle.param(each)[1], mine.shape)
-        return {"values": values, "slack": slack}
+        kept, off = self._kept_of_batches()
+        return {"values": values | kept, "slack": slack | off}
 
     def forget_gradients(self) -> None:
         """`zero_grad`: there are none."""
@@ -850,6 +878,10 @@ class Trainee(ABC):
             if prose is not None:
                 self.told = True
                 name = f"{self.model.name}.{value}"
+                leaves = self.model.network.leaves()
+                layer = next((label for label, leaf in leaves if leaf.over_batch), None)
+                if layer is not None and order.batch is not None:
+                    prose += f" (`{layer}` normalises by the rows that the rank has, not by all)"
                 return Unequal(model=self.model.name, value=name, prose=f"{name} {prose}")
         return None
 
@@ -867,6 +899,8 @@ class Trainee(ABC):
             if self.owns(name):
                 whole, off = self.oracle.param(name)
                 yield name, self.params[name], (self.share(name, whole), off)
+        for name, held in self.buffers.items():
+            yield name, held, self.oracle.buffer(name)
 
     #: what one process has for a loss of this rank's rows, and its tolerance; set by `learn`
     loss_before: tuple[Array, float] = (np.zeros(()), 0.0)

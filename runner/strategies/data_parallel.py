@@ -258,6 +258,8 @@ class DataParallel(Alone):
             self._rebuilt = False
         #: the parameters in the order in which gradients got ready in the first synchronised step
         self._order: tuple[str, ...] = ()
+        #: whether the step before synchronised: the forward behind one that did not sends nothing
+        self._synced_before = True
         self.owner = owners(
             [(name, value.size) for name, value in self.params.items()], self._group.size
         )
@@ -268,18 +270,6 @@ class DataParallel(Alone):
             return self.whole
         group = self.caller.group(self._said.process_group)
         return weights(self.model, self.caller, group.ranks[0])
-
-    def construction(self) -> list[tuple[str, str, int]]:
-        """Return what is said when the model is wrapped: sizes, and the weights of rank 0."""
-        if not self._said.init_sync:
-            return []
-        dims = sum(value.ndim for value in self.params.values())
-        total = sum(value.size for value in self.params.values())
-        return [
-            ("all_gather", "int64", 1),
-            ("broadcast", "int64", 2 * dims),
-            ("broadcast", "float32", total),
-        ]
 
     # ------------------------------------------------------------------ one step
 
@@ -317,6 +307,12 @@ class DataParallel(Alone):
                     )
                     raise NoInputError(message)
         yield from self._rebuild()
+        if self._sends_buffers:
+            src = 0
+            if self._context is not None:  # the first rank may have no input any more
+                src = yield from self._last_of(candidate=True)
+            yield from self._take(src, self.buffers)
+        self._synced_before = order.sync
         if self._context is not None:
             yield from summed(self._group, np.full(1, order.sync, np.float32))
         loss = yield from super().learn(order, x, y)
@@ -329,6 +325,34 @@ class DataParallel(Alone):
         """Remember which parameters were used since gradients were last reduced."""
         super().added(found)
         self._used.update(found)
+
+    @property
+    def _sends_buffers(self) -> bool:
+        """Whether a forward begins with the buffers of one rank."""
+        return self._said.broadcast_buffers and bool(self.buffers) and self._synced_before
+
+    def _take(self, src: int, *held: Arrays) -> Calls:
+        """Take what one rank holds, a call a dtype."""
+        for dtype in dict.fromkeys(value.dtype for each in held for value in each.values()):
+            parts = [
+                (each, name)
+                for each in held
+                for name, value in each.items()
+                if value.dtype == dtype
+            ]
+            flat = np.concatenate([each[name].reshape(-1) for each, name in parts])
+            yield call("broadcast", self._group, tensor=flat, group_src=src)
+            at = 0
+            for each, name in parts:
+                size, shape = each[name].size, each[name].shape
+                each[name] = flat[at : at + size].reshape(shape)
+                at += size
+
+    def _last_of(self, *, candidate: bool) -> Generator[Part, None, int]:
+        """Return the last of the ranks that are candidates, by its number in the group."""
+        here = self._group.group_rank(self.rank) if candidate else -1
+        found = yield from summed(self._group, np.full(1, here, np.int64), "max")
+        return max(0, int(found[0]))
 
     def _rebuild(self) -> Calls:
         """Make the buckets anew, once, in the order that the first rank has seen."""
@@ -435,18 +459,14 @@ class DataParallel(Alone):
             yield from self._shadow()
             last = False
         here = self._group.group_rank(self.rank)
-        candidate = np.full(1, here if last else -1, np.int64)
-        src = max(0, int((yield from summed(self._group, candidate, "max"))[0]))
+        src = yield from self._last_of(candidate=last)
         # one process is where the rank is that came last: the others have not seen its steps
         known = self.model.moments
         if src == here:
             known["join", self._joins, src] = self.oracle
-        flat = np.concatenate([value.reshape(-1) for value in self.params.values()])
-        yield call("broadcast", self._group, tensor=flat, group_src=src)
-        at = 0
-        for name, value in self.params.items():
-            self.params[name] = flat[at : at + value.size].reshape(value.shape)
-            at += value.size
+        yield from self._take(
+            src, self.params, self.buffers if self._said.broadcast_buffers else {}
+        )
         self.oracle = known.get(("join", self._joins, src), self.oracle).copy()
         self._joins += 1
         return self.told_of_weights()
@@ -454,7 +474,10 @@ class DataParallel(Alone):
     def _shadow(self) -> Calls:
         """Make the calls of a step that other ranks take."""
         yield from self._rebuild()
+        if self._sends_buffers:
+            yield from self._take((yield from self._last_of(candidate=False)), self.buffers)
         synced = yield from summed(self._group, np.zeros(1, np.float32))
+        self._synced_before = bool(synced[0])
         if synced[0]:
             for names in self._buckets:
                 size = sum(self.params[name].size for name in names)

@@ -79,7 +79,8 @@ class Real:
 
     def held(self) -> dict[str, Any]:
         """Return what the rank holds before step 1, by the names of a scenario."""
-        return {f"{self.model.name}.{name}": local(p) for name, p in self._parameters().items()}
+        held = {**self._parameters(), **dict(self.module.named_buffers())}
+        return {f"{self.model.name}.{name}": local(each) for name, each in held.items()}
 
     def _parameters(self) -> dict[str, Any]:
         return dict(self.module.named_parameters())
@@ -124,13 +125,15 @@ class Real:
             grad = None if param is None else param.grad
             values[f"{name}.{each}.grad"] = None if grad is None else local(grad).clone()
             values[f"{name}.{each}"] = None if param is None else local(param).clone()
+        for each, buffer in self.module.named_buffers():
+            values[f"{name}.{each}"] = buffer.detach().clone()
         values[f"{name}.memory"] = self._memory(params)
         return values
 
     def leave(self) -> dict[str, Any]:
         """Leave the context of ranks with uneven inputs; return what the rank holds then."""
         self.joining.leave()
-        return self.held()
+        return {name: value.clone() for name, value in self.held().items()}
 
     # ------------------------------------------------------------------ checkpoints
 

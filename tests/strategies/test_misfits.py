@@ -34,6 +34,12 @@ REFUSED = {
         "random([4, 2], 1)",
         "random([4, 2], 2)",
     ),
+    "one row for a norm over the batch": (
+        "n: {BatchNorm1d: {num_features: 2}}",
+        "mse_loss",
+        "random([2, 2], 1)",
+        "random([2, 2], 2)",
+    ),
     "a scalar": (LINEAR, "l1_loss", "random([4, 2], 1)", "1 + rank"),
 }
 NOT_COMPUTED = {

@@ -9,6 +9,7 @@ import pytest
 
 from runner.modules import LAYERS, Residual, Sequential
 from runner.modules.attention import CausalSelfAttention
+from runner.modules.batch_norm import BatchNorm1d
 from runner.modules.embedding import Embedding
 from runner.modules.gelu import GELU
 from runner.modules.layer_norm import LayerNorm
@@ -110,6 +111,47 @@ def test_attention_by_heads_is_that_of_torch(bias: bool) -> None:  # noqa: FBT00
     np.testing.assert_allclose(dx, entered.grad.numpy(), atol=1e-12)
     for name, param in module.named_parameters():
         np.testing.assert_allclose(grads[name], param.grad.numpy(), atol=1e-11, err_msg=name)
+
+
+@pytest.mark.parametrize("shape", [(6, 3), (4, 3, 2)])
+def test_a_norm_over_the_batch_is_that_of_torch(shape: tuple[int, ...]) -> None:
+    import torch
+
+    layer = BatchNorm1d(num_features=3, momentum=0.3, eps=1e-3)
+    random = np.random.default_rng(7)
+    params: Any = {name: random.normal(size=size) for name, size in layer.shapes().items()}
+    module: Any = layer.build(torch.nn).double()
+    module.load_state_dict(
+        {name: torch.tensor(value) for name, value in params.items()}, strict=False
+    )
+    buffers = {
+        name: value.astype(np.float64) if value.dtype.kind == "f" else value
+        for name, value in layer.buffers().items()
+    }
+    for _ in range(3):
+        x, dy = random.normal(size=shape), random.normal(size=shape)
+        y, saved = layer.forward(params, x)
+        dx, grads = layer.backward(params, saved, dy)
+        buffers = layer.buffered(buffers, saved)
+        entered: Any = torch.tensor(x, requires_grad=True)
+        module.zero_grad()
+        wanted = module(entered)
+        wanted.backward(torch.tensor(dy))
+        np.testing.assert_allclose(y, wanted.detach().numpy(), atol=1e-12)
+        np.testing.assert_allclose(dx, entered.grad.numpy(), atol=1e-12)
+        for name, param in module.named_parameters():
+            np.testing.assert_allclose(grads[name], param.grad.numpy(), atol=1e-12, err_msg=name)
+        for name, buffer in module.named_buffers():
+            np.testing.assert_allclose(buffers[name], buffer.numpy(), atol=1e-12, err_msg=name)
+
+
+def test_a_norm_over_the_batch_wants_two_values_a_feature() -> None:
+    layer = BatchNorm1d(num_features=3)
+    assert layer.output_shape((2, 3)) == (2, 3)
+    with pytest.raises(ValueError, match="two values a feature or more"):
+        layer.output_shape((1, 3))
+    with pytest.raises(ValueError, match=r"takes \[rows, 3\]"):
+        layer.output_shape((4, 2))
 
 
 def test_heads_divide_the_features() -> None:

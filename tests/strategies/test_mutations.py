@@ -25,6 +25,7 @@ from runner.language import load
 from runner.model.groups import plan
 from runner.modules import (
     attention,
+    batch_norm,
     gelu,
     layer_norm,
     linear,
@@ -65,7 +66,9 @@ TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
         "zero1_owns_parameters",
         "ddp_joins_uneven_inputs",
         "ddp_joins_without_a_batch",
+        "ddp_broadcasts_buffers",
     ),
+    batch_norm: ("ddp_broadcasts_buffers",),
     fully_shard: (
         "fully_shard_pads",
         "fully_shard_root_and_units",

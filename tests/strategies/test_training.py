@@ -189,6 +189,9 @@ LEFT_OUT = {
     "ScheduleDualPipeV": "[pipeline: {mesh: mesh.dp, stages: [[up]], schedule: ScheduleDualPipeV}]",
     "RowwiseParallel of the Embedding `up`": "[parallelize_module: {device_mesh: mesh.dp,"
     " parallelize_plan: {up: RowwiseParallel}}]",
+    "SyncBatchNorm": "[DistributedDataParallel: {}]",
+    "layers with buffers": "[fully_shard: {mesh: mesh.dp}]",
+    "save and load of layers with buffers": "[]",
     "models are not trained by": "[pipeline: {mesh: m, stages: [[up]]}, fully_shard: {mesh: m}]",
 }
 
@@ -197,10 +200,15 @@ LEFT_OUT = {
 def test_what_is_left_out_is_unsupported_with_its_reason(words: str, tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     groups = "groups: {mesh: {shape: [2], dims: [dp]}}"
-    layers = "up: {Embedding: {num_embeddings: 4, embedding_dim: 2}}"
-    content = text(
-        parallel=LEFT_OUT[words], more=groups, layers=layers if "Embedding" in words else LAYERS
-    )
+    table = "up: {Embedding: {num_embeddings: 4, embedding_dim: 2}}"
+    layers = {
+        "RowwiseParallel of the Embedding `up`": table,
+        "SyncBatchNorm": "up: {Residual: [norm: {SyncBatchNorm: {num_features: 4}}]}",
+        "layers with buffers": "up: {BatchNorm1d: {num_features: 4}}",
+        "save and load of layers with buffers": "up: {BatchNorm1d: {num_features: 4}}",
+    }
+    content = text(parallel=LEFT_OUT[words], more=groups, layers=layers.get(words, LAYERS))
+    content += "  - save: {model: net, checkpoint: c}\n" if words.startswith("save") else ""
     path.write_text(content, encoding="utf-8")
     (scenario,) = load(path)
     found = analyse(scenario).verdict
