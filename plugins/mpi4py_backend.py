@@ -210,6 +210,8 @@ def refusal(error: MPI.Exception) -> Exception:
     words = f"MPI: {error.Get_error_string()}"
     if error.Get_error_class() in {MPI.ERR_OP, MPI.ERR_TYPE}:
         return NotImplementedError(words)
+    if error.Get_error_class() in {MPI.ERR_ROOT, MPI.ERR_RANK, MPI.ERR_TAG, MPI.ERR_COUNT}:
+        return ValueError(words)
     return RuntimeError(words)
 
 
@@ -279,20 +281,18 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
     def __init__(
         self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: Any
     ) -> None:
-        """Meet the other members in the store, then make the communicator, which cannot fail."""
+        """Meet the other members in the store, then make the communicator, which cannot fail.
+
+        Those meet that name the same ranks; one that no other names so waits until its timeout.
+        """
         super().__init__(rank, size)  # type: ignore[call-arg]
         self.timeout: timedelta = timeout
         self.aborted = threading.Event()
         self.known_as = ""
         own = ",".join(map(str, ranks))
-        store.set(f"ranks/{rank}", own)
-        members = [f"ranks/{other}" for other in range(size)]
-        store.wait(members, timeout)
-        told = {store.get(key).decode() for key in members}
-        if told != {own}:
-            message = f"the members of a group disagree on its ranks: {sorted(told)}"
-            raise RuntimeError(message)
-        tag = zlib.crc32(store.get("ranks/0") + str(id(store) if size == 1 else "").encode())
+        store.set(f"{own}/{rank}", "here")
+        store.wait([f"{own}/{other}" for other in range(size)], timeout)
+        tag = zlib.crc32(f"{own} {id(store) if size == 1 else ''}".encode())
         chosen = MPI.COMM_WORLD.Get_group().Incl(list(ranks))
         self._comm = MPI.COMM_WORLD.Create_group(chosen, tag % 2**15)
 
@@ -387,6 +387,21 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
 
     reduce_scatter_single = _reduce_scatter_base
 
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, options: Any) -> Work:
+        """Reduce, and keep one's own part of each; functional collectives and DTensor call it."""
+        op = op_of(options, inputs)
+        rows, wholes = [flat(each) for each in outputs], [flat(each) for each in inputs]
+        told = [
+            (reduced(whole), reduced(row), [row.numel()] * self.size())
+            for row, whole in zip(rows, wholes, strict=True)
+        ]
+        return self._work(
+            lambda: [self._comm.Ireduce_scatter(*each, op) for each in told],
+            (rows, wholes),
+            lambda: copy(outputs, self._averaged(rows, options)),
+            outputs,
+        )
+
     def _reduce_scatter(
         self, output: torch.Tensor, whole: torch.Tensor, sizes: list[int], options: Any
     ) -> Work:
@@ -439,6 +454,21 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         )
 
     all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(
+        self, outputs: Any, inputs: Any, _options: Any = None
+    ) -> Work:
+        """Gather each of some tensors; functional collectives and DTensor call it."""
+        rows, wholes = [flat(each) for each in inputs], [flat(each) for each in outputs]
+        return self._work(
+            lambda: [
+                self._comm.Iallgather(moved(row), moved(whole))
+                for row, whole in zip(rows, wholes, strict=True)
+            ],
+            (rows, wholes),
+            lambda: copy(outputs, wholes),
+            outputs,
+        )
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, _options: Any = None) -> Work:
         """Gather several tensors at once: outputs[rank][i] is rank's i-th."""
