@@ -31,6 +31,8 @@ class Leaf:
 
     key: Hashable
     ranks: dict[int, tuple[Hashable, Any]] = field(default_factory=dict)
+    #: what makes it like others besides: where a message goes to, seen from its rank
+    like: Hashable = None
 
     @property
     def places(self) -> frozenset[Hashable]:
@@ -122,8 +124,14 @@ def _longest(same: Any) -> tuple[int, int]:
 # Classes of ranks -> one tree.
 
 
-def merged(programs: Mapping[int, Sequence[Item]]) -> list[Node]:
-    """Return one list of nodes for the programs of all ranks."""
+def merged(
+    programs: Mapping[int, Sequence[Item]],
+    like: Callable[[int, Any], Hashable],
+) -> list[Node]:
+    """Return one list of nodes for the programs of all ranks.
+
+    `like` tells of what is a rank's own in a step what makes it like the steps of other ranks.
+    """
     classes: dict[tuple[Item, ...], list[int]] = {}
     same: dict[int, list[int]] = {}  # one and the same list, without a look at what is in it
     for rank, items in programs.items():
@@ -132,7 +140,7 @@ def merged(programs: Mapping[int, Sequence[Item]]) -> list[Node]:
             ranks = same[id(items)] = classes.setdefault(tuple(items), [])
         ranks.append(rank)
     trees = [
-        _tree(folded(items), ranks)
+        _tree(folded(items), ranks, like)
         for items, ranks in sorted(classes.items(), key=lambda each: (-len(each[0]), each[1]))
     ]
     if not trees:
@@ -143,42 +151,49 @@ def merged(programs: Mapping[int, Sequence[Item]]) -> list[Node]:
     return found
 
 
-def _tree(parts: Iterable[Folded], ranks: Sequence[int]) -> list[Node]:
+def _tree(
+    parts: Iterable[Folded], ranks: Sequence[int], like: Callable[[int, Any], Hashable]
+) -> list[Node]:
     nodes: list[Node] = []
     for part in parts:
         if part[0] == "item":
             key, own = part[1]
-            nodes.append(Leaf(key=key, ranks=dict.fromkeys(ranks, own)))
+            found = Leaf(key=key, ranks=dict.fromkeys(ranks, own), like=like(ranks[0], own[1]))
+            nodes.append(found)
         else:
             counts = {rank: int(part[1]) for rank in ranks}
-            nodes.append(Loop(body=_tree(part[2], ranks), ranks=counts))
+            nodes.append(Loop(body=_tree(part[2], ranks, like), ranks=counts))
     return nodes
 
 
-def _sign(node: Node, *, placed: bool = True) -> Hashable:
-    """Return what two nodes have in common that become one; with `placed` their places as well."""
-    if isinstance(node, Leaf):
-        return (node.key, min(node.places, key=str)) if placed else node.key
-    return ("loop", tuple(_sign(each, placed=placed) for each in node.body))
+#: what two steps have in common that become one, besides what they do: the narrowest first
+_LIKENESS = (("place", "like"), ("place",), ("like",), ())
 
 
-def _merge(one: list[Node], two: list[Node], *, placed: bool = True) -> list[Node]:
+def _sign(node: Node, alike: tuple[str, ...] = ()) -> Hashable:
+    """Return what two nodes have in common that become one."""
+    if isinstance(node, Loop):
+        return ("loop", tuple(_sign(each, alike) for each in node.body))
+    place = min(node.places, key=str) if "place" in alike else None
+    return (node.key, place, node.like if "like" in alike else None)
+
+
+def _merge(one: list[Node], two: list[Node], level: int = 0) -> list[Node]:
     """Return a common supersequence of two lists whose ranks are not the same.
 
-    What stands at the same place comes together first; then, in between, what is alike elsewhere.
+    What stands at the same place and is the same on its rank comes together first; then, in
+    between, what is less alike.
     """
-    mine = [_sign(each, placed=placed) for each in one]
-    theirs = [_sign(each, placed=placed) for each in two]
+    mine = [_sign(each, _LIKENESS[level]) for each in one]
+    theirs = [_sign(each, _LIKENESS[level]) for each in two]
     found: list[Node] = []
     at_one = at_two = 0
     for left, right in [*_aligned(mine, theirs), (len(one), len(two))]:
         gap = one[at_one:left], two[at_two:right]
         if not all(gap):
             found += [*gap[0], *gap[1]]
-        elif placed:
-            found += _merge(*gap, placed=False)
         else:
-            found += _between(*gap)
+            found += _between(*gap, level)
         if left < len(one):
             found.append(_joined(one[left], two[right]))
         at_one, at_two = left + 1, right + 1
@@ -188,42 +203,57 @@ def _merge(one: list[Node], two: list[Node], *, placed: bool = True) -> list[Nod
 def _joined(one: Node, two: Node) -> Node:
     if isinstance(one, Leaf):
         assert isinstance(two, Leaf)
-        return Leaf(key=one.key, ranks={**one.ranks, **two.ranks})
+        return Leaf(key=one.key, ranks={**one.ranks, **two.ranks}, like=one.like)
     assert isinstance(two, Loop)
     return Loop(body=_merge(one.body, two.body), ranks={**one.ranks, **two.ranks})
 
 
-def _between(one: list[Node], two: list[Node]) -> list[Node]:
-    """Merge what lies between two nodes that are alike: loops that are alike for the most part.
-
-    What one repeats and the other does once is a loop of one turn there.
-    """
+def _between(one: list[Node], two: list[Node], level: int) -> list[Node]:
+    """Merge what lies between two nodes that are alike, of what is alike by less than `level`."""
+    last = len(_LIKENESS) - 1
+    if level + 1 < last:
+        return _merge(one, two, level + 1)
+    if level < last:
+        return _with_loops(one, two, narrow=True)
+    # what one repeats and the other does once is a loop of one turn there
     turned = _turned(one, two), _turned(two, one)
     if any(turned):
-        return _merge(turned[0] or one, turned[1] or two, placed=False)
+        return _merge(turned[0] or one, turned[1] or two, last)
+    return _with_loops(one, two, narrow=False)
+
+
+def _with_loops(one: list[Node], two: list[Node], *, narrow: bool) -> list[Node]:
+    """Merge loops that are alike for the most part; with `narrow` in what differs by rank, too."""
     found: list[Node] = []
-    rest = list(two)
-    for node in one:
-        at = next((at for at, other in enumerate(rest) if _similar(node, other)), None)
-        if at is not None:
-            found += rest[:at]
+    before: list[Node] = []
+    rest = two
+    for node in [*one, None]:
+        at = None
+        if node is not None:
+            alike = (_similar(node, each, narrow=narrow) for each in rest)
+            at = next((at for at, is_alike in enumerate(alike) if is_alike), None)
+        if node is not None and at is None:
+            before.append(node)
+            continue
+        gap = before, rest[:at]
+        is_over = not narrow or not all(gap)
+        found += [*gap[0], *gap[1]] if is_over else _merge(*gap, len(_LIKENESS) - 1)
+        if node is not None and at is not None:
             found.append(_joined(node, rest[at]))
-            rest = rest[at + 1 :]
-        else:
-            found.append(node)
-    return [*found, *rest]
+            before, rest = [], rest[at + 1 :]
+    return found
 
 
 def _turned(nodes: list[Node], others: list[Node]) -> list[Node] | None:
     """Return nodes with what another list repeats as a loop of one turn; None without any."""
     bodies = [each.body for each in others if isinstance(each, Loop)]
     for body in bodies:
-        keys = [_sign(each, placed=False) for each in body]
+        keys = [_sign(each) for each in body]
         if len(keys) < 2:
             continue
         for at in range(len(nodes) - len(keys) + 1):
             part = nodes[at : at + len(keys)]
-            if [_sign(each, placed=False) for each in part] != keys:
+            if [_sign(each) for each in part] != keys:
                 continue
             ranks = {rank for each in part for rank in each.ranks}
             if all(each.ranks.keys() == ranks for each in part):
@@ -232,20 +262,20 @@ def _turned(nodes: list[Node], others: list[Node]) -> list[Node] | None:
     return None
 
 
-def _similar(one: Node, two: Node) -> bool:
+def _similar(one: Node, two: Node, *, narrow: bool) -> bool:
     if not isinstance(one, Loop) or not isinstance(two, Loop):
         return False
-    mine, theirs = Counter(_keys(one.body)), Counter(_keys(two.body))
+    mine, theirs = (Counter(_keys(each.body, narrow=narrow)) for each in (one, two))
     both = sum((mine & theirs).values())
     return both > ALIKE * min(sum(mine.values()), sum(theirs.values()))
 
 
-def _keys(nodes: Sequence[Node]) -> Iterator[Hashable]:
+def _keys(nodes: Sequence[Node], *, narrow: bool) -> Iterator[Hashable]:
     for node in nodes:
         if isinstance(node, Leaf):
-            yield node.key
+            yield (node.key, node.like) if narrow else node.key
         else:
-            yield from _keys(node.body)
+            yield from _keys(node.body, narrow=narrow)
 
 
 def _aligned(one: list[Hashable], two: list[Hashable]) -> list[tuple[int, int]]:
@@ -458,17 +488,11 @@ def count(
     found = expression(values, world_size)
     if found is not None:
         return found
-    by_value: dict[int, list[int]] = {}
-    for rank, value in sorted(values.items()):
-        by_value.setdefault(value, []).append(rank)
-    if len(by_value) == 2:
-        few, most = sorted(by_value, key=lambda value: (len(by_value[value]), value))
-        among = sorted(values)
-        chosen = selector(by_value[few], among, world_size, coordinates)
-        if chosen is not None and not chosen.startswith("["):
-            chosen = f"rank == {chosen}" if chosen.isdigit() else chosen.strip('"')
-            if not chosen.startswith("range"):
-                return f"{few} if {chosen} else {most}"
+    if len(sums := {value + rank for rank, value in values.items()}) == 1:
+        return f"{next(iter(sums))} - rank"
+    found = _but_some(values, world_size, coordinates)
+    if found is not None:
+        return found
     for each in coordinates:
         along = {each.of(rank): value for rank, value in values.items()}
         if all(along[each.of(rank)] == value for rank, value in values.items()):
@@ -477,6 +501,28 @@ def count(
                 return found.replace("rank", each.text)
             return f"{[along.get(at, 0) for at in range(each.extent)]}[{each.text}]"
     return f"{[values.get(rank, 0) for rank in range(world_size)]}[rank]"
+
+
+def _but_some(
+    values: Mapping[int, int], world_size: int, coordinates: Sequence[Coordinate]
+) -> str | None:
+    """Return an expression of which the first or last rank is an exception, or all of one value."""
+    for end in (min(values), max(values)):
+        rest = {rank: value for rank, value in values.items() if rank != end}
+        found = expression(rest, world_size) if len(rest) > 2 else None
+        if found is not None:
+            return f"{values[end]} if rank == {end} else {found}"
+    by_value: dict[int, list[int]] = {}
+    for rank, value in sorted(values.items()):
+        by_value.setdefault(value, []).append(rank)
+    if len(by_value) != 2:
+        return None
+    few, most = sorted(by_value, key=lambda value: (len(by_value[value]), value))
+    chosen = str(selector(by_value[few], sorted(values), world_size, coordinates))
+    if chosen.startswith(("[", '"range')):
+        return None
+    chosen = f"rank == {chosen}" if chosen.isdigit() else chosen.strip('"')
+    return f"{few} if {chosen} else {most}"
 
 
 def expression(

@@ -9,11 +9,13 @@ no expression and no name.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import count as count_from
 from itertools import pairwise
 from math import gcd
-from typing import Any
+from typing import Any, TypeAlias
 
 from runner.display import clean_line
 from runner.errors import ScenarioError
@@ -121,8 +123,28 @@ ROOTED = {"broadcast": True, "scatter": True, "reduce": False, "gather": False}
 MESSAGES = {"send": "dst", "recv": "src"}
 #: operations that leave something undefined where they are no root
 LEAVING = frozenset({"reduce"})
+#: what marks a tensor that is sent while the rank goes on: it may receive meanwhile
+SENT = "sent"
+#: operations that write what they are passed
+IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce", "all_reduce_coalesced"})
 #: operations whose tensors are rows of any number, which may differ by rank
 ROWS = frozenset({"all_to_all_single"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorInUse:
+    """A tensor that an operation uses, by the name that it has in the scenario."""
+
+    name: str
+    tensor: Tensor
+    writes: bool
+
+
+#: work in flight on a rank, by its handle: the number of its call, and what it uses
+Busy: TypeAlias = dict[str, tuple[int, tuple[TensorInUse, ...]]]
+
+#: stands for the name of work that is waited for together with other work
+TOGETHER = "*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +251,11 @@ class _ProgramWriter:
         )
         #: (rank, number of its group) -> name
         self._named: dict[tuple[int, int], str] = {}
+        #: whether work that is waited for together is folded without a name
+        self._is_together = True
+        #: what a rank's steps of such work begin, or wait for
+        self._links: dict[int, list[tuple[int, ...]]] = {}
+        self._names: Mapping[int, Sequence[str]] = {}
         self._creating = self._find_groups()
         self._find_meshes()
         self._coordinates = self._dimensions()
@@ -369,8 +396,7 @@ class _ProgramWriter:
 
     def program(self) -> RecordedProgram:
         """Return the program."""
-        programs = {rank: self._program(record) for rank, record in sorted(self._records.items())}
-        nodes = merged(programs)
+        programs, nodes = self._folded()
         lines = self._lines(nodes)
         return RecordedProgram(
             text=_laid_out("\n".join(lines) + "\n"),
@@ -379,6 +405,41 @@ class _ProgramWriter:
             steps=_counted(nodes),
             notes=tuple(self._notes),
         )
+
+    def _folded(self) -> tuple[dict[int, tuple[Item, ...]], list[Node]]:
+        """Return the program of each rank, and one list of nodes for all of them.
+
+        Work that is waited for together has no name while it is folded. Where no names do what the
+        records do, all work has a name of its own from the start, as it has on its rank.
+        """
+        for self._is_together in (True, False):
+            self._tensors, self._assumed, self._links = {}, {}, {}
+            records = sorted(self._records.items())
+            known: dict[tuple[Item, ...], tuple[Item, ...]] = {}
+            programs = {}
+            for rank, record in records:
+                program = self._program(record)
+                programs[rank] = known.setdefault(program, program)
+            nodes = merged(programs, self._distance)
+            alike = {
+                (id(programs[rank]), tuple(links)): rank
+                for rank, links in self._links.items()
+                if links
+            }
+            found = _UnnamedWork(nodes, {rank: links for (_, links), rank in alike.items()}).names()
+            if found is not None:
+                self._names = found
+                break
+        return programs, nodes
+
+    def _distance(self, rank: int, own: Any) -> Hashable:
+        """Return how far from a rank its messages go, or those that it waits for."""
+        if own is None or own[0] is None:
+            return None
+        far: Hashable = own
+        if isinstance(own[0], int):
+            far = (rank + own[0]) % self._world - rank
+        return far
 
     def _program(self, record: RankRecord) -> tuple[Item, ...]:
         """Return the program of a rank; of those that only do their part in collectives, once."""
@@ -400,8 +461,10 @@ class _ProgramWriter:
     def _items(self, record: RankRecord) -> Iterable[Item]:
         rank = record.rank
         handles: dict[int, list[str]] = {}
-        busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]] = {}
-        waits = _WaitStep()
+        busy: Busy = {}
+        together = self._awaited_together(record) if self._is_together else frozenset()
+        links = self._links[rank] = []
+        waits = _WaitStep(links)
         loose: dict[tuple[int, ...], list[str]] = {}
         for item in record.items:
             at = self._place(item.place)
@@ -416,13 +479,39 @@ class _ProgramWriter:
                 if item.completes and item.operation not in MESSAGES and item.group in loose:
                     # operations of a group end in order: what torch awaits somewhere has ended
                     yield self._awaited(loose.pop(item.group), busy)
-                yield from self._call(rank, item, at, handles, busy)
+                is_together = item.number in together
+                for each in self._call(rank, item, at, handles, busy, is_together=is_together):
+                    step: Any = each[0]
+                    if step.handle is not None and step.handle.startswith(TOGETHER):
+                        own: Any = each[1][1]
+                        to = "" if own is None else own[0]
+                        waits.unnamed[step.handle] = len(links), f"{step.operation} {to}"
+                        links.append((len(links),))
+                        step = replace(step, handle=TOGETHER)
+                    yield step, each[1]
                 if item.loose:
                     loose.setdefault(item.group, []).extend(handles[item.number])
             else:
                 yield from self._blocking(record, item, at)
         yield from waits.steps()
         yield from self._end_of(record, loose.values(), busy)
+
+    def _awaited_together(self, record: RankRecord) -> frozenset[int]:
+        """Return the calls whose work is waited for once, in one step with the work of others."""
+        times: Counter[int] = Counter()
+        found: list[int] = []
+        run: list[int] = []
+        before: tuple[bool, str] = False, ""
+        for item in [*record.items, None]:
+            is_wait = isinstance(item, RecordedWait)
+            now = is_wait, self._place(item.place) if item is not None else ""
+            if now != before or not is_wait:
+                found += run if len(run) > 1 else ()
+                run, before = [], now
+            if isinstance(item, RecordedWait):
+                run += item.numbers
+                times.update(item.numbers)
+        return frozenset(each for each in found if times[each] == 1)
 
     def _blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
         """Yield the step of a call that is no operation, where it has one."""
@@ -468,7 +557,9 @@ class _ProgramWriter:
         call: RecordedCall,
         at: str,
         handles: dict[int, list[str]],
-        busy: dict[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
+        busy: Busy,
+        *,
+        is_together: bool,
     ) -> Iterable[Item]:
         """Yield the steps of a call: one, or one for each tensor of a coalesced one."""
         group = self._named.get((rank, int(call.group_name)), WORLD)
@@ -479,16 +570,19 @@ class _ProgramWriter:
                 ((one,), (other,)) for one, other in zip(call.inputs, call.outputs, strict=True)
             ]
         for inputs, outputs in parts:
-            used: list[tuple[str, Tensor]] = []
+            used: list[TensorInUse] = []
             names = self._tensors_of(call, inputs, outputs, busy, used)
             handle = None
             if is_async:
+                is_named = not is_together or call.loose
                 handle = next(name for name in _handles() if name not in busy)
+                if not is_named:
+                    handle = f"{TOGETHER}{len(handles)}.{len(handles.get(call.number, ()))}"
                 # work that is never waited for may use its memory at any time
                 held = (
                     used
                     if call.waited and not call.loose
-                    else [(each, Tensor(dtype="", shape=())) for each, _ in used]
+                    else [replace(each, tensor=_NOWHERE, writes=True) for each in used]
                 )
                 busy[handle] = (call.number, tuple(held))
                 handles.setdefault(call.number, []).append(handle)
@@ -529,22 +623,25 @@ class _ProgramWriter:
         call: RecordedCall,
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
-        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
-        used: list[tuple[str, Tensor]],
+        busy: Busy,
+        used: list[TensorInUse],
     ) -> tuple[str, ...]:
         """Return the names of what a call passes, in the order of the operation's arguments."""
         found = []
         for slot in SLOTS[call.operation]:
+            writes = slot.of.startswith("out") or call.operation in IN_PLACE
             tensors = inputs if slot.of.startswith("in") else outputs
             if slot.of.endswith("s"):
                 # who is no root passes no list: its size is that of the group
                 other = outputs if tensors is inputs else inputs
                 listed = tensors or (_many(other[0], len(call.group)),)
-                found.append(self._list_of(call, listed, busy, used, slot.mark))
+                found.append(self._list_of(call, listed, busy, used, slot.mark, writes=writes))
             elif tensors:
                 first = tensors[0]
                 shape = self._shape(call, first)
-                found.append(self._name_of(first, shape, busy, used, slot.mark))
+                is_sent = MESSAGES.get(call.operation) == "dst" and not call.completes
+                mark = SENT if is_sent else slot.mark
+                found.append(self._name_of(first, shape, busy, used, mark, writes=writes))
         return tuple(found)
 
     def _shape(self, call: RecordedCall, tensor: Tensor) -> tuple[int, ...]:
@@ -556,23 +653,27 @@ class _ProgramWriter:
         self,
         tensor: Tensor,
         shape: tuple[int, ...],
-        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
-        used: list[tuple[str, Tensor]],
+        busy: Busy,
+        used: list[TensorInUse],
         mark: str = "",
+        *,
+        writes: bool,
     ) -> str:
         dtype = tensor.dtype if tensor.dtype in DTYPES else "uint8"
         base = f"{_short(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}"
         base += f"_{mark}" if mark else ""
         value = f"zeros([{', '.join(map(str, shape))}])"
-        return self._slot(base, dtype, f'"{value}"', tensor, busy, used)
+        return self._slot(base, dtype, f'"{value}"', tensor, busy, used, writes=writes)
 
     def _list_of(
         self,
         call: RecordedCall,
         tensors: Sequence[Tensor],
-        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
-        used: list[tuple[str, Tensor]],
+        busy: Busy,
+        used: list[TensorInUse],
         mark: str = "",
+        *,
+        writes: bool,
     ) -> str:
         first = tensors[0] if tensors else Tensor(dtype="float32", shape=())
         dtype = first.dtype if first.dtype in DTYPES else "uint8"
@@ -591,7 +692,7 @@ class _ProgramWriter:
             address=min((each.address for each in tensors), default=0),
             size=sum(each.size for each in tensors),
         )
-        return self._slot(base, dtype, f'"{value}"', whole, busy, used)
+        return self._slot(base, dtype, f'"{value}"', whole, busy, used, writes=writes)
 
     def _slot(
         self,
@@ -599,23 +700,29 @@ class _ProgramWriter:
         dtype: str,
         value: str,
         tensor: Tensor,
-        busy: Mapping[str, tuple[int, tuple[tuple[str, Tensor], ...]]],
-        used: list[tuple[str, Tensor]],
+        busy: Busy,
+        used: list[TensorInUse],
+        *,
+        writes: bool,
     ) -> str:
         """Return the first name that no work in flight uses for other memory."""
         flying = [each for _, held in busy.values() for each in held]
-        for name, other in flying:
-            if _overlap(tensor, other) and self._tensors.get(name) == _value(dtype, value):
-                used.append((name, tensor))
-                return name
-        taken = {name for name, _ in flying} | {name for name, _ in used}
+        for each in flying:
+            if _overlap(tensor, each.tensor) and self._tensors.get(each.name) == _value(
+                dtype, value
+            ):
+                used.append(TensorInUse(name=each.name, tensor=tensor, writes=writes))
+                return each.name
+        # many may read one tensor at once
+        taken = {each.name for each in flying if writes or each.writes}
+        taken |= {each.name for each in used}
         count = 1
         while True:
             name = base if count == 1 else f"{base}_n{count}"
             wanted = _value(dtype, value)
             if name not in taken and self._tensors.get(name, wanted) == wanted:
                 self._tensors[name] = wanted
-                used.append((name, tensor))
+                used.append(TensorInUse(name=name, tensor=tensor, writes=writes))
                 return name
             count += 1
 
@@ -709,13 +816,14 @@ class _ProgramWriter:
         members = self._members(step.group) if step.kind == "call" else None
         everyone = inside if members is None else [rank for rank in inside if rank in members]
         chosen = selector(ranks, everyone, self._world, self._coordinates)
-        told = [f"{self._action(step, node.ranks)}"]
+        told = [self._action(step, node.ranks) if step.kind != "await" else self._wait(node)]
         if step.kind == "call" and step.words:
             told.insert(0, f"name: {step.words}")
         if chosen is not None:
             told.insert(0, f"ranks: {chosen}")
         if step.handle is not None:
-            told.append(f"as: {step.handle}")
+            handle = step.handle if step.handle != TOGETHER else self._names[id(node)][0]
+            told.append(f"as: {handle}")
         places = {rank: str(place) for rank, (place, _) in node.ranks.items() if place}
         if places:
             told.append(f"at: {self._places(places)}")
@@ -774,11 +882,14 @@ class _ProgramWriter:
         name = f"i{step.operation}" if step.is_async and message else step.operation
         return f"{name}: {{{', '.join(given)}}}"
 
+    def _wait(self, node: Leaf) -> str:
+        step: Any = node.key
+        names = [each for each in step.handles if each != TOGETHER]
+        names += self._names.get(id(node), ())
+        return f"wait: {names[0] if len(names) == 1 else _flow(names)}"
+
     def _other(self, step: ProgramStep) -> str:
         """Return what is no call of a collective or a message, as YAML."""
-        if step.kind == "await":
-            listed = step.handles[0] if len(step.handles) == 1 else _flow(step.handles)
-            return f"wait: {listed}"
         if step.kind == "fail":
             return f"fault: {f'{{raise: {quoted(step.words)}}}' if step.words else 'exit'}"
         if step.kind == "create":
@@ -814,6 +925,180 @@ class _ProgramWriter:
         if step.group == WORLD:
             return f"{word}: {{{step.root}: {name}}}"
         return f'{word}: {{"group_rank({step.group}) == {step.root}": {name}}}'
+
+
+# -------------------------------------------------------------------------------------------------
+# Names of work that is waited for together.
+
+#: names that a step waits for at most, before the work of all of them has one
+MOST_NAMES = 8
+
+#: of a rank, in order: the number of the work that a step begins, the numbers that one waits for
+Links: TypeAlias = Sequence[tuple[int, ...]]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Site:
+    """A step that begins work: the loops around it, and whose work is in flight beside its own."""
+
+    loops: int
+    turns: int
+    is_indexed: bool = False
+    beside: set[int] = field(default_factory=set)
+
+
+class _UnnamedWork:
+    """The steps that begin work which is waited for together, and those that wait for it."""
+
+    def __init__(self, nodes: Sequence[Node], links: Mapping[int, Links]) -> None:
+        self._nodes, self._links = nodes, links
+        #: `id` of a step -> the step that begins work, in the order of the program
+        self._sites: dict[int, _Site] = {}
+        #: `id` of a wait -> those of the steps that begin what it waits for
+        self._waits: dict[int, set[int]] = {}
+        self._named: set[str] = set()
+        #: `id` of a node -> with such steps
+        self._has_any: set[int] = set()
+        self._look_at(nodes, 0, 1)
+        for rank in links:
+            self._follow(rank)
+
+    def names(self) -> dict[int, list[str]] | None:
+        """Return the name of each step's work, and those that each waits for; None if none fit."""
+        for given in (self._in_pools(), self._given(is_shared=True), self._given(is_shared=False)):
+            found = {at: [self._written(at, *each)] for at, each in given.items()}
+            for wait, sites in self._waits.items():
+                found[wait] = list(dict.fromkeys(given[at][0] for at in given if at in sites))
+            if all(self._is_right(rank, given, found) for rank in self._links):
+                return found
+        return None
+
+    def _look_at(self, nodes: Sequence[Node], loops: int, turns: int) -> bool:
+        """Find the steps in some nodes; returns whether there are any."""
+        before = len(self._has_any)
+        for node in nodes:
+            if isinstance(node, Loop):
+                if self._look_at(node.body, loops + 1, max(node.ranks.values())):
+                    self._has_any.add(id(node))
+                continue
+            step: Any = node.key
+            self._named |= {step.handle, *step.handles} - {None, TOGETHER}
+            if step.handle == TOGETHER:
+                self._sites[id(node)] = _Site(loops=loops, turns=turns)
+                self._has_any.add(id(node))
+            elif TOGETHER in step.handles:
+                self._waits[id(node)] = set()
+                self._has_any.add(id(node))
+        return len(self._has_any) > before
+
+    def _walked(
+        self, nodes: Sequence[Node], rank: int, turns: tuple[int, ...] = ()
+    ) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Yield the steps of a rank that begin such work, or wait for it, and the turns then."""
+        for node in nodes:
+            if rank not in node.ranks or id(node) not in self._has_any:
+                continue
+            if isinstance(node, Leaf):
+                yield id(node), turns
+                continue
+            for turn in range(node.ranks[rank]):
+                yield from self._walked(node.body, rank, (*turns, turn))
+
+    def _follow(self, rank: int) -> None:
+        flying: dict[int, int] = {}
+        steps = self._walked(self._nodes, rank)
+        for (at, _), numbers in zip(steps, self._links[rank], strict=True):
+            site = self._sites.get(at)
+            if site is None:
+                self._waits[at] |= {flying.pop(each) for each in numbers}
+                continue
+            others = set(flying.values())
+            site.is_indexed |= at in others
+            for other in others:
+                site.beside.add(other)
+                self._sites[other].beside.add(at)
+            flying[numbers[0]] = at
+
+    def _in_pools(self) -> dict[int, tuple[str, int | None]]:
+        """Return names as :meth:`_given`; much work that is waited for at once has one name."""
+        found = self._given(is_shared=True)
+        pools: dict[int, set[int]] = {at: {at} for at in self._sites}
+        for sites in self._waits.values():
+            whole = set().union(*(pools[at] for at in sites))
+            for at in whole:
+                pools[at] = whole
+        many = [
+            pool
+            for pool in {id(each): each for each in pools.values()}.values()
+            if len({found[at][0] for at in pool})
+            > (1 if any(map(self._indexed, pool)) else MOST_NAMES)
+        ]
+        pooled = set().union(*many)
+        taken = self._named | {name for at, (name, _) in found.items() if at not in pooled}
+        for pool in many:
+            name = next(name for name in _fresh_names("works") if name not in taken)
+            taken.add(name)
+            offset = 0
+            for at in self._sites:
+                if at in pool:
+                    found[at] = name, offset
+                    offset += self._sites[at].turns if self._indexed(at) else 1
+        return found
+
+    def _indexed(self, at: int) -> bool:
+        return self._sites[at].is_indexed
+
+    def _given(self, *, is_shared: bool) -> dict[int, tuple[str, int | None]]:
+        """Return for each step the name of its work, and its index in the first turn, if any.
+
+        With `is_shared` work that is not in flight at once may have one name.
+        """
+        found: dict[int, tuple[str, int | None]] = {}
+        for at, site in self._sites.items():
+            taken = set(self._named)
+            for other, (name, index) in found.items():
+                if not is_shared or site.is_indexed or index is not None or other in site.beside:
+                    taken.add(name)
+            names = _fresh_names("works") if site.is_indexed else _handles()
+            name = next(name for name in names if name not in taken)
+            found[at] = name, 0 if site.is_indexed else None
+        return found
+
+    def _written(self, at: int, name: str, first: int | None) -> str:
+        site = self._sites[at]
+        if first is None:
+            return name
+        if not site.is_indexed:
+            return f'"{name}[{first}]"'
+        return f'"{name}[{f"{first} + " if first else ""}i{site.loops - 1}]"'
+
+    def _is_right(
+        self,
+        rank: int,
+        given: Mapping[int, tuple[str, int | None]],
+        found: Mapping[int, Sequence[str]],
+    ) -> bool:
+        """Whether a rank waits for what its record waits for, and for nothing twice."""
+        flying: dict[str, dict[int, int]] = {}  # name -> turn -> number
+        steps = self._walked(self._nodes, rank)
+        for (at, turns), numbers in zip(steps, self._links[rank], strict=True):
+            site = self._sites.get(at)
+            if site is not None:
+                name, first = given[at]
+                own = flying.setdefault(name, {})
+                index = (first or 0) + (turns[-1] if site.is_indexed and turns else 0)
+                if index in own:
+                    return False
+                own[index] = numbers[0]
+                continue
+            awaited = [flying[name] for name in found[at] if name in flying]
+            if not all(awaited):
+                return False
+            if {each for own in awaited for each in own.values()} != set(numbers):
+                return False
+            for own in awaited:
+                own.clear()
+        return True
 
 
 # -------------------------------------------------------------------------------------------------
@@ -887,11 +1172,17 @@ def _primes(world: int) -> Iterator[int]:
 
 
 class _WaitStep:
-    """Waits that follow each other at one place: together they are one step."""
+    """Waits that follow each other at one place: together they are one step.
 
-    def __init__(self) -> None:
+    `links` hears of each wait for work without a name: the numbers of it.
+    """
+
+    def __init__(self, links: list[tuple[int, ...]]) -> None:
         self._names: list[str] = []
         self._at = ""
+        self._links = links
+        #: the name of work in flight without one of its own -> its number, what it does with whom
+        self.unnamed: dict[str, tuple[int, str]] = {}
 
     def take(self, names: list[str], at: str) -> Iterable[Item]:
         """Take a wait; yields the step of those before, where it is another one."""
@@ -902,7 +1193,14 @@ class _WaitStep:
     def steps(self) -> Iterable[Item]:
         """Yield the step of what was taken."""
         if self._names:
-            yield ProgramStep(kind="await", handles=tuple(self._names)), (self._at, None)
+            unnamed = [self.unnamed.pop(each) for each in self._names if each in self.unnamed]
+            named = [each for each in self._names if not each.startswith(TOGETHER)]
+            own = None
+            if unnamed:
+                self._links.append(tuple(number for number, _ in unnamed))
+                named.append(TOGETHER)
+                own = tuple(sorted({what for _, what in unnamed}))
+            yield ProgramStep(kind="await", handles=tuple(named)), (self._at, own)
             self._names = []
 
 
@@ -950,10 +1248,16 @@ _NOT_A_GROUP = frozenset({"rank", "world", "world_size", "else", "all", "sum", "
 
 
 def _handles() -> Iterator[str]:
-    count = 0
-    while True:
-        yield f"work_{count}"
-        count += 1
+    return (f"work_{number}" for number in count_from())
+
+
+def _fresh_names(word: str) -> Iterator[str]:
+    yield word
+    yield from (f"{word}_{number}" for number in count_from(2))
+
+
+#: memory that is not known
+_NOWHERE = Tensor(dtype="", shape=())
 
 
 def _many(tensor: Tensor, count: int) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from runner.record.program import RecordedProgram, quoted
 from runner.vocabulary import DTYPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 #: an operation, its group, whom it names, and what it passes
@@ -33,8 +34,8 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
     for item in record.items:
         at = quoted(item.place.short(home))[1:-1]
         if isinstance(item, RecordedWait):
-            if waited := [at for each in item.numbers if each not in loose for at in places[each]]:
-                yield from (("wait", each) for each in waited)
+            waited = [each for each in item.numbers if each not in loose]
+            yield from (("wait", at, each) for number in waited for each in places[number])
         elif isinstance(item, RecordedCall):
             parts = 1
             if item.coalesced and item.operation.endswith("single"):
@@ -45,6 +46,15 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
                 yield _of_call(item, part, at, sizes=sizes)
         elif isinstance(item, Blocking) and item.what == "init_process_group" and not item.over:
             return
+
+
+def in_order(told: Iterable[Told]) -> list[Told]:
+    """Return the events with waits that follow each other at one place sorted: one step."""
+    found: list[Told] = []
+    for _, events in groupby(told, key=lambda each: each[:2] if each[0] == "wait" else None):
+        some = list(events)
+        found += sorted(some) if some[0][0] == "wait" else some
+    return found
 
 
 def _of_call(call: RecordedCall, part: int, at: str, *, sizes: bool) -> Told:
@@ -69,7 +79,7 @@ def of_program(
     (scenario,) = load_content(path, program.text.encode(), limits=limits)
     resolved = plan(scenario, limits=limits)
     return {
-        rank: list(_walked(Process(resolved, rank, numpy_arrays()), scenario.timeout_s, sizes))
+        rank: in_order(_walked(Process(resolved, rank, numpy_arrays()), scenario.timeout_s, sizes))
         for rank in range(scenario.world_size)
     }
 
@@ -87,8 +97,13 @@ def _walked(process: Process, timeout_s: float, sizes: bool) -> Iterator[Told]: 
             operation.run(process, call.entry)
         elif isinstance(operation, Waiting):
             # that of torch's own code is at no place
-            names = operation.handles(call.entry) if _place(call) else ()
-            yield from (("wait", handles[each]) for each in names)
+            place = _place(call)
+            names = operation.handles(call.entry) if place else ()
+            for name in names:
+                turns = [each for each in handles if each.startswith(f"{name}[")]
+                yield from (("wait", place, handles.pop(each)) for each in turns)
+                if name in handles:
+                    yield "wait", place, handles[name]
         elif call.step.name != "init_process_group":
             if call.handle is not None:
                 handles[call.handle] = count

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 from click.testing import CliRunner
-from projections import of_program, of_record
+from projections import in_order, of_program, of_record
 
 from runner.cli import cli
 from runner.language.format import formatted
@@ -77,7 +77,7 @@ class Ran:
         found = of_program(program, self.folder / "scenario.yaml", sizes=sizes, world=world)
         for rank, record in records.items():
             assert list(projected(program.nodes, rank)) == list(program.programs[rank])
-            assert found[rank] == list(of_record(record, home, sizes=sizes)), f"rank {rank}"
+            assert found[rank] == in_order(of_record(record, home, sizes=sizes)), f"rank {rank}"
 
 
 class Recording:
