@@ -438,12 +438,17 @@ def difference_lines(
         lines = []
     if not found and not lines:
         return [f"equal: {len(a.lines)} ranks communicate alike"]
+
+    def who(ranks: Sequence[int]) -> str:
+        is_all = len(ranks) == a.world_size == b.world_size > 1
+        return f"all {len(ranks)} ranks" if is_all else ranks_text(tuple(ranks))
+
     ranks = sorted({rank for each in found for rank in each.ranks})
     if ranks:
         verb = "communicates" if len(ranks) == 1 else "communicate"
-        lines.append(f"{ranks_text(ranks)} {verb} in another way")
+        lines.append(f"{who(ranks)} {verb} in another way")
     # a loop has the same difference in each turn
-    told = Counter(f"  {ranks_text(each.ranks)}: {each.words}" for each in found)
+    told = Counter(f"  {who(each.ranks)}: {each.words}" for each in found)
     for line, count in list(told.items())[:MOST_DIFFERENCES]:
         lines.append(line if count == 1 else f"{line} ({count} times)")
     if len(told) > MOST_DIFFERENCES:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from runner.vocabulary import WORLD
 
 #: calls of one rank that are aligned exactly; of longer ones the first difference is reported
 EXACT = 3000
+#: how the line of a rank that raises begins
+RAISES = "raises "
 #: differences of one rank that are reported
 MOST = 20
 
@@ -68,7 +71,8 @@ class ComparedProgram:
 class ProgramDifference:
     """One difference, and the ranks that have it.
 
-    `kind` is `added`, `removed`, `changed`, `moved`, or `rank` where a side lacks the whole rank.
+    `kind` is `added`, `removed`, `changed`, `moved`, `raised` where a rank now raises and makes no
+    call after it, or `rank` where a side lacks the whole rank.
     `position` counts the rank's calls on the side of `a`, or of `b` where it is added, from 0.
     `before` is the call that a moved one now comes before; None at the end.
     """
@@ -79,6 +83,8 @@ class ProgramDifference:
     a: CalledLine | None = None
     b: CalledLine | None = None
     before: CalledLine | None = None
+    #: calls that a rank which raises no longer makes
+    missing: int = 0
 
     @property
     def words(self) -> str:
@@ -89,10 +95,15 @@ class ProgramDifference:
                 return f"{one.told} is moved: now it {where}, at {two.place or two.what}"
             case "changed", CalledLine() as one, CalledLine() as two:
                 return f"{one.told} is now {two.told}"
+            case "removed", CalledLine() as one, _ if one.what.startswith(RAISES):
+                return f"no longer {one.told}"
             case "removed", CalledLine() as one, _:
                 return f"{one.told} is no longer called"
             case "added", _, CalledLine() as two:
                 return f"{two.told} is new"
+            case "raised", _, CalledLine() as two:
+                calls = f"{self.missing} call{'s' * (self.missing > 1)}"
+                return two.told + (f": it no longer makes {calls}" if self.missing else "")
         return "is in one of the two only"
 
 
@@ -151,13 +162,15 @@ def _recorded(record: RankRecord) -> Iterator[CalledLine]:
             yield CalledLine(what="wait", place=place)
         elif isinstance(item, Blocking) and item.ranks is not None:
             yield CalledLine(what=f"{item.what} {list(item.ranks)}", place=place)
+    if record.ending == "raised" and record.error is not None:
+        yield CalledLine(what=f"{RAISES}{record.error}", place=record.raised_at.short(home))
 
 
 def _called(call: RecordedCall, world: int) -> str:
     told = [call.operation if call.completes else f"{call.operation} (async)"]
     for word, tensors in (("", call.inputs), ("-> ", call.outputs)):
         if tensors:
-            told.append(word + ", ".join(map(_tensor, tensors)))
+            told.append(word + _tensors(tensors))
     if call.op not in {None, "sum"}:
         told.append(f"op {call.op}")
     if call.root is not None:
@@ -173,9 +186,10 @@ def _called(call: RecordedCall, world: int) -> str:
     return " ".join(told)
 
 
-def _tensor(tensor: Tensor) -> str:
-    count = f"{tensor.count} x " if tensor.count > 1 else ""
-    return f"{count}{tensor.dtype}{list(tensor.shape)}"
+def _tensors(tensors: Sequence[Tensor]) -> str:
+    alike = groupby(tensors, key=lambda each: f"{each.dtype}{list(each.shape)}")
+    counted = ((sum(each.count for each in some), told) for told, some in alike)
+    return ", ".join(f"{count} x {told}" if count > 1 else told for count, told in counted)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -264,7 +278,7 @@ def _of_rank(
         if (one is None) != (two is None):
             yield ProgramDifference(kind="rank", ranks=(rank,), position=0)
         return
-    edits = list(_edits(one, two))
+    edits = list(_edits_until_raised(one, two))
     moved: dict[int, int] = {}
     came = [at for at, each in enumerate(edits) if each.kind == "added"]
     for at, old in enumerate(edits):
@@ -281,6 +295,24 @@ def _of_rank(
             yield replace(each, kind="moved", ranks=(rank,), b=put.b, before=put.before)
         elif at not in taken:
             yield replace(each, ranks=(rank,))
+
+
+def _edits_until_raised(
+    one: Sequence[CalledLine], two: Sequence[CalledLine]
+) -> Iterator[ProgramDifference]:
+    """Yield the edits; where the rank now raises, that in place of the calls it no longer makes."""
+    raised = two[-1] if two and two[-1].what.startswith(RAISES) else None
+    if raised is None or (one and one[-1].what == raised.what):
+        yield from _edits(one, two)
+        return
+    edits = list(_edits(one, two[:-1]))
+    end = len(one)
+    while edits and edits[-1].kind == "removed" and edits[-1].position == end - 1:
+        edits.pop()
+        end -= 1
+    yield from edits
+    missing = len(one) - end
+    yield ProgramDifference(kind="raised", ranks=(), position=end, b=raised, missing=missing)
 
 
 def _what(added: ProgramDifference) -> str:

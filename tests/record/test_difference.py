@@ -80,6 +80,32 @@ def test_each_kind_of_difference_has_its_words(
     assert words in compared(a, b).output
 
 
+def test_a_rank_that_raises_is_one_difference(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", STEP, STEP)
+    b = recorded(tmp_path / "b", STEP, STEP[:2])
+    path = b / "rank-00001.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines()[:-1]
+    raised = json.dumps(["raise", "ValueError: no", [["/me/train.py", 14, "x"]], 900])
+    path.write_text("\n".join([*lines, raised]) + "\n", encoding="utf-8")
+    (found,) = as_json(a, b)["differences"]
+    assert found["kind"] == "raised"
+    assert found["ranks"] == [1]
+    line = "rank 1: raises ValueError: no (train.py:14): it no longer makes "
+    assert line in compared(a, b).output
+    assert "rank 1: no longer raises ValueError: no" in compared(b, a).output
+
+
+def test_what_all_ranks_do_is_told_of_all_ranks(tmp_path: Path) -> None:
+    gather = ("allgather_", ALL_GATHER[1], [["float32", [4], 96, 16], ["float32", [4], 112, 16]])
+    calls = ((*gather, {}, 14), *STEP)
+    a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", calls, calls)
+    said = compared(a, b).output
+    assert said.splitlines() == [
+        "all 2 ranks communicate in another way",
+        "  all 2 ranks: all_gather float32[4] -> 2 x float32[4] (train.py:14) is new",
+    ]
+
+
 def test_models_are_compared_by_the_calls_of_their_training(tmp_path: Path) -> None:
     started = tmp_path / "a.yaml"
     done = CliRunner().invoke(cli, ["new", str(started), "--strategy", "ddp"])
