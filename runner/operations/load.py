@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.expressions.values import Form
-from runner.operations.base import Caller, Entry, Refusal
-from runner.operations.checks import invalid
+from runner.operations.base import Caller, Entry, RefusedError
 from runner.operations.save import Checkpointing, gathered, learnt, scattered, unknown
 from runner.operations.train import keep, model_in
 
@@ -61,23 +60,26 @@ steps:
         """A rank that has no part of the model reads nothing."""
         return model_in(given).name in caller.trainees
 
-    def refuse(self, entry: Entry) -> Refusal | None:
-        """Refuse a checkpoint that is not there, and one of another model."""
-        if entry["known"] is None:
-            return unknown(entry["checkpoint"], entry["caller"])
-        reason = entry["trainee"].unreadable(entry["known"])
-        return None if reason is None else invalid(reason)
-
     def parts(self, caller: Caller, entry: Entry) -> Any:
-        """Gather what each rank reads, tell each what to read, tell all that it was."""
+        """Gather what each rank reads, tell each what to read, tell all that it was.
+
+        A rank that cannot read says so in its plan, and no rank raises before it has one.
+        """
         members = entry["members"]
-        yield from gathered(members, caller.rank, "plan")
-        yield from scattered(members, caller.rank)
+        mine = _unreadable(entry)
+        plans = yield from gathered(members, caller.rank, mine)
+        reason = next(filter(None, plans or ()), None)
+        # the analysis looks ahead of a rank that waits, without what the others have
+        reason = (yield from scattered(members, caller.rank, reason)) or mine
+        if reason is not None:
+            return {"refused": reason}
         yield from learnt(members, "read")
         return entry["trainee"].read(entry["known"])
 
     def run(self, caller: Caller, entry: Entry) -> None:
-        """Hold the weights."""
+        """Hold the weights; refuse what one of the ranks cannot read."""
+        if entry["result"].get("refused"):
+            raise RefusedError(entry["result"]["refused"])
         keep(caller, entry["result"]["values"])
 
     def slack(self, entry: Entry) -> dict[str, Any]:
@@ -87,3 +89,11 @@ steps:
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Let torch read it."""
         keep(caller, entry["trainee"].restore(entry["checkpoint"], entry["members"]))
+
+
+def _unreadable(entry: Entry) -> str | None:
+    """Return why a rank cannot read: a checkpoint that is not there, or one of another model."""
+    if entry["known"] is None:
+        return unknown(entry["checkpoint"], entry["caller"])
+    reason: str | None = entry["trainee"].unreadable(entry["known"])
+    return reason

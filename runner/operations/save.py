@@ -8,7 +8,6 @@ from typing import Any
 from runner.expressions.params import Param
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Compound, Entry, Refusal
-from runner.operations.checks import invalid
 from runner.operations.placement import call
 from runner.vocabulary import WORLD
 
@@ -120,16 +119,18 @@ def gathered(group: Any, rank: int, mine: Any) -> Any:
     return found
 
 
-def scattered(group: Any, rank: int) -> Any:
-    """Let the first member tell each its own."""
-    given = ["plan"] * group.size if rank == group.ranks[0] else None
+def scattered(group: Any, rank: int, value: Any = None) -> Any:
+    """Let the first member give each its own, `value` to all; return it."""
+    given = [value] * group.size if rank == group.ranks[0] else None
+    found = [None]
     yield call(
         "scatter_object_list",
         group,
-        scatter_object_output_list=[None],
+        scatter_object_output_list=found,
         scatter_object_input_list=given,
         group_src=0,
     )
+    return found[0]
 
 
 def told(group: Any, rank: int, value: Any, root: int | None = None) -> Any:
@@ -150,7 +151,7 @@ def checkpoint_words(names: Iterable[str]) -> str:
     return ", ".join(f"`{each}`" for each in sorted(names)) or "none"
 
 
-def unknown(name: str, caller: Caller) -> Refusal:
-    """Return the refusal of a checkpoint that this rank does not know to be written."""
+def unknown(name: str, caller: Caller) -> str:
+    """Return why a checkpoint is not there: this rank does not know it to be written."""
     known = checkpoint_words(caller.checkpoints)
-    return invalid(f"no checkpoint `{name}` is saved before: there is {known}")
+    return f"no checkpoint `{name}` is saved before: there is {known}"

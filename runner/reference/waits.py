@@ -20,6 +20,8 @@ from runner.operations.base import (
     Local,
     Message,
     PointToPoint,
+    ProgramError,
+    RefusedError,
 )
 from runner.reference.matching import Creating, Joining, Post, Posted, Series
 from runner.reference.state import RankState, Run, arrays_of
@@ -215,8 +217,8 @@ class Futures:
                 elif isinstance(call.operation, GroupCreation):
                     self._join(state, call, created)
                 state.process.keep(call)
-        except ScenarioError:
-            pass  # what lies behind needs values that never come
+        except (ScenarioError, RefusedError, ProgramError):
+            pass  # what lies behind needs values that never come, or lies behind an exception
         return found
 
     def _join(self, state: RankState, call: Call, created: Counter[Series]) -> None:

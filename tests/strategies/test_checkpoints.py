@@ -81,6 +81,21 @@ def test_a_rank_that_does_not_save_is_waited_for(tmp_path: Path) -> None:
     assert [each.name for each in found.predicted.diagnoses] == ["missing_participant"]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_asks_alone_waits_before_it_is_refused(tmp_path: Path, rank: int) -> None:
+    found = verdict_on(tmp_path, f"  - ranks: {rank}\n    load: {{model: net, checkpoint: a}}")
+    assert found.status == "FAILED"
+    assert found.predicted.outcome == "deadlock"
+    assert [each.name for each in found.predicted.diagnoses] == ["missing_participant"]
+
+
+def test_what_one_rank_knows_of_no_rank_reads_without_it(tmp_path: Path) -> None:
+    """All ranks raise what one of them finds."""
+    steps = "  - load: {model: net, checkpoint: a}\n    expect: {raises: invalid_argument}"
+    found = verdict_on(tmp_path, f"{steps}\nexpect: {{diagnosis: invalid_argument}}")
+    assert found.status == "PASSED"
+
+
 def test_parts_of_ranks_are_joined_where_they_lie() -> None:
     """Rank 1 has the rows from the second on; of what both have rank 0's counts."""
     model: Any = type("Model", (), {"network": type("N", (), {"shapes": lambda: {"w": (3,)}})})

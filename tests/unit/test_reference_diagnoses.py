@@ -67,3 +67,17 @@ def test_two_groups_entered_in_crossed_order_are_group_order(
     early = ["buffering_hazard"] if trace.outcome == "completes" else []
     assert names == ["group_order", *early]
     assert {trace.outcome, *trace.open} >= {"deadlock"}
+
+
+def test_what_a_stuck_rank_would_raise_ends_no_analysis(tmp_path: Path) -> None:
+    """What rank 0 stores behind the call in which it is stuck does not fit."""
+    path = tmp_path / "stuck.yaml"
+    path.write_text(
+        "world_size: 2\n"
+        "tensors: {x: [1], y: [1, 2, 3]}\n"
+        "steps:\n"
+        "  - {ranks: 0, all_reduce: {tensor: x}}\n"
+        '  - {ranks: 0, compute: {"y[0:2]": y}}\n'
+    )
+    found = runner.simulate(runner.plan(runner.load(path)[0]))
+    assert [each.name for each in found.diagnoses] == ["missing_participant"]
