@@ -257,11 +257,18 @@ def _ending(record: RankRecord) -> str:
 
 
 def finding_lines(result: Judged) -> list[str]:
-    """Return the findings in words: what is wrong, and a clause a line why."""
+    """Return the findings in words: what is wrong, a clause a line why, and once what to change."""
+    from runner.explain import explanation
+
     lines = []
+    shown = set()
     for finding in result.result.verdict.findings:
         lines.append(f"  {': '.join(filter(None, (finding.diagnosis, finding.prose)))}")
         lines += [f"    {clause}" for clause in finding.because]
+        found = explanation(finding.diagnosis or "")
+        if found is not None and found.fix and found.code not in shown:
+            shown.add(found.code)
+            lines.append(f"    fix: {found.fix}")
     return lines
 
 

@@ -13,11 +13,14 @@ import datetime as dt
 import hashlib
 import json
 import os
+import sys
 import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from runner.record.recorder import _op, leave_untraced
 
 #: bytes of a tensor, or of all that one call passes in, that are exchanged
 MOST_BYTES = 4096
@@ -434,8 +437,6 @@ def _part(given: tuple[dict[str, Any], bytes], at: int, like: Any) -> Any:
 
 
 def _reduced(torch: Any, op: Any, parts: list[Any]) -> Any:
-    from runner.record.recorder import _op
-
     if len({part.numel() for part in parts}) != 1:
         raise NeverError(len(parts))
     stacked = torch.stack(parts)
@@ -468,6 +469,7 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
     dist: Any = torch.distributed
     module = dist.distributed_c10d
     world = told["world_size"]
+    leave_untraced(sys.modules[__name__])
     ranks = list(told["ranks"])
     mailbox = FileMailbox(Path(told["folder"]) / "mailbox", rank, ranks, board)
     recorder.answer = Exchange(recorder, mailbox, told).answer
@@ -491,8 +493,6 @@ def install(recorder: Any, told: dict[str, Any], rank: int, board: States) -> No
         holder.init_process_group = init_process_group
         holder.monitored_barrier = monitored_barrier
     # imported by name before: they are asked there
-    import sys
-
     for name in ("torch.distributed.device_mesh",):
         if name in sys.modules and hasattr(sys.modules[name], "init_process_group"):
             sys.modules[name].init_process_group = init_process_group  # type: ignore[attr-defined]

@@ -23,6 +23,7 @@ import sysconfig
 import threading
 import time
 import traceback
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -172,6 +173,35 @@ def _maker(frame: Any, foreign: dict[str, bool]) -> str:
     return "cc" if "/torch/" in file else "py"
 
 
+def leave_untraced(*modules: types.ModuleType) -> None:
+    """Keep `torch.compile` from compiling what stands in modules: it is called below its frames."""
+    frames = sys.modules["torch"]._C._dynamo.eval_frame
+    if hasattr(frames, "skip_code"):  # torch 2.6
+        skip = frames.skip_code
+    else:
+        action = frames._FrameAction
+        strategy = frames._FrameExecStrategy(action.SKIP, action.DEFAULT)
+
+        def skip(code: types.CodeType) -> None:
+            frames.set_code_exec_strategy(code, strategy)
+
+    waiting: list[Any] = []
+    for module in modules:
+        for each in vars(module).values():
+            parts = each.values() if isinstance(each, dict) else (each,)
+            own = [x for x in parts if getattr(x, "__module__", None) == module.__name__]
+            for part in own:
+                waiting += vars(part).values() if isinstance(part, type) else (part,)
+    known: set[types.CodeType] = set()
+    while waiting:
+        each = waiting.pop()
+        code = getattr(each, "__code__", each)
+        if isinstance(code, types.CodeType) and code not in known:
+            known.add(code)
+            skip(code)
+            waiting += code.co_consts
+
+
 class Recorder:
     """What one process records; one a process."""
 
@@ -200,6 +230,7 @@ class Recorder:
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
         self._libraries: list[Any] = []
+        leave_untraced(sys.modules[__name__])
         self._install()
 
     # ------------------------------------------------------------------ kernels
@@ -684,14 +715,14 @@ def watch_launcher(handlers: Any, folder: str) -> None:
         finally:
             os.close(file)
 
-    def noting(process: Any, call: Callable[..., Any], told: dict[str, Any]) -> Any:
+    def noting(process: Any, call: Callable[..., Any], entry: dict[str, Any]) -> Any:
         def noted(*args: Any, **kwargs: Any) -> Any:
             before = process.returncode
             try:
                 return call(*args, **kwargs)
             finally:
                 if before is None and process.returncode is not None:
-                    put({**told, "exit": process.returncode})
+                    put({**entry, "exit": process.returncode})
 
         return noted
 
@@ -699,11 +730,11 @@ def watch_launcher(handlers: Any, folder: str) -> None:
         process = begin(own, args, env, *more, **named)
         if not ranks:
             put(about)
-        told = {"rank": int(env.get("RANK", 0)), "pid": process.pid}
-        ranks[process.pid] = told["rank"]
-        put(told)
-        process.poll = noting(process, process.poll, told)
-        process.wait = noting(process, process.wait, told)
+        entry = {"rank": int(env.get("RANK", 0)), "pid": process.pid}
+        ranks[process.pid] = entry["rank"]
+        put(entry)
+        process.poll = noting(process, process.poll, entry)
+        process.wait = noting(process, process.wait, entry)
         return process
 
     def closed(own: Any, *args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+from runner.record.recorder import leave_untraced
+
 HINT = "this machine has no CUDA: `scenario record --cuda-as-cpu` takes the CPU in its place"
 
 
@@ -64,6 +66,7 @@ def install() -> None:
 
     map_backends()
     cpu = torch.device("cpu")
+    leave_untraced(sys.modules[__name__])
 
     def same(module: Any, *_: Any, **__: Any) -> Any:
         return module

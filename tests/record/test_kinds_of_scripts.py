@@ -37,6 +37,7 @@ ALWAYS = {
     ("joined_ddp", "live"),
     ("polled_work", "live"),
     ("lets_go", "live"),
+    ("compiled_after_ddp", "live"),
 }
 #: wrong scripts that every run records on real ranks; all of them on fake ones
 ALWAYS_LIVE = {"never_joins", "collective_in_finally", "autocast_on_some", "other_model"}

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from click.testing import CliRunner
-from recordings import lacking
+from recordings import SCRIPTS, lacking
 
 from runner.cli import cli
 from runner.language.document import load
@@ -73,6 +78,7 @@ def test_a_wrong_script_is_told_with_the_lines_of_both_sides(
     for place in places:
         assert place in ran.messages, ran.messages
     assert ran.output.startswith("FAILED")
+    assert "    fix: " in ran.output
     if how == LIVE:
         assert ran.result["observed"]["outcome"] == "deadlock"
     ran.is_projected()
@@ -192,3 +198,38 @@ def test_a_rank_that_ends_is_told_before_what_the_others_waited_for(
     ran = recording.of("ends.py", "-n", "3", HOW=how)
     assert ran.code == code, ran.output
     assert words in ran.messages
+
+
+def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    running = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "runner.cli", "record", "-n", "2", "--keep", "-o", str(folder)),
+            *("--", str(SCRIPTS / "ring.py")),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert running.stderr is not None
+        # it is stuck, and nobody ends it
+        until = time.monotonic() + 240
+        while time.monotonic() < until and not _all_in_a_call(folder, 2):
+            time.sleep(0.2)
+        running.send_signal(signal.SIGTERM)
+        output, errors = running.communicate(timeout=120)
+    finally:
+        running.kill()
+    assert running.returncode == 130, errors
+    assert "2 ranks, interrupted" in output
+    assert "  rank 1: in send (ring.py:21)" in output
+    assert (folder / "scenario.yaml").exists()
+
+
+def _all_in_a_call(folder: Path, ranks: int) -> bool:
+    if not (folder / f"rank-{ranks - 1:05d}.jsonl").exists():
+        return False
+    records = read(folder)
+    calling = [each.calls and each.inside for each in records.values()]
+    return len(records) == ranks and all(calling)
