@@ -1016,6 +1016,13 @@ def summed(group: Group, value: Array, op: str = "sum") -> Generator[Part, None,
     return result
 
 
+def redistributed_sum(group: Group, value: Array) -> Generator[Part, None, Array]:
+    """Sum up what is Partial in a DTensor: one rank has the sum, and calls nothing."""
+    if group.size == 1:
+        return value
+    return (yield from summed(group, value))
+
+
 def sliced(value: Array, sizes: Sequence[int], at: int, axis: int = 0) -> Array:
     """Return part `at` of an array that is cut into parts of these sizes."""
     start = sum(sizes[:at])

@@ -417,9 +417,15 @@ class DataParallel(Alone):
             yield from self._mean(np.concatenate([self.grads[each].reshape(-1) for each in names]))
 
     def refused(self, given: Any) -> str | None:
-        """Refuse a forward behind a backward that never ended."""
+        """Refuse a forward behind a backward that never ended, and a first one under no_sync.
+
+        torch fails there on an assertion of its reducer (`expect_autograd_hooks_`): a static graph
+        is learnt in the first backward that is synchronised.
+        """
         if self._unfinished:
             return "the reduction before it never ended, since not every parameter was used"
+        if self._said.static_graph and not self._synced and not given["sync"]:
+            return "static_graph is learnt in the first backward, which cannot be one under no_sync"
         return super().refused(given)
 
     def _mean(self, flat: Array) -> Generator[Part, None, Array]:

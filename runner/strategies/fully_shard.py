@@ -28,6 +28,7 @@ from runner.strategies.base import (
     Strategy,
     TrainStep,
     clipped,
+    redistributed_sum,
     sliced,
     squares,
     summed,
@@ -341,5 +342,5 @@ class FullySharded(Alone):
 
     def clip(self, most: float) -> Calls:
         """Clip by the norm over all ranks: one sum of a number for each parameter."""
-        total = yield from summed(self._group, squares(self.grads.values()))
+        total = yield from redistributed_sum(self._group, squares(self.grads.values()))
         self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))

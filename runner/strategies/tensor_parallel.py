@@ -46,9 +46,9 @@ from runner.strategies.base import (
     Strategy,
     TrainStep,
     clipped,
+    redistributed_sum,
     sliced,
     squares,
-    summed,
     typed,
 )
 from runner.strategies.fully_shard import FullySharded
@@ -262,6 +262,8 @@ class TensorParallel(Alone):
             count = layer.out_features if style.kind == COLUMN else layer.in_features
             if count % self._tp.size:
                 return f"the {count} features of `{label}` do not divide by {self._tp.size} ranks"
+            if style.kind == ROW and count == 1 and style.input.is_shard:
+                return f"the one feature that enters `{label}` cannot be cut: torch removes it"
         try:
             ends = self._is_distributed(self.model.network, "", given=False)
         except MixedTensorsError as refusal:
@@ -344,6 +346,8 @@ class TensorParallel(Alone):
         layers = self.model.network.without(order.skip).layers
         made, saved, _ = yield from self._layers(layers, "", params, Flowing(local=x), learns=False)
         if made.placement is None:
+            # parts that a rank takes for a whole make another shape than one process has
+            self.model.loss.fit(made.local.shape, y.shape)
             loss, dy = self.model.loss.value(made.local, y)
             given = Flowing(local=dy)
         else:
@@ -357,7 +361,7 @@ class TensorParallel(Alone):
         grads: Arrays = {}
         yield from self._layers_back(saved, given, grads)
         if made.placement is not None and not uneven:
-            loss = yield from summed(self._tp, loss.reshape(()))
+            loss = yield from redistributed_sum(self._tp, loss.reshape(()))
         return loss, {name: grads[name] for name in params if name in grads}
 
     def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
@@ -595,13 +599,13 @@ class TensorParallel(Alone):
         for name, value in self.grads.items():
             # a partial sum is reduced for its norm, and stays one
             left = name in self._partial and not self._summed
-            known[name] = (yield from summed(self._tp, value)) if left else value
+            known[name] = (yield from redistributed_sum(self._tp, value)) if left else value
         total = yield from self._norms(squares(known.values()))
         self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))
 
     def _norms(self, found: Array) -> Way:
         parts = [1 if self._is_cut(name) else self._tp.size for name in self.grads]
-        return (yield from summed(self._tp, found / np.asarray(parts, np.float32)))
+        return (yield from redistributed_sum(self._tp, found / np.asarray(parts, np.float32)))
 
     def _is_cut(self, name: str) -> bool:
         whole = self.whole[name]
@@ -623,7 +627,7 @@ class TensorParallel(Alone):
         if not self._summed:
             for name in partial:
                 for _ in range(times):
-                    self._whole_grads[name] = yield from summed(self._tp, kept[name])
+                    self._whole_grads[name] = yield from redistributed_sum(self._tp, kept[name])
                 self.grads[name] = self._whole_grads[name]
         yield from super().update()
         self.grads |= kept
@@ -651,7 +655,7 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
 
     def clip(self, most: float) -> Calls:
         """Clip by the norm over both dimensions."""
-        total = yield from summed(self._group, squares(self.grads.values()))
+        total = yield from redistributed_sum(self._group, squares(self.grads.values()))
         total = yield from self._norms(total)
         self.grads = clipped(self.grads, most, float(np.sqrt(total.sum())))
 
@@ -681,7 +685,7 @@ class FullyShardedTensorParallel(FullySharded, TensorParallel):
             self._left.discard(name)
             before = self._kept.pop(name, None)
             value = grads[name] if before is None else grads[name] + before
-            grads[name] = yield from summed(self._tp, value)
+            grads[name] = yield from redistributed_sum(self._tp, value)
 
     def _scatter(self, names: tuple[str, ...], grads: Arrays) -> Calls:
         """Sum partial gradients up over the positions first."""

@@ -114,15 +114,24 @@ ODD: dict[str, tuple[dict[str, str], str]] = {
         {"parallel": "pipeline", "x": "zeros([5, 2])", "y": "zeros([5, 3])"},
         "cannot_compute",
     ),
+    "a whole to a layer that takes parts": (
+        {"parallel": "sequence", "x": "zeros([2, 4, 2])", "y": "zeros([2, 4, 3])"},
+        "cannot_compute",
+    ),
     "a rate below zero": ({"optimizer": "SGD: {lr: -1}"}, "bad_value"),
     "one beta": ({"optimizer": "Adam: {betas: [0.9]}"}, "bad_value"),
     "a momentum that lacks": ({"optimizer": "SGD: {lr: 0.1, nesterov: true}"}, "bad_value"),
 }
+PLAN = "{norm: SequenceParallel, fc: {RowwiseParallel: {input_layouts: Shard(1)}}}"
 PARALLEL = {
     "ddp": ("DistributedDataParallel: {}", ""),
     "pipeline": (
         "pipeline: {mesh: m.pp, stages: [[one], [fc]], schedule: ScheduleGPipe, n_microbatches: 2}",
         "one: {Linear: {in_features: 2, out_features: 2}}, ",
+    ),
+    "sequence": (
+        f"parallelize_module: {{device_mesh: m.pp, parallelize_plan: {PLAN}}}",
+        "norm: {LayerNorm: {normalized_shape: 2}}, ",
     ),
 }
 
