@@ -50,3 +50,11 @@ def test_a_checkpoint_before_the_first_step_counts_one() -> None:
     assert "step saved: 1" in said
     assert "one step: 3.0000" in said
     assert "after a checkpoint of a fresh model: 2.0000" in said
+
+
+def test_a_zero_bubble_backward_detaches_a_view() -> None:
+    said = said_by("zero_bubble_of_a_view")
+    assert "two dimensions: right" in said
+    assert "three dimensions: Can't detach views in-place" in said
+    assert "three, without a bias: right" in said
+    assert "three, and an activation: right" in said
