@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from runner.errors import DataError, Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
 from runner.expressions.evaluator import (
@@ -602,7 +604,8 @@ class Process(Membership):
         result, self.said = None, ()
         while not self.broken_off:
             try:
-                part = next(parts)
+                with np.errstate(all="ignore"):  # what overflows is a value, as in torch
+                    part = next(parts)
             except StopIteration as end:
                 result = end.value
                 break

@@ -432,7 +432,11 @@ class Moment:
     def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, float]:
         if key not in self._known:
             exact, rounded, shaken = map(value, (self._exact, self._rounded, self._shaken))
-            self._known[key] = exact, tolerance(exact, rounded, shaken, self._coarse(key, exact))
+            most = tolerance(exact, rounded, shaken, self._coarse(key, exact))
+            # what one process cannot hold in float32 no rank can
+            there = np.isfinite(rounded)
+            held = exact if there.all() else np.where(there, exact, rounded)
+            self._known[key] = held, most
         return self._known[key]
 
     def _coarse(self, key: Any, exact: Array) -> float:

@@ -350,6 +350,9 @@ class TensorParallel(Alone):
             self.model.loss.fit(made.local.shape, y.shape)
             loss, dy = self.model.loss.value(made.local, y)
             given = Flowing(local=dy)
+        elif not made.placement.is_shard:
+            loss, dy = self.model.loss.value(made.local, y)
+            given = Flowing(local=dy, placement=made.placement, shape=made.shape)
         else:
             loss, given = self._loss_of_a_part(made, y)
         uneven = self._gathers_its_terms(made)
@@ -360,7 +363,7 @@ class TensorParallel(Alone):
             loss = np.asarray(whole.local.mean(), terms.dtype)
         grads: Arrays = {}
         yield from self._layers_back(saved, given, grads)
-        if made.placement is not None and not uneven:
+        if made.placement is not None and made.placement.is_shard and not uneven:
             loss = yield from redistributed_sum(self._tp, loss.reshape(()))
         return loss, {name: grads[name] for name in params if name in grads}
 
@@ -396,14 +399,12 @@ class TensorParallel(Alone):
 
     def _loss_of_a_part(self, made: Flowing, y: Array) -> tuple[Array, Flowing]:
         """Return what this rank adds to the loss, and the gradient of what it has."""
-        placement: Any = made.placement
         terms, dy = self.model.loss.terms(made.local, self._cut(made, y))
         mean = self.model.loss.reduction != "sum"
         count = max(1, int(np.prod(made.shape))) if mean else 1
         kind = made.local.dtype.type
-        share = 1 if placement.is_shard else self._tp.size
-        loss = np.asarray(terms.sum() / kind(count * share), made.local.dtype)
-        return loss, Flowing(local=dy / kind(count), placement=placement, shape=made.shape)
+        loss = np.asarray(terms.sum() / kind(count), made.local.dtype)
+        return loss, Flowing(local=dy / kind(count), placement=made.placement, shape=made.shape)
 
     # ------------------------------------------------------------------ forward
 

@@ -118,6 +118,7 @@ ODD: dict[str, tuple[dict[str, str], str]] = {
         {"parallel": "sequence", "x": "zeros([2, 4, 2])", "y": "zeros([2, 4, 3])"},
         "cannot_compute",
     ),
+    "a loss that float32 cannot hold": ({"x": "full([4, 2], 1e30)"}, ""),
     "a rate below zero": ({"optimizer": "SGD: {lr: -1}"}, "bad_value"),
     "one beta": ({"optimizer": "Adam: {betas: [0.9]}"}, "bad_value"),
     "a momentum that lacks": ({"optimizer": "SGD: {lr: 0.1, nesterov: true}"}, "bad_value"),
