@@ -68,7 +68,7 @@ steps:
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the steps that others take, and of the end."""
-        return (yield from heard(entry["trainee"].join(), caller.rank))
+        return (yield from heard(entry["trainee"].join(), caller))
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Hold the weights; raise what torch raises where that ends training early."""

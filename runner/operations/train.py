@@ -117,7 +117,7 @@ steps:
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the strategy."""
-        return (yield from heard(entry["trainee"].train(entry.arguments), caller.rank))
+        return (yield from heard(entry["trainee"].train(entry.arguments), caller))
 
     def run(self, caller: Caller, entry: Entry) -> None:
         """Hold what came of it; raise what torch raises where a rank has no more input."""
@@ -147,9 +147,11 @@ class CallTold:
     """One call on one rank: what it carried, before and after.
 
     `tensors` are the arrays themselves: those of a call that returns at once change later. `more`
-    has what else it says, as an author writes it; `waits` the handles of a `wait`.
+    has what else it says, as an author writes it; `waits` the handles of a `wait`. `caller` is the
+    rank in one run: another run of the program has others.
     """
 
+    caller: Caller
     rank: int
     name: str
     group: Group
@@ -185,8 +187,8 @@ def listening() -> Iterator[list[CallTold]]:
         _LISTENER.reset(token)
 
 
-def heard(made: Any, rank: int) -> Any:
-    """Pass a strategy's calls on; where somebody listens, note each with what it carries."""
+def heard(made: Any, caller: Caller) -> Any:
+    """Pass a strategy's calls on; where a listener is set, note each with what it carries."""
     told = _LISTENER.get()
     if told is None:
         return (yield from made)
@@ -207,7 +209,8 @@ def heard(made: Any, rank: int) -> Any:
                     more[name.removeprefix("group_")] = part.group.ranks[value]
             told.append(
                 CallTold(
-                    rank=rank,
+                    caller=caller,
+                    rank=caller.rank,
                     name=part.operation.name,
                     group=part.group,
                     before=before,

@@ -15,6 +15,7 @@ import numpy as np
 from runner.limits import Limits
 from runner.model.groups import plan
 from runner.model.scenario import Scenario
+from runner.operations.base import Caller
 from runner.operations.train import CallTold, listening
 from runner.reference import simulate
 
@@ -43,10 +44,12 @@ def lowered(scenario: Scenario, limits: Limits) -> str | None:
 
 
 def _together(told: Iterable[CallTold], world_size: int) -> Iterator[dict[int, CallTold]]:
-    """Yield the calls in an order that every rank has, those of a group together."""
+    """Yield the calls of the first run in an order that every rank has, a group's together."""
     left: dict[int, deque[CallTold]] = defaultdict(deque)
+    first: dict[int, Caller] = {}
     for each in told:
-        left[each.rank].append(each)
+        if first.setdefault(each.rank, each.caller) is each.caller:
+            left[each.rank].append(each)
     while any(left.values()):
         rank = next(rank for rank in range(world_size) if left[rank] and _met(left, rank))
         each = left[rank][0]

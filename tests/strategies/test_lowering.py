@@ -239,3 +239,33 @@ def test_only_what_ends_and_trains_is_lowered() -> None:
         lowered(stuck, DEFAULT)
     (bare,) = load(CORPUS / "nested_shards.yaml")
     assert lowered(bare, DEFAULT) is None
+
+
+#: rank 0 may leave the broadcast early; whether the program relies on it is tried in a second run
+RELIES_ON_LEAVING = """\
+world_size: 2
+tensors:
+  x: "random([4, 2], 1)"
+  y: "random([4, 1], 2)"
+  t: [1]
+models:
+  net:
+    layers: [fc: {Linear: {in_features: 2, out_features: 1}}]
+    loss: mse_loss
+    optimizer: {SGD: {lr: 0.1}}
+    parallel: [DistributedDataParallel: {}]
+steps:
+  - train: {model: net, input: x, target: y, batch: world}
+  - {ranks: 0, broadcast: {tensor: t, src: 0}}
+  - {ranks: 0, send: {tensor: t, dst: 1}}
+  - {ranks: 1, recv: {tensor: t, src: 0}}
+  - {ranks: 1, broadcast: {tensor: t, src: 0}}
+"""
+
+
+def test_a_program_that_is_run_twice_is_lowered_once(tmp_path: Path) -> None:
+    path = tmp_path / "twice.yaml"
+    path.write_text(RELIES_ON_LEAVING, encoding="utf-8")
+    content = lowered(load(path)[0], DEFAULT)
+    assert content is not None
+    assert content.count("all_reduce") == 1
