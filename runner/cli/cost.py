@@ -616,9 +616,8 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     MEASURES,
     "--warmup",
     type=click.IntRange(min=0, max=10_000),
-    default=5,
-    show_default=True,
-    help="Repetitions before each block that do not count.",
+    help="Repetitions before each block that do not count; as many as take 50 ms, and at least 5, "
+    "if left out.",
 )
 @option(
     MEASURES,
@@ -724,7 +723,7 @@ def _benched(
     """
     from runner.errors import LaunchError, UnsupportedError, WorkerError
     from runner.pipeline.attempts import execute
-    from runner.pipeline.bench import BLOCKS, measured, repetitions, row_of
+    from runner.pipeline.bench import BLOCKS, measured, repetitions, row_of, warmups
 
     ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
     code = 0
@@ -736,15 +735,18 @@ def _benched(
             click.echo(f"{result.verdict.status}  {result.case}: {reason}", err=True)
             continue
         ready.append((analysis, size, forecast, []))
-    warmup, seconds = options["warmup"], options["seconds"]
+    seconds = options["seconds"]
+    warmup = [options["warmup"]] * len(ready)
     each = [max(1, -(-options["iters"] // BLOCKS))] * len(ready)
     for turn in range(BLOCKS):
         for at, (analysis, _size, _forecast, blocks) in enumerate(ready):
             try:
-                if seconds is not None and turn == 0:
-                    tried = measured(analysis, launcher, warmup=warmup, iterations=BLOCKS)
-                    each[at] = repetitions(tried, seconds)
-                blocks.append(measured(analysis, launcher, warmup=warmup, iterations=each[at]))
+                if turn == 0 and (warmup[at] is None or seconds is not None):
+                    tried = measured(analysis, launcher, warmup=warmup[at] or 0, iterations=BLOCKS)
+                    warmup[at] = warmups(tried) if warmup[at] is None else warmup[at]
+                    each[at] = each[at] if seconds is None else repetitions(tried, seconds)
+                chosen = {"warmup": warmup[at], "iterations": each[at]}
+                blocks.append(measured(analysis, launcher, **chosen))
             except (LaunchError, WorkerError, UnsupportedError) as error:
                 click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
                 return [], 3

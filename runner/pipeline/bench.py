@@ -149,6 +149,18 @@ def measured(
 
 #: repetitions of a block at most
 MOST_REPETITIONS = 20_000
+#: how long a new world takes to come to its pace, in microseconds: connections and memory are cold.
+#: At 1 MiB on Gloo the first repetition takes thrice as long, the tenth a third longer
+#: (benchmarks/by_hand.py)
+COLD_US = 50_000.0
+#: repetitions that do not count: at least, and at most
+LEAST_WARMUP, MOST_WARMUP = 5, 1000
+
+
+def warmups(tried: NDArray[np.float64]) -> int:
+    """Return how many repetitions before a block do not count, by the times of some."""
+    each_us = max(1.0, float(np.median(tried.max(axis=0))))
+    return min(MOST_WARMUP, max(LEAST_WARMUP, round(COLD_US / each_us)))
 
 
 def repetitions(tried: NDArray[np.float64], seconds: float) -> int:

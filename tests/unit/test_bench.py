@@ -21,6 +21,7 @@ from runner.pipeline.bench import (
     noise,
     percentile_99,
     repetitions,
+    warmups,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,11 @@ def test_a_program_with_wrong_values_is_not_measured(tmp_path: Path) -> None:
     assert code == 1
     assert "FAILED" in output
     assert "median" not in output.partition("one")[2]
+
+
+def test_a_new_world_warms_up_for_a_while() -> None:
+    """At its pace after 50 ms; never fewer than five repetitions, never more than a thousand."""
+    assert [warmups(np.full((2, 5), time)) for time in (500.0, 84_000.0, 3.0)] == [100, 5, 1000]
 
 
 @pytest.mark.parametrize(
