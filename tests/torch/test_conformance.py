@@ -173,6 +173,19 @@ def test_the_document_of_this_repository_has_three_versions_of_torch_whole() -> 
         assert sum(column.counts.values()) == len(column.cases)
 
 
+def test_the_page_has_a_reason_for_each_case_that_does_not_pass() -> None:
+    page = (DOCS / "reference" / "conformance.md").read_text(encoding="utf-8")
+    reasons = page.partition("## Why a case fails in a column")[2].partition("\n## ")[0]
+    unexplained = {
+        f"{column.name}: {case}"
+        for column in document.read(str(DOCS / "conformance.json")).values()
+        for case, seen in column.cases.items()
+        if seen.verdict not in {"PASSED", "UNSUPPORTED"}
+        and f"`{Path(case.partition('::')[0]).stem}`" not in reasons
+    }
+    assert not unexplained
+
+
 WRONG_CORPORA = {
     "an invalid file": ("world_size: two\n", 2, "INVALID"),
     "no file": (None, 2, "file_not_found"),
