@@ -15,6 +15,7 @@ from runner.strategies.data_parallel import (
     ZeroRedundancyOptimizer,
 )
 from runner.strategies.fully_shard import FullyShard, FullySharded
+from runner.strategies.model_averager import ModelAveraged, PeriodicModelAverager
 from runner.strategies.pipeline import Pipeline, PipelineStage
 from runner.strategies.tensor_parallel import (
     FullyShardedTensorParallel,
@@ -31,6 +32,7 @@ STRATEGIES: dict[str, type[Strategy]] = {
         FullyShard,
         ParallelizeModule,
         Pipeline,
+        PeriodicModelAverager,
     )
 }
 
@@ -39,8 +41,7 @@ LEFT_OUT: dict[str, str] = {
     "context_parallel": "scaled_dot_product_attention has no sharding strategy on a CPU",
     "FullyShardedDataParallel": "fully_shard is lowered here, and not the class before it",
     "loss_parallel": "losses are not computed over cut classes here",
-    "PeriodicModelAverager": "averaging of weights every few steps is not lowered here",
-    "PostLocalSGDOptimizer": "averaging of weights every few steps is not lowered here",
+    "PostLocalSGDOptimizer": "weights are averaged by PeriodicModelAverager here, and not by it",
     "ExpertParallel": "experts are not lowered here; all_to_all_single is a step of its own",
     "checkpoint_wrapper": "activation checkpointing changes no value, and is not recorded here",
 }
@@ -54,6 +55,7 @@ TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
     ("parallelize_module",): TensorParallel,
     ("parallelize_module", "fully_shard"): FullyShardedTensorParallel,
     ("pipeline",): PipelineStage,
+    ("PeriodicModelAverager",): ModelAveraged,
 }
 
 __all__ = [

@@ -59,7 +59,7 @@ class DistributedDataParallel(Strategy):
         "comm_hook=bf16_compress_hook": "Gloo refuses it when it is registered: it wants NCCL",
         "comm_hook=powerSGD_hook": "low-rank gradients are not lowered here",
         "comm_hook=batched_powerSGD_hook": "low-rank gradients are not lowered here",
-        "comm_hook=post_localSGD_hook": "averaging of weights every few steps is not lowered here",
+        "comm_hook=post_localSGD_hook": "PeriodicModelAverager trains without it here",
         "mixed_precision": "its parameters live on a stream of a GPU",
         "delay_all_reduce_named_params": "parameters that are reduced apart are not lowered here",
     }

@@ -50,6 +50,8 @@ class Real:
         self.device = device
         #: the context of ranks with uneven inputs, where the strategy has one
         self.joining: Any = None
+        #: what follows a step of the optimizer
+        self.behind_step: Callable[[], None] = lambda: None
         self.schedule: Callable[[Any, Any], Any] | None = None
         self.module = _with_passing(torch, model).to(device)
         self.load(weights(model, caller, caller.rank))
@@ -117,6 +119,7 @@ class Real:
             self.torch.nn.utils.clip_grad_norm_(self.module.parameters(), order.clip)
         if order.step:
             self.optimizer.step()
+            self.behind_step()
         name, values = self.model.name, {}
         values[f"{name}.loss"] = None if loss is None else loss.detach().clone()
         params = self._parameters()

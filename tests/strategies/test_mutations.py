@@ -41,7 +41,14 @@ from runner.modules import (
 from runner.modules import base as modules_base
 from runner.operations import placement
 from runner.reference import simulate
-from runner.strategies import base, data_parallel, fully_shard, pipeline, tensor_parallel
+from runner.strategies import (
+    base,
+    data_parallel,
+    fully_shard,
+    model_averager,
+    pipeline,
+    tensor_parallel,
+)
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -76,6 +83,7 @@ TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
         "ddp_broadcasts_buffers",
     ),
     batch_norm: ("ddp_broadcasts_buffers",),
+    model_averager: ("averaged_weights",),
     fully_shard: (
         "fully_shard_pads",
         "fully_shard_root_and_units",
@@ -134,6 +142,7 @@ OPPOSITE: dict[Any, Any] = {
 
 #: functions of which a part tells of nothing that a scenario of the sample shows, and why
 UNTOLD = {
+    "turn": "a scenario that is not one process has it: wrong/not_equivalent",
     # what is refused, or read from a file, or handed to torch
     "build": "torch's side",
     "apply": "torch's side",

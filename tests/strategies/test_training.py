@@ -18,6 +18,7 @@ from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.strategies.base import factor, tolerance, unequal
 from runner.strategies.data_parallel import MIB, buckets, owners
+from runner.strategies.model_averager import PeriodicModelAverager
 from runner.verdict import judge
 
 if TYPE_CHECKING:
@@ -181,6 +182,18 @@ def test_a_context_that_is_not_enabled_says_nothing(tmp_path: Path) -> None:
     assert verdict_on(content, tmp_path).status == "PASSED"
 
 
+def test_weights_are_averaged_behind_the_steps_of_their_turn() -> None:
+    averager = PeriodicModelAverager(period=2, warmup_steps=1)
+    assert [step for step in range(6) if averager.turn(step)] == [1, 3, 5]
+
+
+@pytest.mark.parametrize("said", ["{period: 0}", "{period: 1, warmup_steps: -1}", "{}"])
+def test_a_period_is_one_step_or_more(said: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        verdict_on(text(parallel=f"[PeriodicModelAverager: {said}]"), tmp_path)
+    assert raised.value.problems[0].mark is not None
+
+
 LEFT_OUT = {
     "context_parallel": "[context_parallel: {mesh: mesh.dp}]",
     "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
@@ -192,6 +205,10 @@ LEFT_OUT = {
     "SyncBatchNorm": "[DistributedDataParallel: {}]",
     "layers with buffers": "[fully_shard: {mesh: mesh.dp}]",
     "save and load of layers with buffers": "[]",
+    "PostLocalSGDOptimizer": "[PostLocalSGDOptimizer: {}]",
+    "post_localSGD_hook": "[DistributedDataParallel: {comm_hook: post_localSGD_hook}]",
+    "powerSGD_hook": "[DistributedDataParallel: {comm_hook: powerSGD_hook}]",
+    "FullyShardedDataParallel": "[FullyShardedDataParallel: {}]",
     "models are not trained by": "[pipeline: {mesh: m, stages: [[up]]}, fully_shard: {mesh: m}]",
 }
 
