@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -23,9 +21,6 @@ from runner.pipeline.bench import (
     repetitions,
     warmups,
 )
-
-ROOT = Path(__file__).parents[2]
-SCHEMA = json.loads((ROOT / "schemas" / "bench.schema.json").read_text(encoding="utf-8"))
 
 
 def row(**rest: Any) -> BenchRow:
@@ -117,28 +112,6 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_program_is_measured_checked_and_compared(tmp_path: Path) -> None:
-    file, saved = tmp_path / "one.yaml", tmp_path / "old.json"
-    file.write_text(BENCHED, encoding="utf-8")
-    asked = [str(file), "--iters", "10", "--warmup", "1", "--sizes", "64,1K"]
-    code, output = invoke(*asked, "--json", str(saved), "--raw", "--topology", "flat")
-    assert code == 0, output
-    content = json.loads(saved.read_text(encoding="utf-8"))
-    jsonschema.validate(content, SCHEMA)
-    assert [(each["bytes"], each["n"]) for each in content["rows"]] == [(64, 10), (1024, 10)]
-    for each in content["rows"]:
-        assert 0 < each["min_us"] <= each["median_us"] <= each["max_us"]
-        assert len(each["samples_us"]) == 5
-        assert each["forecast"]["origin"].startswith("steps")
-    assert "median" in output
-    for each in content["rows"]:  # as if it had been a thousand times slower before
-        each["block_medians_us"] = [1000 * time for time in each["block_medians_us"]]
-    saved.write_text(json.dumps(content), encoding="utf-8")
-    code, output = invoke(*asked, "--compare", str(saved))
-    assert code == 0, output
-    assert output.count("PASSED") == 2
-
-
 def test_a_program_with_wrong_values_is_not_measured(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(BENCHED.replace(", 3)", ", 4)"), encoding="utf-8")
@@ -162,14 +135,7 @@ def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: 
     assert invoke(str(file), *arguments)[0] == 2
 
 
-def test_repetitions_are_as_many_as_take_so_long(tmp_path: Path) -> None:
+def test_repetitions_are_as_many_as_take_so_long() -> None:
     tried = np.array([[900.0, 1000.0, 1100.0], [100.0, 200.0, 300.0]])  # rank 0 is the slowest
     assert repetitions(tried, 1.0) == 200
     assert repetitions(tried, 1e-9) == 1
-    file, saved = tmp_path / "one.yaml", tmp_path / "new.json"
-    file.write_text(BENCHED, encoding="utf-8")
-    code, output = invoke(str(file), "--seconds", "0.05", "--warmup", "1", "--json", str(saved))
-    assert code == 0, output
-    (found,) = json.loads(saved.read_text(encoding="utf-8"))["rows"]
-    assert found["n"] % 5 == 0
-    assert found["n"] >= 5
