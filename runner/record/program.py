@@ -523,8 +523,16 @@ class _ProgramWriter:
                 (at, None),
             )
         elif item.what == RENDEZVOUS and self._waits_to_begin:
-            # it waits for every rank, as a barrier does
-            yield ProgramStep(operation="barrier", words=RENDEZVOUS), (at, None)
+            # it waits for every rank, as a barrier does; a later one is of another world
+            before = [
+                each
+                for each in record.items
+                if isinstance(each, Blocking)
+                and each.what == RENDEZVOUS
+                and each.number < item.number
+            ]
+            name = f"{RENDEZVOUS}_{len(before) + 1}" if before else RENDEZVOUS
+            yield ProgramStep(operation="barrier", words=name), (at, None)
 
     def _awaited(self, names: list[str], busy: dict[str, Any]) -> Item:
         for name in names:

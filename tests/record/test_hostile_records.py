@@ -331,3 +331,17 @@ def test_waits_of_threads_on_fake_ranks_are_at_no_place(tmp_path: Path) -> None:
     (record,) = read(folder).values()
     assert [each.loose for each in record.calls] == [True, True]
     assert not [each for each in record.items if isinstance(each, RecordedWait)]
+
+
+def test_a_rank_that_begins_a_second_world_waits_for_the_others(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (ALL_REDUCE,))
+
+    def begin(number: int) -> list[Any]:
+        return ["b", number, "init_process_group", 0, 40, {"thread": 1}]
+
+    first = [begin(8), ["be", 8, 45, {}, None]]
+    append(folder, 0, *first, begin(9))
+    append(folder, 1, *first, ["end", 0, 60])
+    said = imported(folder)
+    assert said.exit_code == 1, said.output
+    assert "rank 1 never enters `init_process_group_2`" in said.output
