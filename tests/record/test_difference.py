@@ -97,7 +97,7 @@ def test_a_rank_that_raises_is_one_difference(tmp_path: Path) -> None:
 
 def test_what_all_ranks_do_is_told_of_all_ranks(tmp_path: Path) -> None:
     gather = ("allgather_", ALL_GATHER[1], [["float32", [4], 96, 16], ["float32", [4], 112, 16]])
-    calls = ((*gather, {}, 14), *STEP)
+    calls: tuple[Any, ...] = ((*gather, {}, 14), *STEP)
     a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", calls, calls)
     said = compared(a, b).output
     assert said.splitlines() == [

@@ -13,7 +13,8 @@ LAST = 4 * 4 * EPSILON
 
 
 def _off(by: float) -> np.ndarray:
-    return EXACT + np.array([0.0, by, 0.0])
+    off: np.ndarray = EXACT + np.array([0.0, by, 0.0])
+    return off
 
 
 @pytest.mark.parametrize(
