@@ -198,8 +198,9 @@ def _made(
     only_collectives: bool,
 ) -> Forecast:
     path = _path(found, network)
-    steps, load = _parts(found, path, network, "step")
-    groups, _ = _parts(found, path, network, "group")
+    sums, ranks = _sums(found, network), len(found.ended)
+    steps, load = _parts(_merged(sums, 0, network), path, "step", network, ranks)
+    groups, _ = _parts(_merged(sums, 1, network), path, "group", network, ranks)
     models = dict.fromkeys(timing.model for timing in timings)
     if not only_collectives or not models:
         sent = "nccl messages" if isinstance(network, NcclNetwork) else "steps"
@@ -219,7 +220,7 @@ def _made(
         path=path,
         steps=steps,
         groups=tuple(each for each in groups if each.part),
-        ranks=_ranks(found, network),
+        ranks=_ranks(sums, found, network),
         links=_busy(load, network),
         exact=found.exact,
         replay=found,
@@ -307,18 +308,15 @@ def _shares(found: Replay) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Sum:
-    """What some events cost together. `pairs` are bytes carried between the same ranks."""
+    """What some events cost together.
+
+    `pairs` are messages between the same ranks: who, how many, their bytes, and those carried.
+    """
 
     network: Network
-    world_size: int
     calls: int = 0
-    size: float = 0.0
     began: float = float("inf")
     ended: float = 0.0
-    #: bytes that each rank sends and receives, and how many messages it sends
-    out: Any = None
-    into: Any = None
-    sends: Any = None
     pairs: dict[tuple[bytes, bytes], list[Any]] = field(default_factory=dict)
 
     def add(self, source: Any, target: Any, size: Any, started: Any, ended: Any) -> None:
@@ -326,49 +324,69 @@ class _Sum:
         self.calls += len(source)
         self.began = min(self.began, float(started.min()))
         self.ended = max(self.ended, float(ended.max()))
-        if isinstance(target, int):
-            return
-        if self.out is None:
-            self.out, self.into, self.sends = (np.zeros(self.world_size) for _ in range(3))
-        np.add.at(self.out, source, size)
-        np.add.at(self.into, target, size)
-        np.add.at(self.sends, source, 1)
-        self.size += float(size * len(source) if isinstance(size, float) else size.sum())
-        known = self.pairs.setdefault((source.tobytes(), target.tobytes()), [source, target, 0.0])
-        known[2] = known[2] + self.network.carried(size)
+        if not isinstance(target, int):
+            self._between(source, target, 1, size, self.network.carried(size))
 
-    def busiest_rank(self) -> float:
-        """Return the bytes of the rank that sends most."""
-        return 0.0 if self.out is None else float(self.out.max())
+    def _between(self, source: Any, target: Any, count: int, size: Any, carried: Any) -> None:
+        key = source.tobytes(), target.tobytes()
+        known = self.pairs.setdefault(key, [source, target, 0, 0.0, 0.0])
+        known[2] += count
+        known[3], known[4] = known[3] + size, known[4] + carried
+
+    def merge(self, other: _Sum) -> None:
+        """Add what another one has."""
+        self.calls += other.calls
+        self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
+        for pair in other.pairs.values():
+            self._between(*pair)
+
+    def by_rank(self, world_size: int) -> tuple[Any, Any, Any]:
+        """Return how many messages each rank sends, and the bytes that it sends and receives."""
+        sends, out, into = (np.zeros(world_size) for _ in range(3))
+        for source, target, count, size, _ in self.pairs.values():
+            sizes = np.broadcast_to(size, len(source))
+            sends += count * np.bincount(source, minlength=world_size)
+            out += np.bincount(source, weights=sizes, minlength=world_size)
+            into += np.bincount(target, weights=sizes, minlength=world_size)
+        return sends, out, into
 
     def load(self) -> NDArray[np.float64]:
         """Return how long each link is held."""
         network = self.network
         load = np.zeros(max(1, network.count))
-        for source, target, size in self.pairs.values():
+        for source, target, _, _, carried in self.pairs.values():
             routes = network.routes(source, target)
             used = routes.links >= 0
-            held = routes.per_byte * np.broadcast_to(size, len(source))[:, np.newaxis]
+            held = routes.per_byte * np.broadcast_to(carried, len(source))[:, np.newaxis]
             load += np.bincount(routes.links[used], weights=held[used], minlength=len(load))
         return load
 
 
-def _sums(found: Replay, name: str, network: Network) -> dict[Any, _Sum]:
-    """Return what is noted of each value of a field, `step` or `group`, in the order of values."""
-    place = FIELDS.index(name)
-    sums: dict[Any, _Sum] = {}
+def _sums(found: Replay, network: Network) -> dict[tuple[int, str], _Sum]:
+    """Return what each step costs in each group, by the step's index and the group's name."""
+    sums: dict[tuple[int, str], _Sum] = {}
     for stroke in found.events.strokes:
         parts = tuple(stroke[FIELDS.index(each)] for each in _SUMMED)
-        value = stroke[place]
-        if isinstance(value, int | str):
-            sums.setdefault(value, _Sum(network, len(found.ended))).add(*parts)
+        step, group = stroke[FIELDS.index("step")], stroke[FIELDS.index("group")]
+        if isinstance(step, int):
+            sums.setdefault((step, group), _Sum(network)).add(*parts)
             continue
-        order = np.argsort(value, kind="stable")
-        cuts = np.flatnonzero(value[order][1:] != value[order][:-1]) + 1
-        for rows in np.split(order, cuts):
+        order = np.lexsort((group, step))
+        steps, groups = step[order], group[order]
+        changes = (steps[1:] != steps[:-1]) | (groups[1:] != groups[:-1])
+        for rows in np.split(order, np.flatnonzero(changes) + 1):
             mine = (part if isinstance(part, int | float) else part[rows] for part in parts)
-            sums.setdefault(value[rows[0]].item(), _Sum(network, len(found.ended))).add(*mine)
-    return dict(sorted(sums.items()))
+            key = int(step[rows[0]]), str(group[rows[0]])
+            sums.setdefault(key, _Sum(network)).add(*mine)
+    return sums
+
+
+def _merged(sums: Mapping[tuple[int, str], _Sum], place: int, network: Network) -> dict[Any, _Sum]:
+    """Return the sums of each step (`place` 0), or of each group (1), in their order."""
+    found: dict[Any, _Sum] = {}
+    for key in sorted(sums, key=lambda each: each[place]):
+        found.setdefault(key[place], _Sum(network)).merge(sums[key])
+    return found
 
 
 #: what is summed of events
@@ -376,26 +394,26 @@ _SUMMED = ("source", "target", "size", "started", "ended")
 
 
 def _parts(
-    found: Replay, path: tuple[Hop, ...], network: Network, name: str
+    sums: Mapping[Any, _Sum], path: tuple[Hop, ...], field_name: str, network: Network, ranks: int
 ) -> tuple[tuple[PartCost, ...], NDArray[np.float64]]:
     """Return what each step or group costs, and how long each link is held by all of them."""
     share: dict[Any, float] = {}
     reached = 0.0
     for hop in path:
-        part = hop.step if name == "step" else hop.group
+        part = getattr(hop, field_name)
         share[part] = share.get(part, 0.0) + max(0.0, hop.ended - reached)
         reached = max(reached, hop.ended)
     costs, total = [], np.zeros(max(1, network.count))
-    for part, each in _sums(found, name, network).items():
-        load = each.load()
+    for part, each in sums.items():
+        load, sent = each.load(), each.by_rank(ranks)[1]
         total += load
         busiest = int(load.argmax())
         costs.append(
             PartCost(
                 part=part,
                 calls=each.calls,
-                size=each.size,
-                busiest_rank=each.busiest_rank(),
+                size=float(sent.sum()),
+                busiest_rank=float(sent.max(initial=0.0)),
                 link=network.name_of(busiest) if each.pairs else None,
                 held=float(load[busiest]),
                 began=each.began,
@@ -406,18 +424,15 @@ def _parts(
     return tuple(costs), total
 
 
-def _ranks(found: Replay, network: Network) -> tuple[RankCost, ...]:
+def _ranks(sums: Mapping[Any, _Sum], found: Replay, network: Network) -> tuple[RankCost, ...]:
     """Return what each rank sends and receives, in their order."""
-    whole = _Sum(network, len(found.ended))
-    for stroke in found.events.strokes:
-        whole.add(*(stroke[FIELDS.index(each)] for each in _SUMMED))
-    none = np.zeros(len(found.ended))
-    out, into, sends = (
-        none if each is None else each for each in (whole.out, whole.into, whole.sends)
-    )
+    whole = _Sum(network)
+    for each in sums.values():
+        whole.merge(each)
+    columns = (*whole.by_rank(len(found.ended)), found.ended)
     return tuple(
-        RankCost(sends=int(count), sent=float(sent), received=float(got), ended=float(ended))
-        for count, sent, got, ended in zip(sends, out, into, found.ended, strict=True)
+        RankCost(sends=int(sends), sent=float(sent), received=float(got), ended=float(ended))
+        for sends, sent, got, ended in zip(*columns, strict=True)
     )
 
 

@@ -305,7 +305,8 @@ def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
         return PRESETS / f"{asked}.yaml", PRESETS
     path = Path(asked) if folder is None else folder / asked
     if not Path(asked).suffix and not path.exists():
-        close = nearest(asked, presets())
+        within = [name for name in presets() if asked in name]
+        close = within[0] if within else nearest(asked, presets())
         message = f"no topology is called {asked!r}"
         hint = f"did you mean {close}?" if close else f"known are {', '.join(presets())}"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])

@@ -768,6 +768,8 @@ def test_topologies_are_listed_and_shown() -> None:
     code, output = invoke("topology", "show", "flat")
     assert (code, "bandwidth: 1GB/s" in output) == (0, True)
     assert invoke("topology", "show", "flatt")[0] == 2
+    for asked, meant in (("flatt", "flat"), ("400g", "h100-8x400g")):
+        assert f"did you mean {meant}?" in invoke("topology", "show", asked)[1]
 
 
 GROUPS = """
