@@ -58,3 +58,9 @@ def test_a_zero_bubble_backward_detaches_a_view() -> None:
     assert "three dimensions: Can't detach views in-place" in said
     assert "three, without a bias: right" in said
     assert "three, and an activation: right" in said
+
+
+def test_a_joined_owner_steps_on_old_gradients() -> None:
+    output = said_by("joined_owner_steps_on_old_gradients")
+    assert "owned by rank 0: -6.0, by rank 1: -2.0" in output
+    assert "one process: -6.0, -6.0" in output
