@@ -265,7 +265,9 @@ def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifferenc
     firsts: dict[tuple[Any, ...], ProgramDifference] = {}
     for rank in range(max(a.world_size, b.world_size)):
         for each in _of_rank(rank, a.lines.get(rank), b.lines.get(rank)):
-            key = (each.kind, each.position, each.a, each.b, each.before)
+            # what comes after a call tells of it only where it moved
+            before = each.before if each.kind == "moved" else None
+            key = (each.kind, each.position, each.a, each.b, before)
             found.setdefault(key, []).append(rank)
             firsts.setdefault(key, each)
     return [replace(firsts[key], ranks=tuple(ranks)) for key, ranks in found.items()]

@@ -106,6 +106,18 @@ def test_what_all_ranks_do_is_told_of_all_ranks(tmp_path: Path) -> None:
     ]
 
 
+def test_ranks_that_differ_alike_are_one_difference_whatever_comes_after(tmp_path: Path) -> None:
+    text = (
+        "world_size: 4\ngroups:\n  mesh: {shape: [2, 2], dims: [dp, tp]}\n"
+        "tensors: {x: ones(2), y: ones(3)}\nsteps:\n"
+        "  - all_reduce: {tensor: x, group: mesh.dp}\n  - barrier: {group: mesh.tp}\n"
+    )
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text(text, encoding="utf-8")
+    b.write_text(text.replace("tensor: x", "tensor: y"), encoding="utf-8")
+    assert [each["ranks"] for each in as_json(a, b)["differences"]] == [[0, 2], [1, 3]]
+
+
 def test_models_are_compared_by_the_calls_of_their_training(tmp_path: Path) -> None:
     started = tmp_path / "a.yaml"
     done = CliRunner().invoke(cli, ["new", str(started), "--strategy", "ddp"])
