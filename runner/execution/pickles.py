@@ -11,6 +11,7 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
+from enum import EnumType
 from typing import Any, ClassVar
 
 from runner.vocabulary import DTYPES
@@ -132,6 +133,23 @@ class CheckpointUnpickler(ExactUnpickler):
         **ExactUnpickler.dispatch,
         pickle.BUILD[0]: pickle._Unpickler.dispatch[pickle.BUILD[0]],
     }
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what a name of the list means, or :func:`member` for `getattr`."""
+        if (module, name) == ("builtins", "getattr"):
+            return member
+        return super().find_class(module, name)
+
+
+def member(kind: Any, name: Any) -> Any:
+    """Return a member of an enumeration, by its name; raises UnpicklingError for anything else.
+
+    The first releases of Python 3.11 pickle a member as a call of `getattr` on its class.
+    """
+    if isinstance(kind, EnumType) and isinstance(name, str) and name in kind.__members__:
+        return kind.__members__[name]
+    message = "it names an attribute which an enumeration does not have as a member"
+    raise pickle.UnpicklingError(message)
 
 
 def plain(content: bytes) -> Any:

@@ -6,12 +6,13 @@ import io
 import os
 import pickle
 import sys
+from http import HTTPMethod
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from runner.execution.pickles import ExactUnpickler, plain
+from runner.execution.pickles import CheckpointUnpickler, ExactUnpickler, plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,3 +115,31 @@ HUGE = (2**50).to_bytes(8, "little")
 def test_what_is_no_pickle_of_plain_values_is_refused(content: bytes) -> None:
     with pytest.raises((pickle.UnpicklingError, EOFError)):
         plain(content)
+
+
+class Asks:
+    """Pickles as a call of getattr, as a member of an enumeration does in Python 3.11.0."""
+
+    def __init__(self, kind: Any, name: str) -> None:
+        self.asked = (kind, name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Ask for the attribute."""
+        return getattr, self.asked
+
+
+class OfMethods(CheckpointUnpickler):
+    """Knows one enumeration."""
+
+    known = frozenset({("http", "HTTPMethod")})
+
+
+def test_a_member_of_an_enumeration_is_read_as_every_python_pickles_it() -> None:
+    content = pickle.dumps(Asks(HTTPMethod, "GET"))
+    assert OfMethods(io.BytesIO(content)).load() is HTTPMethod.GET
+
+
+@pytest.mark.parametrize("asked", [(HTTPMethod, "__class__"), ("text", "upper"), (HTTPMethod, "X")])
+def test_no_other_attribute_is_given(asked: tuple[Any, str]) -> None:
+    with pytest.raises(pickle.UnpicklingError):
+        OfMethods(io.BytesIO(pickle.dumps(Asks(*asked)))).load()
