@@ -75,7 +75,8 @@ REFUSED = {
 
 #: operations of several calls: any of these may speak as an object operation's peer would
 COMPOUNDS = (
-    *("distribute_tensor", "redistribute", "full_tensor", "from_local", "train", "save", "load"),
+    *("distribute_tensor", "redistribute", "full_tensor", "from_local"),
+    *("train", "join", "save", "load"),
 )
 #: a model that is saved, and a tensor whose bytes could be a plan
 SAVED = """\
