@@ -1106,6 +1106,9 @@ def minimize(
     far. Raises NothingToMinimizeError where no fault is seen.
     """
     text = one_case(scenario.source.text, number)
+    if scenario.lacking is not None:
+        message = f"UNSUPPORTED: {scenario.lacking}"
+        raise NothingToMinimizeError(message)
     whole = oracle(text)
     if whole is None or not whole.shows_a_fault:
         raise NothingToMinimizeError(str(whole) if whole is not None else "INVALID")

@@ -255,7 +255,7 @@ def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
 def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
     """Return why an event began no earlier."""
     if before is None:
-        return "nothing: it can begin at once"
+        return "waits for nothing"
     if event.name is None and event.cause == BY_LINK:
         held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
         return f"waits for link {network.name_of(event.link)}, held by {held}"

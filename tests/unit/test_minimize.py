@@ -252,6 +252,12 @@ def test_a_program_without_fault_is_told() -> None:
         minimized("world_size: 2\nsteps:\n  - barrier: {}\n")
 
 
+def test_a_program_that_is_unsupported_is_told_with_the_reason() -> None:
+    text = "world_size: 2\ntensors: {x: [1]}\nsteps:\n  - {ranks: 0, rpc_sync: {to: 1, func: x}}\n"
+    with pytest.raises(NothingToMinimizeError, match="UNSUPPORTED: `rpc_sync` runs on a thread"):
+        minimized(text)
+
+
 def test_the_budget_gives_the_smallest_so_far() -> None:
     done = minimized(LONG, most=3)
     assert not done.minimal
