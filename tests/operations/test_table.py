@@ -65,11 +65,17 @@ every_operation = pytest.mark.parametrize(
 )
 
 
+#: torch's, known by name and UNSUPPORTED
+LEFT_OUT = ("rpc_sync", "rpc_async", "remote", "to_here")
+
+
 def test_the_table_holds_every_action_of_the_language() -> None:
     assert set(BY_NAME) == {
         *COMMUNICATION,
         *ON_MESHES,
+        *LEFT_OUT,
         "train",
+        "join",
         "save",
         "load",
         "wait",
