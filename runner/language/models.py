@@ -21,7 +21,7 @@ from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
 from runner.operations.base import Compound
 from runner.operations.join import Join
-from runner.operations.train import model_in
+from runner.operations.model import model_in
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
 from runner.strategies.data_parallel import DistributedDataParallel, ZeroRedundancyOptimizer

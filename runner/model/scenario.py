@@ -283,7 +283,8 @@ class Scenario:
     def lacking(self) -> str | None:
         """Why it is not analysed here although torch may know what it asks for, or None."""
         models = (each.lacking for each in self.models.values())
-        steps = (getattr(each.operation, "lacking", None) for each in steps_of(self.steps))
+        operations = (each.operation for each in steps_of(self.steps))
+        steps = (each.lacking for each in operations if each is not None)
         return next(filter(None, (*models, *steps)), None)
 
     def not_for(self, torch: str) -> str | None:

@@ -437,6 +437,11 @@ class Operation(ABC):
         """Return the names that the step gives to numbers: a rank does not hold them as tensors."""
         return ()
 
+    @property
+    def lacking(self) -> str | None:
+        """Why no scenario can have it although torch has it, or None."""
+        return None
+
     def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
         """Return whether a member that no `ranks:` selected takes the step."""
         return True

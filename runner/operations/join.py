@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runner.expressions.params import Param
 from runner.expressions.values import Form
-from runner.operations.base import Caller, Compound, Entry, ProgramError
-from runner.operations.train import heard, keep, model_in
+from runner.operations.base import Caller, Entry, ProgramError
+from runner.operations.model import MODEL, ModelOperation, keep, model_in
+from runner.operations.train import heard
 
 
-class Join(Compound):
+class Join(ModelOperation):
     """Leave `with net.join():`, in which a model is trained whose strategy says `join`.
 
     Until no rank trains any more, a rank that is here makes the calls of their steps, with zeros
@@ -23,7 +23,7 @@ class Join(Compound):
     name = "join"
     source = "torch.nn.parallel.DistributedDataParallel.join"
     modules = ("torch.distributed.algorithms.join",)
-    params = (Param(name="model", kind="model", required=True, description="A name of `models:`."),)
+    params = (MODEL,)
     example = """\
 world_size: 2
 models:
@@ -42,10 +42,6 @@ steps:
   - join: {model: net}
 """
 
-    def label(self, entry: Entry) -> str:
-        """`join net`."""
-        return f"{self.name} {entry['model'].name}"
-
     def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """Return the group that trains the model."""
         name: str | None = model_in(given).where
@@ -55,16 +51,6 @@ steps:
         """The weights."""
         model = model_in(given)
         return tuple(f"{model.name}.{each}" for each in model.held)
-
-    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
-        """A rank that has no part of the model has nothing to leave."""
-        return model_in(given).name in caller.trainees
-
-    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
-        """Evaluate the arguments, and find the rank's own part of the model."""
-        arguments = super().evaluate(caller, given)
-        arguments["trainee"] = caller.trainees.get(arguments["model"].name)
-        return arguments
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the steps that others take, and of the end."""

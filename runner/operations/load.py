@@ -7,8 +7,8 @@ from typing import Any
 
 from runner.expressions.values import Form
 from runner.operations.base import Caller, Entry, RefusedError
+from runner.operations.model import keep, model_in
 from runner.operations.save import Checkpointing, gathered, learnt, scattered, unknown
-from runner.operations.train import keep, model_in
 
 
 class Load(Checkpointing):
@@ -55,10 +55,6 @@ steps:
         arguments["known"] = caller.checkpoints.get(arguments["checkpoint"])
         arguments["caller"] = caller
         return arguments
-
-    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
-        """A rank that has no part of the model reads nothing."""
-        return model_in(given).name in caller.trainees
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Gather what each rank reads, tell each what to read, tell all that it was.

@@ -7,11 +7,11 @@ from typing import Any
 
 from runner.expressions.params import Param
 from runner.expressions.values import Form
-from runner.operations.base import Caller, Compound, Entry, Refusal
+from runner.operations.base import Caller, Entry, Refusal
+from runner.operations.model import MODEL, ModelOperation
 from runner.operations.placement import call
 from runner.vocabulary import WORLD
 
-MODEL = Param(name="model", kind="model", required=True, description="A name of `models:`.")
 CHECKPOINT = Param(
     name="checkpoint",
     kind="checkpoint",
@@ -23,25 +23,20 @@ CHECKPOINT = Param(
 IMPORTS = ("torch.distributed.checkpoint", "torch.distributed.checkpoint.state_dict")
 
 
-class Checkpointing(Compound):
+class Checkpointing(ModelOperation):
     """What saves and loads checkpoints. The ranks that hold a part of a model make its calls."""
 
     modules = IMPORTS
     checkpoints = True
     params = (MODEL, CHECKPOINT)
 
-    def label(self, entry: Entry) -> str:
-        """`save net`."""
-        return f"{self.name} {entry['model'].name}"
-
     def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """Return the world: its ranks are those that have a part."""
         return None
 
     def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
-        """Evaluate the arguments, and find the rank's own part of the model and who has one."""
+        """Evaluate the arguments, and find who has a part of the model."""
         arguments = super().evaluate(caller, given)
-        arguments["trainee"] = caller.trainees.get(arguments["model"].name)
         arguments["members"] = caller.members(arguments["model"].name)
         return arguments
 
@@ -77,6 +72,10 @@ steps:
   - train: {model: net, input: x, target: y, batch: mesh.dp}
   - load: {model: net, checkpoint: first}
 """
+
+    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
+        """Every rank of the world waits until it is written."""
+        return True
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Gather what each rank writes, tell each what to write, gather what was written."""

@@ -12,7 +12,6 @@ from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
 from runner.operations.base import (
     Caller,
-    Compound,
     Entry,
     Group,
     Part,
@@ -20,9 +19,10 @@ from runner.operations.base import (
     Refusal,
 )
 from runner.operations.checks import invalid, valueless
+from runner.operations.model import MODEL, ModelOperation, keep, model_in
 
 
-class Train(Compound):
+class Train(ModelOperation):
     """Train a model of `models:` for one step: forward, loss, backward, optimizer.
 
     Afterwards `net.loss`, `net.up.weight` and `net.up.weight.grad` hold what is on this rank: a
@@ -33,7 +33,7 @@ class Train(Compound):
     source = "torch.optim.Optimizer.step"
     modules = ()
     params = (
-        Param(name="model", kind="model", required=True, description="A name of `models:`."),
+        MODEL,
         tensor("input", "The input; with `batch` that of the whole batch, on every rank."),
         tensor("target", "The target, as the input."),
         Param(
@@ -81,10 +81,6 @@ steps:
   - train: {model: net, input: x, target: y, batch: world}
 """
 
-    def label(self, entry: Entry) -> str:
-        """`train net`."""
-        return f"{self.name} {entry['model'].name}"
-
     def group_of(self, caller: Caller, given: Mapping[str, Form]) -> str | None:
         """Return the group, or the first dimension of the mesh, that trains the model."""
         where = model_in(given).where
@@ -104,16 +100,6 @@ steps:
                 return valueless(name)
         reason = entry["trainee"].unfit(entry) or entry["trainee"].refused(entry)
         return None if reason is None else invalid(reason)
-
-    def evaluate(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, Any]:
-        """Evaluate the arguments, and find the rank's own part of the model."""
-        arguments = super().evaluate(caller, given)
-        arguments["trainee"] = caller.trainees.get(arguments["model"].name)
-        return arguments
-
-    def concerns(self, caller: Caller, given: Mapping[str, Form]) -> bool:
-        """A rank that has no part of the model takes no step."""
-        return model_in(given).name in caller.trainees
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
         """Make the calls of the strategy."""
@@ -224,17 +210,3 @@ def heard(made: Any, caller: Caller) -> Any:
             part = made.send(answer)
     except StopIteration as end:
         return end.value
-
-
-def model_in(given: Mapping[str, Form]) -> Any:
-    """Return the model of a step."""
-    return getattr(given.get("model"), "value", None)
-
-
-def keep(caller: Caller, values: Mapping[str, Any]) -> None:
-    """Hold values by their names; one that is None is absent."""
-    for name, value in values.items():
-        if value is None:
-            caller.scope[name] = None
-        else:
-            caller.hold(name, value)
