@@ -89,9 +89,9 @@ class TerminalReport:
 
         Cases that passed are named where it is `verbose`. `brief` leaves out all but the summary.
         `again` is the command that the summary names for what did not pass, with its `paths` where
-        they are many. `launches` is how many
-        cases run at a time, each on a launch that imports torch first; 0 where none runs. `folds`:
-        cases of one file of which the same is wrong are shown once, when the file's last is done.
+        they are many. `launches` is how many cases run at a time, each on a launch that imports
+        torch first; 0 where none runs. `folds`: cases of one file of which the same is wrong are
+        shown once, when the file's last is done.
         """
         self.brief = brief
         self.again = again
@@ -188,10 +188,12 @@ class TerminalReport:
     def _ready(self, took: str) -> None:
         """Say how long a start of workers took; of launches side by side, the first alone."""
         if self.launches < 2:
-            self.print([Line(f"workers ready in {took}", "dim")])
+            text = f"workers ready in {took}"
         elif not self._answered:
             text = f"{self.launches} launches, the first with its workers ready in {took}"
-            self.print([Line(text, "dim")])
+        else:
+            return
+        self.print([Line(text, "dim")])
 
     def _hold(self, result: Result, warnings: list[Line]) -> None:
         """Keep a case for the end of its file, with those of which the same is to be said."""
