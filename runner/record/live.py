@@ -34,7 +34,7 @@ from runner.record.format import (
     read_launch,
 )
 from runner.record.launch import LIKELY
-from runner.record.recorder import STACKS
+from runner.record.recorder import STACKS, append_line
 
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
@@ -466,11 +466,8 @@ class _Watch:
 
     def _write_end(self) -> None:
         """Write down that what ends from now on is ended by us."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         with suppress(OSError):
-            file = os.open(self._order.folder / LAUNCH, flags, 0o644)
-            os.write(file, b'{"ended": true}\n')
-            os.close(file)
+            append_line(str(self._order.folder / LAUNCH), {"ended": True})
 
     def _kill_ranks(self) -> None:
         """End the ranks of the user's launcher: under torchrun each has a session of its own."""

@@ -25,7 +25,7 @@ import time
 import traceback
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 VERSION = 1
@@ -690,6 +690,16 @@ def launch() -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
+def append_line(path: str, entry: Mapping[str, Any]) -> None:
+    """Write one line at the end of a file, whole, whoever else writes to it. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    file = os.open(path, flags, 0o644)
+    try:
+        os.write(file, f"{json.dumps(entry)}\n".encode())
+    finally:
+        os.close(file)
+
+
 #: names of `torch.distributed.run` among the programs that start it
 _TORCHRUN = frozenset({"run.py", "__main__.py", "-m", "-c", ""})
 
@@ -708,12 +718,7 @@ def watch_launcher(handlers: Any, folder: str) -> None:
 
     def put(entry: dict[str, Any]) -> None:
         os.makedirs(folder, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-        file = os.open(os.path.join(folder, "launch.jsonl"), flags, 0o644)
-        try:
-            os.write(file, f"{json.dumps(entry)}\n".encode())
-        finally:
-            os.close(file)
+        append_line(os.path.join(folder, "launch.jsonl"), entry)
 
     def noting(process: Any, call: Callable[..., Any], entry: dict[str, Any]) -> Any:
         def noted(*args: Any, **kwargs: Any) -> Any:
