@@ -7,35 +7,19 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from click.testing import CliRunner
-
-from runner.cli import cli
+from bench_command import BENCHED, benched
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "bench.schema.json").read_text(encoding="utf-8"))
 
 pytestmark = pytest.mark.torch
 
-BENCHED = """
-world_size: 2
-parameters: {bytes: 64}
-tensors: {x: "full(bytes // 4, rank + 1)"}
-steps:
-  - all_reduce: {tensor: x}
-    expect: {x: "full(bytes // 4, 3)"}
-"""
-
-
-def invoke(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli, ["bench", *arguments])
-    return result.exit_code, result.output
-
 
 def test_a_program_is_measured_checked_and_compared(tmp_path: Path) -> None:
     file, saved = tmp_path / "one.yaml", tmp_path / "old.json"
     file.write_text(BENCHED, encoding="utf-8")
     asked = [str(file), "--iters", "10", "--warmup", "1", "--sizes", "64,1K"]
-    code, output = invoke(*asked, "--json", str(saved), "--raw", "--topology", "flat")
+    code, output = benched(*asked, "--json", str(saved), "--raw", "--topology", "flat")
     assert code == 0, output
     content = json.loads(saved.read_text(encoding="utf-8"))
     jsonschema.validate(content, SCHEMA)
@@ -48,7 +32,7 @@ def test_a_program_is_measured_checked_and_compared(tmp_path: Path) -> None:
     for each in content["rows"]:  # as if it had been a thousand times slower before
         each["block_medians_us"] = [1000 * time for time in each["block_medians_us"]]
     saved.write_text(json.dumps(content), encoding="utf-8")
-    code, output = invoke(*asked, "--compare", str(saved))
+    code, output = benched(*asked, "--compare", str(saved))
     assert code == 0, output
     assert output.count("PASSED") == 2
 
@@ -56,7 +40,7 @@ def test_a_program_is_measured_checked_and_compared(tmp_path: Path) -> None:
 def test_repetitions_take_the_seconds_that_are_asked(tmp_path: Path) -> None:
     file, saved = tmp_path / "one.yaml", tmp_path / "new.json"
     file.write_text(BENCHED, encoding="utf-8")
-    code, output = invoke(str(file), "--seconds", "0.05", "--warmup", "1", "--json", str(saved))
+    code, output = benched(str(file), "--seconds", "0.05", "--warmup", "1", "--json", str(saved))
     assert code == 0, output
     (found,) = json.loads(saved.read_text(encoding="utf-8"))["rows"]
     assert found["n"] % 5 == 0

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from bench_command import BENCHED, benched
 
-from runner.cli import cli
 from runner.cost.measurements import read_log
 from runner.pipeline.bench import (
     BenchRow,
@@ -97,25 +96,10 @@ def test_the_table_is_read_by_the_parser_of_nccl_tests(tmp_path: Path) -> None:
     assert len(shown) == 13
 
 
-BENCHED = """
-world_size: 2
-parameters: {bytes: 64}
-tensors: {x: "full(bytes // 4, rank + 1)"}
-steps:
-  - all_reduce: {tensor: x}
-    expect: {x: "full(bytes // 4, 3)"}
-"""
-
-
-def invoke(*arguments: str) -> tuple[int, str]:
-    result = CliRunner().invoke(cli, ["bench", *arguments])
-    return result.exit_code, result.output
-
-
 def test_a_program_with_wrong_values_is_not_measured(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(BENCHED.replace(", 3)", ", 4)"), encoding="utf-8")
-    code, output = invoke(str(file), "--iters", "5")
+    code, output = benched(str(file), "--iters", "5")
     assert code == 1
     assert "FAILED" in output
     assert "median" not in output.partition("one")[2]
@@ -132,7 +116,7 @@ def test_a_new_world_warms_up_for_a_while() -> None:
 def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     file.write_text(BENCHED, encoding="utf-8")
-    assert invoke(str(file), *arguments)[0] == 2
+    assert benched(str(file), *arguments)[0] == 2
 
 
 def test_repetitions_are_as_many_as_take_so_long() -> None:
