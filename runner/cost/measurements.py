@@ -173,7 +173,7 @@ def _row(line: str, *, in_place: bool) -> tuple[float, float] | None:
 
 
 def _number(text: str) -> float:
-    """Return a number from zero up; 0 for what is none."""
+    """Return a number from zero up; 0 for other words."""
     return float(text) if re.fullmatch(r"\d+(\.\d*)?", text) else 0.0
 
 

@@ -316,7 +316,7 @@ def read_launch(folder: Path) -> LaunchRecord:
 
 
 def know_exits(records: Mapping[int, RankRecord], launch: LaunchRecord) -> None:
-    """Let the records of ranks know how their processes ended, where nobody else ended them."""
+    """Let the records of ranks know how their processes ended, where no launcher ended them."""
     for rank, code in launch.exits.items():
         record = records.get(rank)
         if record is None or record.about.get("pid") != launch.pids[rank]:

@@ -1189,7 +1189,7 @@ class _WaitStep:
         self._names: list[str] = []
         self._at = ""
         self._links = links
-        #: the name of work in flight without one of its own -> its number, what it does with whom
+        #: the name of work in flight without one of its own -> its number, its operation and peer
         self.unnamed: dict[str, tuple[int, str]] = {}
 
     def take(self, names: list[str], at: str) -> Iterable[Item]:

@@ -213,7 +213,7 @@ def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> N
     )
     try:
         assert running.stderr is not None
-        # it is stuck, and nobody ends it
+        # it is stuck, and no one ends it
         until = time.monotonic() + 240
         while time.monotonic() < until and not _all_in_a_call(folder, 2):
             time.sleep(0.2)

@@ -142,7 +142,7 @@ void boxed(const c10::OperatorHandle& op, Stack* stack) {
         if (!alias) {
             const at::Tensor like = shaped[index].toTensor();
             fresh = true;
-            if (!like.defined()) {  // a gradient that nobody asked for
+            if (!like.defined()) {  // a gradient that was not asked for
                 results.emplace_back(like);
                 continue;
             }
