@@ -31,10 +31,10 @@ MODELS = {
     "steps": "not held against measurements of messages",
     "nccl": "as NCCL chooses: 11 to 13 % (mean) from 64 MiB up, 16 to 92 % below, there mostly too "
     "quick",
-    "nccl fitted": "two constants: 5 to 6 % (mean) from 64 MiB up; below 16 % for calls one by "
-    "one, 48 to 73 % back to back",
+    "nccl fitted": "two constants: 6 % (mean) from 64 MiB up, 16 to 17 % below, for calls one by "
+    "one and in a row",
     "nccl messages": "constants of NCCL's rings, held against one log alone (2 A40 on 2 nodes, up "
-    "to 8 KiB): 24 to 32 % too quick with a launch, 3 times without",
+    "to 8 KiB): 2.2 to 2.4 times too quick",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
     "left out; up to 53 % where the algorithm changes",
     "torch": "8.5 times off from 64 MiB up, 2.3 times below",
@@ -62,7 +62,11 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A machine. Sends of up to `eager` bytes free their sender once their bytes are out."""
+    """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
+
+    `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
+    tuner says.
+    """
 
     name: str
     describes: str
@@ -206,7 +210,7 @@ class NcclNetwork(Network):
     """The links as NCCL sends messages over them: `send`, `recv`, and batches of them.
 
     Nothing in NCCL forecasts these; the constants are those of a ring's steps (tuning.cc), and what
-    a batch posts together is one launch. A message of up to 16 KiB takes the protocol LL, whose
+    a batch posts together is one call. A message of up to 16 KiB takes the protocol LL, whose
     flags double its bytes; a larger one takes Simple (`P2P_LL_THRESHOLD`, src/enqueue.cc).
     """
 
@@ -220,8 +224,7 @@ class NcclNetwork(Network):
         #: by protocol: the latency of a message in a node, and between nodes
         self._late = {
             protocol: tuple(
-                topology.launch
-                + topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
+                topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
                 for hop in (constants.nvlink, constants.net)
             )
             for protocol in (LL, SIMPLE)

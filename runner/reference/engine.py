@@ -910,6 +910,7 @@ def _messages(
                 step=call.step.index,
                 header=header,
                 group=group.name,
+                begins=not posts,
             )
             posts.append(post)
         _hold(work, posts)
