@@ -34,8 +34,8 @@ Calls: TypeAlias = Generator[Part, None, None]
 #: multiplications of each weight with each row: once forward, twice backward
 _STEP_PRODUCTS = 3
 
-#: units of work of a step of one rank, whatever its sizes: some 200 us
-_STEP_WORK = 50_000
+#: units of work of a step of one rank, whatever its sizes: 200 to 340 us
+_STEP_WORK = 80_000
 
 #: how often a step goes over all weights: gradients, an optimizer, what is compared and copied
 _STEP_PASSES = 16
