@@ -268,9 +268,9 @@ class Reports:
         for entry in self._entries:
             _tell_one(entry, partial(_begin, entry.target, total))
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Tell all."""
-        self._tell_beside(lambda report: report.running(scenario))
+        self._tell_beside(lambda report: report.running(case))
 
     def finish(self, result: Result) -> None:
         """Tell all."""
