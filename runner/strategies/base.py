@@ -56,8 +56,11 @@ class Strategy(ABC):
     imports: ClassVar[tuple[str, ...]] = ()
     #: arguments of torch's, or values (`schedule=ScheduleDualPipeV`), that are left out -> why
     left_out: ClassVar[Mapping[str, str]] = {}
-    #: versions of torch in which it cannot be run -> why
-    broken: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Versions of torch in which it cannot be run, with the reason."""
+        return {}
 
     @property
     def computed(self) -> str:
