@@ -17,6 +17,7 @@ from runner.modules.linear import Linear
 from runner.modules.loss import MseLoss
 from runner.modules.optimizer import Adam
 from runner.modules.relu import ReLU
+from runner.operations.train import listening
 from runner.reference import simulate
 from runner.report.lowered import lowered
 from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
@@ -83,6 +84,20 @@ class Stage:
         self.group_rank, self.is_first, self.is_last = 0, index == 0, index == stages - 1
         self.has_backward, self.submod, self.group, self.device = False, None, None, "cpu"
         self.stage_index_to_group_rank: Any = None
+
+
+def test_what_is_gathered_again_is_what_was_gathered() -> None:
+    """Over two of four ranks, from halves that each pair has kept."""
+    (scenario,) = load(CORPUS / "fully_shard_reshards_over_two.yaml")
+    planned = plan(scenario)
+    with listening() as told:
+        simulate(planned)
+    gathers = [call for call in told if call.rank == 1 and call.name == "all_gather_single"]
+    up, down, down_again, up_again = (np.sort(call.after["output"]) for call in gathers)
+    assert gathers[0].group.size == 4
+    assert gathers[-1].group.ranks == (0, 1)
+    np.testing.assert_array_equal(up_again, up)
+    np.testing.assert_array_equal(down_again, down)
 
 
 def statuses(name: str) -> list[str]:
