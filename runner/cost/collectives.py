@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.cost.measurements import Tables, time_in
+from runner.cost.measurements import TABLED, Tables, time_in
 from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
@@ -330,6 +330,7 @@ class CollectiveTimes:
 
     def _by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tables: Tables = self.topology.tables
+        name = TABLED.get(name, name)
         known = tables.get(name) or {}
         if size == 0 and name not in tables:
             return None

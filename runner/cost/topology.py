@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.cost.measurements import Table, Tables, read_log
+from runner.cost.logs import chosen, read_logs
+from runner.cost.measurements import Table, Tables, tabled
 from runner.cost.nccl import GPUS, LL, RING, SIMPLE, VERSIONS, Channels, Tuner, constants_of
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
@@ -582,21 +583,28 @@ class _Reader:
             name = key_text(key)
             if name == "model":
                 continue
+            try:
+                name = tabled(name)
+            except ScenarioError as error:
+                self.wrong(error.problems[0].message, key.mark, error.problems[0].hint)
+                continue
             if not isinstance(value, Node):
                 hint = "`all_reduce: {8: log.txt}` or `{8: {64M: 822us}}`"
                 self.wrong(f"`{name}` has a table for each number of ranks", value.mark, hint)
                 continue
             for ranks, given in value.entries:
-                table = self.one_table(given, name)
                 if not key_text(ranks).isdigit():
                     self.wrong("a table is for a number of ranks", ranks.mark)
-                elif table is not None:
-                    tables.setdefault(name, {})[int(key_text(ranks))] = table
+                    continue
+                count = int(key_text(ranks))
+                table = self.one_table(given, name, count)
+                if table is not None:
+                    tables.setdefault(name, {})[count] = table
         if not tables and not self.problems:
             self.wrong("`collectives` has no table", node.mark)
         return {"tables": tables}
 
-    def one_table(self, node: Any, collective: str) -> Table | None:
+    def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""
         if isinstance(node, Node):
             rows = []
@@ -615,7 +623,9 @@ class _Reader:
             return None
         path = self.path.parent / text
         try:
-            return read_log(path, read_file(path, self.limits, self.root), collective).table
+            logs = read_logs(path, read_file(path, self.limits, self.root))
+            (log,) = chosen(logs, path, collective, ranks)
+            return log.table()
         except ScenarioError as error:
             self.wrong(error.problems[0].message, node.mark, error.problems[0].hint)
             return None

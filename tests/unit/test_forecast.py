@@ -19,7 +19,7 @@ from judging import codes_of
 
 from runner.cli import cli
 from runner.cost.forecast import Forecast, forecast, forecast_lines
-from runner.cost.measurements import Table, base_size, read_log, time_in
+from runner.cost.measurements import Table, base_size, time_in
 from runner.cost.nccl import Channels, Tuner, constants_of
 from runner.cost.replay import replayed, swept
 from runner.cost.topology import NcclNetwork, Network, Topology, presets, topology
@@ -330,75 +330,6 @@ def test_noise_at_the_ends_of_a_table_does_not_run_away() -> None:
     assert table.at(512) == pytest.approx(5)  # a line alone would come out below zero
     assert table.at(8192) == 80  # more bytes are never quicker than the last row
     assert Table.of([(1024, 12.0), (2048, 10.0)], "noise").at(600) == 12
-
-
-LOG = """
-# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20
-#  Rank  0 Group  0 Pid  12 on    host-1 device  0 [0x07] NVIDIA H100
-#  Rank  1 Group  0 Pid  13 on    host-1 device  1 [0x0b] NVIDIA H100
-#    size   count   type redop root   time  algbw  busbw #wrong   time  algbw  busbw #wrong
-#     (B)  (elements)                 (us) (GB/s) (GB/s)          (us) (GB/s) (GB/s)
-        8       2  float   sum   -1  25.20   0.00   0.00      0  24.11   0.00   0.00      0
-  1048576  262144  float   sum   -1  43.70  23.99  23.99      0  43.10  24.33  24.33    N/A
-# Out of bounds values : 0 OK
-"""
-
-
-def test_a_log_of_nccl_tests_makes_a_topology(tmp_path: Path) -> None:
-    log_file = tmp_path / "all.txt"
-    log_file.write_text("./build/all_reduce_perf -b 8\n" + LOG, encoding="utf-8")
-    found = read_log(log_file, log_file.read_bytes())
-    assert (found.ranks, found.collective) == (2, "all_reduce")
-    assert (found.table.sizes, found.table.times) == ((8, 1048576), (24.11, 43.10))
-    made = tmp_path / "made.yaml"
-    code, output = invoke("topology", "fit", str(log_file), "-o", str(made), "--source", "here")
-    assert (code, output) == (0, "")
-    assert_schema(made)
-    assert topology(str(made)).tables["all_reduce"][2].at(1048576) == pytest.approx(43.10)
-    named = tmp_path / "named.yaml"
-    named.write_text(
-        "{topology: named, describes: a log, source: here, "
-        "collectives: {model: table, all_reduce: {2: all.txt}}}\n"
-    )
-    assert topology(str(named)).tables["all_reduce"][2].at(8) == pytest.approx(24.11)
-
-
-def rows(text: str, collective: str | None = None) -> dict[float, float]:
-    table = read_log(Path("log.txt"), text.encode(), collective).table
-    return dict(zip(table.sizes, table.times, strict=True))
-
-
-def test_a_log_tells_the_half_that_torch_calls() -> None:
-    """Torch reduces in place, and gathers out of place."""
-    assert rows(LOG, "all_reduce")[8] == 24.11
-    assert rows(LOG, "all_gather")[8] == 25.20
-    assert rows("# all_gather_perf\n" + LOG)[8] == 25.20
-    assert rows("# all_reduce_perf\n" + LOG)[8] == 24.11
-
-
-OLD = """
-#      size      count  type redop   time  algbw  busbw  error   time  algbw  busbw  error
- 1073741824  268435456 float   sum  35215  30.49  57.17  4e-07  35198  30.51  57.20  4e-07
-"""
-
-
-def test_a_log_of_an_older_nccl_tests_has_no_root() -> None:
-    """Its times may be whole numbers, which are no roots then."""
-    assert rows(OLD) == {2**30: 35215}
-    assert rows(OLD, "all_reduce") == {2**30: 35198}
-
-
-@pytest.mark.parametrize("prefix", ["[0]", "[1,0]<stdout>:", " 0: ", "[0] "])
-def test_a_log_may_have_the_prefixes_of_a_launcher(prefix: str) -> None:
-    lines = [prefix + line for line in LOG.splitlines()]
-    found = read_log(Path("log.txt"), "\n".join(lines).encode())
-    assert (found.ranks, found.table.sizes) == (2, (8, 1048576))
-
-
-def test_a_half_that_was_not_measured_is_passed_over() -> None:
-    row = "  64  16  float  sum  -1  24.29  0.00  0.00  0  N/A  N/A  N/A  N/A"
-    assert rows(row, "all_reduce") == {64: 24.29}
-    assert rows("  64  16  float  sum  -1  24.29  0.00  0.00  0") == {64: 24.29}
 
 
 # -------------------------------------------------------------------------------------------------
