@@ -708,6 +708,10 @@ class Compound(Operation):
         """Return the first value that is not what one process has, or None."""
         return None
 
+    def notes(self, entry: Entry) -> tuple[str, ...]:
+        """Return what is known of its values less closely than rounding alone has it."""
+        return ()
+
     @abstractmethod
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Let torch do it, in the worker. `mesh` returns torch's mesh of a name."""
