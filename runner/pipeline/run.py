@@ -83,6 +83,7 @@ def check(
     *,
     traces: bool = False,
     costs: bool = False,
+    endings: bool = True,
     backend: str | None = None,
     torch: str | None = None,
     stop_at_failure: bool = False,
@@ -90,8 +91,9 @@ def check(
     """Analyse every selected case, or those up to the first failure; start nothing.
 
     With `traces` the listener is given what every rank is predicted to hold, and the scenario, not
-    only how it ends; with `costs` also what the program costs on any machine. `backend` asks for
-    the result of a case there, in place of everywhere; so does `torch`, a version.
+    only how it ends; with `costs` also what the program costs on any machine. Without `endings` it
+    hears of a case that passes only that it does, and its warnings. `backend` asks for the result
+    of a case there, in place of everywhere; so does `torch`, a version.
     """
     import runner.model.plan
     import runner.reference  # noqa: F401 -- here once, not in every worker
@@ -101,7 +103,7 @@ def check(
     interrupted = False
     limits = selection.limits
     patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
-    asked = _Asked(traces=traces, costs=costs, backend=backend, torch=torch)
+    asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
     with ExitStack() as stack:
         stack.enter_context(session(limits))
         stack.enter_context(uncollected())
@@ -137,6 +139,7 @@ class _Asked:
 
     traces: bool
     costs: bool
+    endings: bool
     backend: str | None
     torch: str | None
 
@@ -196,6 +199,8 @@ class _Desk:
             scenario, selection.limits, asked.backend, strict=selection.strict, torch=asked.torch
         )
         verdict = analysis.verdict
+        if not asked.endings and verdict.status == "PASSED":
+            return _Judged(Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s)
         if not asked.traces:
             return _Judged(slimmed(verdict, costs=asked.costs), analysis.duration_s)
         if asked.costs and verdict.predicted is not None and verdict.predicted.traffic is not None:

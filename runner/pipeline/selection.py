@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.errors import Problem, ScenarioError, nearest
-from runner.files import discover, replace_file
+from runner.files import RealPaths, discover, replace_file
 from runner.language.document import load
 from runner.limits import OverdueError, uncollected
 from runner.model.scenario import Scenario, Step, steps_of
@@ -248,10 +248,13 @@ class LastRun(AtEnd):
         known, _ = failed(self._folder, self._name)
         bad: set[Key] = set()
         for result in outcome.results:
+            failing = result.verdict.status in _BAD
+            if not known and not failing:
+                continue  # there is nothing to forget of it
             path = str(Path(result.file).resolve())
             case = _WHOLE if result.case == result.file else result.case
             known -= {(path, case), (path, _WHOLE)}
-            if result.verdict.status in _BAD:
+            if failing:
                 bad.add((path, case))
         entries = sorted(
             (os.path.relpath(path, self._folder.parent), case)
@@ -549,18 +552,19 @@ def _files(
     selection: Selection, invalid: list[Result], warnings: list[Problem]
 ) -> dict[Path, list[Place]]:
     """Return every file that is named or below what is named, once, and the places that name it."""
-    paths: dict[Path, Path] = {}
+    paths: dict[str, Path] = {}
     places: dict[Path, list[Place]] = {}
+    real = RealPaths()
     once = len(selection.paths) == 1  # then nothing is found twice
     for named in selection.paths:
         place = place_of(named)
         try:
-            found = discover([place.path], selection.limits, warnings)
+            found = discover([place.path], selection.limits, warnings, real)
         except ScenarioError as error:
             invalid.append(_invalid(named, error.problems))
             continue
         for path in found:
-            key = path if once else paths.setdefault(Path(os.path.realpath(path)), path)
+            key = path if once else paths.setdefault(real.of(path), path)
             places.setdefault(key, []).append(place)
     return places
 

@@ -231,6 +231,8 @@ class Reports:
         self._begun = False
         self._aside = Aside()
         self.traces = self.costs = False
+        #: whether a report tells how a case ends that passes
+        self.endings = False
 
     def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
         """Open each report's path. Raises ScenarioError, naming every path that cannot be used."""
@@ -245,6 +247,7 @@ class Reports:
             taken[target.identity] = kind.option
             entry = _Entry(f"{kind.option} {path}", kind.make(target.file), target)
             self._entries.append(entry)
+            self.endings = True
             self.traces = self.traces or kind.traces
             self.costs = self.costs or kind.costs
         if problems:
