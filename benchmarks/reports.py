@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.model.plan import Plan
+    from runner.model.scenario import Scenario
     from runner.model.trace import Trace
     from runner.pipeline.results import Outcome, Report, Result
 
@@ -121,9 +122,9 @@ class Timed:
         """Tell all."""
         self._tell(lambda report: report.begin(total))
 
-    def running(self, case: str) -> None:
+    def running(self, scenario: Scenario) -> None:
         """Tell all."""
-        self._tell(lambda report: report.running(case))
+        self._tell(lambda report: report.running(scenario))
 
     def finish(self, result: Result) -> None:
         """Tell all."""

@@ -26,7 +26,8 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 VERSION = 1
 
@@ -38,13 +39,6 @@ DEEPEST = 200
 LISTED = 4
 #: characters of a line of a script that the record carries
 MOST_LINE = 200
-
-DTYPES = {
-    "float32": "float32",
-    "float64": "float64",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-}
 
 REDUCE_OPS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum")
 
@@ -79,13 +73,26 @@ class Sink:
         self.began = time.perf_counter_ns()
         self.put(json.dumps({"scenario_record": VERSION, **about, "time": time.time()}))
 
-    def put(self, line: str) -> None:
-        """Append a line."""
-        os.write(self._file, f"{line}\n".encode())
+    def put(self, lines: str) -> None:
+        """Append a line, or several, with a line feed between them."""
+        os.write(self._file, f"{lines}\n".encode())
 
     def now_us(self) -> int:
         """Return the microseconds since the file was opened."""
         return (time.perf_counter_ns() - self.began) // 1000
+
+
+class CallSite(NamedTuple):
+    """A place that calls: its number, what makes the call, and the function of torch's Python.
+
+    `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
+    makes, `bw` for one of a backward pass, `fn` for a functional one, `cc` for one that C++ makes
+    and waits for. `function` is empty where no function of `torch.distributed` makes the call.
+    """
+
+    number: int
+    maker: str
+    function: str
 
 
 class Sites:
@@ -96,15 +103,42 @@ class Sites:
         self._sink = sink
         self._known: dict[Any, int] = {}
         self._foreign: dict[str, bool] = {}
+        #: code objects that were seen, alive so that no other one gets their ids: is it foreign?
+        self._codes: dict[int, tuple[types.CodeType, bool]] = {}
+        #: what was found for frames: their code objects, and where the user's own stand in theirs
+        self._found: dict[tuple[int, ...], CallSite] = {}
         self._lock = threading.Lock()
 
-    def of(self, frame: Any) -> tuple[int, str]:
-        """Return the number of the place of a call, and what makes it.
+    def of(self, frame: Any) -> CallSite:
+        """Return the place of a call that the frame makes."""
+        inner, codes = frame, self._codes
+        passed: list[int] = []
+        own = 0
+        while frame is not None and own < FRAMES and len(passed) < DEEPEST:
+            code = frame.f_code
+            at = id(code)
+            known = codes.get(at)
+            if known is None:
+                known = codes[at] = (code, self._is_foreign(code.co_filename))
+            passed.append(at)
+            if not known[1]:
+                own += 1
+                passed.append(frame.f_lasti)
+            frame = frame.f_back
+        key = tuple(passed)
+        site = self._found.get(key)
+        if site is None:
+            site = self._found[key] = self._look(inner)
+        return site
 
-        `py` is a call whose work returns to Python, `to` one that torch's own Python makes, `bw`
-        one of a backward pass, `fn` a functional one, `cc` one that C++ makes and waits for.
-        """
-        foreign = self._foreign
+    def _is_foreign(self, file: str) -> bool:
+        found = self._foreign.get(file)
+        if found is None:
+            found = self._foreign[file] = is_foreign(file)
+        return found
+
+    def _look(self, frame: Any) -> CallSite:
+        """Return the place of a call, by the files and names of the frames."""
         inner = frame
         found: list[tuple[str, int]] = []
         api = ""
@@ -113,10 +147,7 @@ class Sites:
             deep += 1
             code = frame.f_code
             file = code.co_filename
-            away = foreign.get(file)
-            if away is None:
-                away = foreign[file] = is_foreign(file)
-            if not away:
+            if not self._is_foreign(file):
                 found.append((file, frame.f_lineno))
             elif not found and file.endswith("distributed_c10d.py"):
                 name = code.co_name
@@ -127,7 +158,10 @@ class Sites:
         number = self._known.get(key)
         if number is None:
             number = self._write(key, api, found)
-        return number, _maker(inner, foreign)
+        maker = _maker(inner, self._foreign)
+        inner = _behind_reduction(inner)
+        by_torch = inner is not None and inner.f_code.co_filename.endswith("distributed_c10d.py")
+        return CallSite(number, maker, inner.f_code.co_name if by_torch else "")
 
     def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
         with self._lock:
@@ -154,9 +188,13 @@ def is_foreign(file: str) -> bool:
     )
 
 
+def _behind_reduction(frame: Any) -> Any:
+    """Return the frame that calls a method of a process group that the recorder stands before."""
+    return frame.f_back if frame is not None and frame.f_code is _REDUCING_CODE else frame
+
+
 def _maker(frame: Any, foreign: dict[str, bool]) -> str:
-    if frame is not None and frame.f_code is _REDUCING_CODE:
-        frame = frame.f_back
+    frame = _behind_reduction(frame)
     if frame is None:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
@@ -202,6 +240,32 @@ def leave_untraced(*modules: types.ModuleType) -> None:
             waiting += code.co_consts
 
 
+#: what an operation returns where it returns more than its work
+_SEVERAL = (tuple, list)
+#: what makes calls whose work returns to Python
+_RETURNING = frozenset({"py", "to"})
+#: functions of torch.distributed that wait for their work at once, whatever they pass
+_WAITING = frozenset({"send", "recv"})
+
+
+class _Held(threading.local):
+    """What is kept for each thread: its id, its last work, and a return that is not yet written."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
+        self.work: Any = None
+        self.returned = ""
+
+
+class _TrackedWork(weakref.ref[Any]):
+    """A work that returned to Python, for as long as it lives: its id, and its call's number."""
+
+    __slots__ = ("at", "is_over", "number")
+    at: int
+    number: int
+    is_over: bool
+
+
 class Recorder:
     """What one process records; one a process."""
 
@@ -216,10 +280,10 @@ class Recorder:
         self.sites = Sites(self.sink)
         self.numbers = itertools.count()
         self._groups: dict[str, int] = {}
-        self._works: dict[int, int] = {}
-        self._refs: dict[int, Any] = {}
+        self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
-        self._held = threading.local()
+        self._held = _Held()
+        self._on_drop = self._dropped
         self._backward: set[int] = set()
         self._ended = False
         self._pid = os.getpid()
@@ -258,78 +322,88 @@ class Recorder:
             "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
         )
         self._libraries = [library, functional]
-        if not hasattr(self.dist.ReduceOp, "factor"):
-            _watch_reductions(self.dist.ProcessGroup)
+        _watch_reductions(self.dist.ProcessGroup)
         self._watch_works()
         self._watch_backward()
         self._watch_groups()
 
     def _kernel(self, name: str, operation: Any, arguments: list[str], after: Any) -> Any:
         group_at = arguments.index("process_group")
+        async_at = arguments.index("asyncOp") if "asyncOp" in arguments else len(arguments)
         describe = _DESCRIBED.get(name, _describe_nothing)
-        redispatch = operation.redispatch
+        redispatch = operation._handle.redispatch_boxed
         unbox = self.dist.distributed_c10d.Work.unbox
         group_of = self.dist.ProcessGroup.unbox
-        numbers, sites, put, now = self.numbers, self.sites.of, self._put, self._now
-        frame_of, thread = sys._getframe, threading.get_native_id
+        numbers, sites, put, held = self.numbers, self.sites.of, self._put, self._held
+        groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
+        frame_of, track = sys._getframe, self._track
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             number = next(numbers)
             group = group_of(args[group_at])
-            gid = self._groups.get(group.group_name)
+            gid = groups.get(group.group_name)
             if gid is None:
                 gid = self._group(group)
-            site, maker = sites(frame_of(1))
+            site, maker, function = sites(frame_of(1))
+            thread = held.thread
             ins, outs, more = describe(args)
             put(
-                f'["c",{number},"{name}",{gid},{site},{now()},{thread()},"{maker}",{ins},{outs},{more}]'
+                f'["c",{number},"{name}",{gid},{site},{(clock() - began) // 1000},{thread},'
+                f'"{maker}",{ins},{outs},{more}]'
             )
             try:
-                if self.answer is None:
+                answer = self.answer
+                if answer is None:
                     result = redispatch(keyset & after, *args, **kwargs)
                 else:
-                    result = self.answer(
-                        number,
-                        name,
-                        group,
-                        args,
-                        lambda: redispatch(keyset & after, *args, **kwargs),
-                    )
+                    go_on = partial(redispatch, keyset & after, *args, **kwargs)
+                    result = answer(number, name, group, args, go_on)
             except BaseException as error:
-                put(json.dumps(["e", number, now(), _words(error)]))
+                put(json.dumps(["e", number, self._now(), _words(error)]))
                 raise
-            put(f'["r",{number},{now()}]')
-            if maker in {"py", "to"}:
-                work = result[-1] if isinstance(result, tuple | list) and result else result
+            returned = f'["r",{number},{(clock() - began) // 1000}]'
+            if maker in _RETURNING:
+                work = result[-1] if isinstance(result, _SEVERAL) and result else result
+                if work is not None and (
+                    function in _WAITING
+                    or (function and len(args) > async_at and args[async_at] is False)
+                ):  # torch waits at once: it is written with the wait, before that begins
+                    held.returned = returned
+                else:
+                    put(returned)
                 if work is not None:
-                    self._track(unbox(work), number)
+                    track(unbox(work), number)
             else:
-                if maker == "bw":
-                    self._backward.add(number)
-                for storage in _storages(args):
-                    self._storages[storage] = number
+                put(returned)
+                self._await_elsewhere(number, maker, args)
             return result
 
         return kernel
+
+    def _await_elsewhere(self, number: int, maker: str, args: tuple[Any, ...]) -> None:
+        """Know a call by its tensors, because its work does not return to Python."""
+        if maker == "bw":
+            self._backward.add(number)
+        for storage in _storages(args):
+            self._storages[storage] = number
 
     def _track(self, work: Any, number: int) -> None:
         """Know a work by its Python object, which lives as long as it is referenced.
 
         It is held here until the next call of the thread, so that what Python is given is it.
         """
-        key = id(work)
-        self._works[key] = number
-        put = self._put
-
-        def dropped(_: Any, key: int = key, number: int = number) -> None:
-            if self._works.get(key) == number:
-                del self._works[key]
-                self._refs.pop(key, None)
-            if put is not None and not self._ended:
-                put(f'["d",{number}]')
-
-        self._refs[key] = weakref.ref(work, dropped)
+        tracked = _TrackedWork(work, self._on_drop)
+        tracked.at = at = id(work)
+        tracked.number, tracked.is_over = number, False
+        self._works[at] = tracked
         self._held.work = work
+
+    def _dropped(self, tracked: _TrackedWork) -> None:
+        """Write down that no one has a work any more, where it was never waited for."""
+        if self._works.get(tracked.at) is tracked:
+            del self._works[tracked.at]
+        if not tracked.is_over and not self._ended:
+            self._put(f'["d",{tracked.number}]')
 
     def _tensor_wait(self, operation: Any, after: Any) -> Any:
         put, now = self._put, self._now
@@ -354,32 +428,40 @@ class Recorder:
         works, put, now, held = self._works, self._put, self._now, self._held
 
         def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
-            number = works.get(id(work))
-            if number is None:
+            tracked = works.get(id(work))
+            if tracked is None:
                 return wait(work, *args, **kwargs)
-            put(f'["w",{number},{now()}]')
+            number, returned = tracked.number, held.returned
+            if returned:
+                held.returned = ""
+                put(f'{returned}\n["w",{number},{now()}]')
+            else:
+                put(f'["w",{number},{now()}]')
             try:
                 result = wait(work, *args, **kwargs)
             except BaseException as error:
                 put(json.dumps(["e", number, now(), _words(error)]))
                 raise
             put(f'["x",{number},{now()}]')
+            tracked.is_over = True
             held.work = None
             return result
 
         def getting(work: Any) -> Any:
-            number = works.get(id(work))
-            if number is not None:
-                put(f'["f",{number},{now()}]')
+            asked(work)
             return future(work)
 
         def asking(work: Any) -> Any:
             done = completed(work)
             if done:
-                number = works.get(id(work))
-                if number is not None:
-                    put(f'["f",{number},{now()}]')
+                asked(work)
             return done
+
+        def asked(work: Any) -> None:
+            tracked = works.get(id(work))
+            if tracked is not None:
+                put(f'["f",{tracked.number},{now()}]')
+                tracked.is_over = True
 
         kind.wait, kind.get_future, kind.is_completed = waiting, getting, asking
         self._watch_sources()
@@ -390,9 +472,10 @@ class Recorder:
         source = kind._source_rank
 
         def sourced(work: Any) -> Any:
-            number = works.get(id(work))
-            if number is None:
+            tracked = works.get(id(work))
+            if tracked is None:
                 return source(work)
+            number = tracked.number
             answered = self.sources.get(number)
             found = source(work) if answered is None else answered
             put(f'["p",{number},{int(found)}]')
@@ -511,7 +594,7 @@ class _Blocking:
     def __enter__(self) -> dict[str, Any]:
         recorder = self._recorder
         self._number = next(recorder.numbers)
-        site, _ = recorder.sites.of(sys._getframe(2))
+        site = recorder.sites.of(sys._getframe(2)).number
         more = {**self._more, "thread": threading.get_native_id()}
         told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
         recorder.sink.put(json.dumps(told))
@@ -532,16 +615,31 @@ def _words(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"[:500]
 
 
+#: what a dtype and a shape are in a record: a program has few
+_DTYPES: dict[Any, str] = {}
+_SHAPES: dict[Any, str] = {}
+#: shapes that are kept
+_MOST_SHAPES = 4096
+
+
 def _tensor(tensor: Any) -> str:
-    dtype = str(tensor.dtype)[6:]
+    dtype = _DTYPES.get(tensor.dtype) or _DTYPES.setdefault(tensor.dtype, str(tensor.dtype)[6:])
+    shape = tensor.shape
+    told = _SHAPES.get(shape)
+    if told is None:
+        if len(_SHAPES) >= _MOST_SHAPES:
+            _SHAPES.clear()
+        told = _SHAPES[shape] = f"{list(shape)}"
     try:
         place = tensor.data_ptr()
     except RuntimeError:
         place = 0
-    return f'["{dtype}",{list(tensor.shape)},{place},{tensor.nbytes}]'
+    return f'["{dtype}",{told},{place},{tensor.nbytes}]'
 
 
 def _tensors(tensors: Any) -> str:
+    if len(tensors) == 1:
+        return f"[{_tensor(tensors[0])}]"
     if len(tensors) <= LISTED:
         return f"[{','.join(map(_tensor, tensors))}]"
     kinds = {(each.dtype, tuple(each.shape)) for each in tensors}
@@ -575,7 +673,7 @@ def _storages(args: Any) -> list[int]:
     return found
 
 
-#: what a call of Python's reduces with, while it is made: on old versions of torch alone
+#: what a call of Python's reduces with, while it is made
 _REDUCING = threading.local()
 
 #: methods of a process group that reduce
@@ -586,10 +684,11 @@ _REDUCTIONS = (
 
 
 def _watch_reductions(group: Any) -> None:
-    """Know what Python's calls reduce with, where an operation does not tell its kernel.
+    """Know what Python's calls reduce with before their kernels run.
 
-    On torch 2.6 the reduce op of a call has no field that can be read. What functional
-    collectives and C++ reduce with is not known there: it is taken for a sum.
+    A kernel asks its reduce op by a method of TorchScript, which takes longer than all else that is
+    asked; and on torch 2.6 the op has no field that can be read. What functional collectives and
+    C++ reduce with is not known there: it is taken for a sum.
     """
     for name in _REDUCTIONS:
         method = getattr(group, name, None)
@@ -599,8 +698,7 @@ def _watch_reductions(group: Any) -> None:
 
 def _reducing(method: Any) -> Any:
     def reducing(*args: Any, **kwargs: Any) -> Any:
-        options = next((each for each in args if hasattr(each, "reduceOp")), None)
-        _REDUCING.op = None if options is None else options.reduceOp
+        _REDUCING.op = getattr(args[-1], "reduceOp", None) if args else None
         try:
             return method(*args, **kwargs)
         finally:
@@ -609,16 +707,19 @@ def _reducing(method: Any) -> Any:
     return reducing
 
 
-#: the code that stands between a call and its kernel on old versions of torch
+#: the code that stands between a call and its kernel
 _REDUCING_CODE = _reducing(None).__code__
 
 
 def _op(op: Any) -> str:
-    try:
-        code = op.op()
-    except AttributeError:
-        told = getattr(_REDUCING, "op", None)
-        code = 0 if told is None else told.op if hasattr(told, "op") else told
+    known = getattr(_REDUCING, "op", None)
+    if known is not None:
+        code = getattr(known, "op", known)
+    else:
+        try:
+            code = op.op()
+        except AttributeError:
+            code = 0
     number = int(getattr(code, "value", code))
     return REDUCE_OPS[number] if number < len(REDUCE_OPS) else "sum"
 
