@@ -426,7 +426,7 @@ def _against(
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
     from runner.cost.forecast import microseconds
-    from runner.cost.logs import measured
+    from runner.cost.measurements import measured
 
     try:
         rows = measured(Path(path))
@@ -550,31 +550,24 @@ def fit_topology(
 ) -> None:
     """Make a topology of measurements: outputs of nccl-tests, or of `scenario bench --json`.
 
-    Its times are the measured ones, interpolated; of what was measured up to twice the size. Of a
-    size that was measured several times, in one log or in several, the median counts.
+    Its times are the measured ones, interpolated; of what was measured up to twice the size.
     """
-    from runner.cost.logs import Log, chosen, read_logs, tables_of
-    from runner.cost.measurements import fitted, tabled
+    from runner.cost.measurements import fitted, read_log
     from runner.files import read_file
 
-    found: list[Log] = []
+    found = []
     for each in logs:
-        path = Path(each)
         try:
-            asked = None if collective is None else tabled(collective)
-            log = chosen(read_logs(path, read_file(path, root=path.parent)), path, asked, ranks)
+            log = read_log(Path(each), read_file(Path(each), root=Path(each).parent), collective)
         except ScenarioError as error:
             refuse(error)
-        for value, flag in (("ranks", "--ranks"), ("collective", "--collective")):
-            if any(getattr(part, value) is None for part in log):
+        log = replace(log, ranks=ranks or log.ranks, collective=collective or log.collective)
+        for value, flag in ((log.ranks, "--ranks"), (log.collective, "--collective")):
+            if value is None:
                 message = f"{each} does not say of what it is: give {flag}"
                 raise click.UsageError(message)
-        found += log
-    try:
-        text = fitted(name, source or ", ".join(logs), tables_of(found))
-    except ScenarioError as error:
-        refuse(error)
-    write_text("--output", output, text)
+        found.append(log)
+    write_text("--output", output, fitted(name, source or ", ".join(logs), found))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -667,7 +660,7 @@ def bench(**options: Any) -> None:
     """
     import os
 
-    from runner.cost.logs import measured as read_rows
+    from runner.cost.measurements import measured as read_rows
     from runner.execution import Launcher
     from runner.pipeline import bench as measure
 

@@ -218,7 +218,7 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
     told += finding_lines(result)
     if verdict.reason:
         told.append(f"  {verdict.reason}")
-    if result.found or ran.timed_out or ran.interrupted:
+    if result.found or ran.stuck or ran.timed_out or ran.interrupted:
         outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
         told += standing_lines(records, home, ran.launch)
         for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:

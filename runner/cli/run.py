@@ -462,7 +462,6 @@ def conducted(
             reports,
             traces=reports.traces,
             costs=reports.costs,
-            endings=reports.endings,
             stop_at_failure=options["exitfirst"],
         )
     return pipeline.run(
@@ -557,7 +556,6 @@ def check(**options: Any) -> None:
             told,
             traces=told.traces,
             costs=told.costs,
-            endings=told.endings,
             backend=backend,
             torch=options["torch"],
             stop_at_failure=options["exitfirst"],

@@ -30,7 +30,7 @@ from runner.record.format import (
     refusal,
     signal_name,
 )
-from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, prepare, run
+from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from runner.record.program import RecordedProgram, program_of
 from runner.verdict.finding import Finding, Verdict
 
@@ -110,6 +110,11 @@ def recorded(
             notes=notes,
         )
     result = judged(records, path, script=script, observed=observed, folder=home, limits=limits)
+    if outside := _outside(ran, records):
+        if result.result.verdict.status == "INCONCLUSIVE":
+            result = _because(result, outside)
+        else:
+            notes = (*notes, outside)
     if ran.stuck and not order.own_launcher and not order.fake:
         if order.join:
             result, told = _joined(order, records, result, start, limits)
@@ -120,6 +125,36 @@ def recorded(
         notes = (*notes, *told)
     path.write_text(result.program.text, encoding="utf-8")
     return Recorded(judged=result, records=records, ran=ran, notes=notes, path=path, home=home)
+
+
+#: ranks outside of any call that are named with their places
+MOST_OUTSIDE = 8
+
+
+def _outside(ran: Ran, records: Mapping[int, RankRecord]) -> str:
+    """Return which ranks were outside of any call at the end, and where; or nothing."""
+    if ran.launch.outside:
+        ranks, why = ran.launch.outside, "no rank moved any more, and the run was ended"
+    elif ran.timed_out:
+        ranks = tuple(r for r, each in records.items() if each.truncated and not each.inside)
+        why = "the run was ended at --max-seconds"
+    else:
+        return ""
+    alike: dict[str, list[int]] = {}
+    for rank in sorted(ranks):
+        alike.setdefault(place_of(ran.stacks.get(rank, "")), []).append(rank)
+    told = [
+        f"{_several(who)} {'is' if len(who) == 1 else 'are'} outside of any call"
+        + (f", at {place}" if place else "")
+        for place, who in [*alike.items()][:MOST_OUTSIDE]
+    ]
+    return "; ".join([*told, why]) if told else ""
+
+
+def _because(result: Judged, words: str) -> Judged:
+    """Return a result that is in doubt with a better reason for that."""
+    verdict = replace(result.result.verdict, reason=words)
+    return replace(result, result=replace(result.result, verdict=verdict))
 
 
 def _joined(

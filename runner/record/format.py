@@ -28,6 +28,7 @@ Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: o
     {"rank": 0, "pid": ...}                            a rank starts
     {"rank": 0, "pid": ..., "stopped": true}           the launcher ends it
     {"rank": 0, "pid": ..., "exit": -9}                it has ended: its code, or minus its signal
+    {"outside": [1, ...]}                              fake ranks that wait outside of any call
     {"ended": true}                                    from here on, it is we who end them
 """
 
@@ -272,12 +273,14 @@ class LaunchRecord:
     """What the parent of the ranks saw: their processes, and how those ended, by rank.
 
     `exits` has the exit code, or minus the signal; `stopped` the ranks that the launcher ended.
-    What ends because we end the run is in neither. `launcher` is empty where we started the ranks.
+    What ends because we end the run is in neither. `outside` has the fake ranks that wait outside
+    of any call for what never comes. `launcher` is empty where we started the ranks.
     """
 
     pids: dict[int, int] = field(default_factory=dict)
     exits: dict[int, int] = field(default_factory=dict)
     stopped: set[int] = field(default_factory=set)
+    outside: tuple[int, ...] = ()
     launcher: str = ""
 
 
@@ -299,6 +302,8 @@ def read_launch(folder: Path) -> LaunchRecord:
         try:
             over = "ended" in entry or (over and "launch" not in entry)
             found.launcher = _said(entry.get("launcher", found.launcher))
+            if "outside" in entry:
+                found.outside = tuple(map(_whole, entry["outside"][:MOST_RANKS]))
             if "rank" not in entry:
                 continue
             rank, pid = _whole(entry["rank"]), _whole(entry.get("pid", 0))

@@ -131,11 +131,12 @@ def _launch(told: dict[str, Any]) -> None:
 
 def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], None]) -> None:
     """Fork the ranks, and wait for all of them."""
-    board = fake_board(told)
+    board, standstill = fake_board(told)
     waiting = list(told["ranks"])
     running: dict[int, int] = {}
+    is_told = False
     while waiting or running:
-        while waiting and _may_start(told, board, running):
+        while waiting and _may_start(told, board, standstill, running):
             rank = waiting.pop(0)
             sys.stdout.flush()
             sys.stderr.flush()
@@ -149,6 +150,10 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
         pid, status = os.waitpid(-1, os.WNOHANG if told["fake"] else 0)
         if pid == 0:
             time.sleep(0.005)
+            standstill.look(running)
+            if not waiting and not is_told and (outside := standstill.ranks()):
+                is_told = True
+                put({"outside": outside})
         elif pid in running:
             rank = running.pop(pid)
             if board is not None:
@@ -156,20 +161,21 @@ def _forked(told: dict[str, Any], port: int, put: Callable[[dict[str, Any]], Non
             put({"rank": rank, "pid": pid, "exit": os.waitstatus_to_exitcode(status)})
 
 
-def fake_board(told: dict[str, Any]) -> Any:
-    """Return what ranks of a fake world share; None in a real one."""
+def fake_board(told: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what ranks of a fake world share, and what sees them stand; None in a real one."""
     if not told["fake"]:
-        return None
-    from runner.record.fake import States
+        return None, None
+    from runner.record.fake import Standstill, States
 
-    return States(told["world_size"])
+    board = States(told["world_size"])
+    return board, Standstill(board)
 
 
-def _may_start(told: dict[str, Any], board: Any, running: dict[int, int]) -> bool:
+def _may_start(told: dict[str, Any], board: Any, standstill: Any, running: dict[int, int]) -> bool:
     """Whether one more rank may start: those of a fake world do not all run at once."""
     if board is None:
         return True
-    busy = sum(board.state(rank) == 1 for rank in running.values())
+    busy = sum(board.state(rank) == 1 and not standstill.rests(rank) for rank in running.values())
     return bool(busy < told["jobs"])
 
 

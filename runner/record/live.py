@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import shutil
 import signal
@@ -34,7 +35,7 @@ from runner.record.format import (
     read_launch,
 )
 from runner.record.launch import LIKELY
-from runner.record.recorder import STACKS, append_line
+from runner.record.recorder import STACKS, append_line, is_foreign
 
 #: seconds between two looks at the ranks
 LOOK_S = 0.1
@@ -355,6 +356,8 @@ class _Watch:
             now = time.monotonic()
             if limit and now - began > limit:
                 return self._end(Ran(timed_out=True))
+            if self._launch.outside and not self._order.keep:
+                return self._end(Ran(stuck=True))
             if now - self._moved < QUIET_S:
                 continue
             moved, asked = self._analysed
@@ -504,6 +507,20 @@ def _lives(pid: int) -> bool:
     except OSError:
         return False
     return state.rpartition(")")[2].split()[:1] not in (["Z"], ["X"])
+
+
+_FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+
+
+def place_of(stack: str) -> str:
+    """Return where a rank's own code is: `train.py:19`, with what it waits in; empty if nowhere."""
+    frames = [found.groups() for each in stack_of(stack, 100) if (found := _FRAME.match(each))]
+    for at, (file, line, _) in enumerate(frames):
+        if not is_foreign(file):
+            told = f"{Path(file).name}:{line}"
+            called, place, name = frames[at - 1]
+            return f"{told} (in `{name}`, {Path(called).name}:{place})" if at else told
+    return ""
 
 
 def stack_of(text: str, most: int = 8) -> Sequence[str]:

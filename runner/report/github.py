@@ -16,6 +16,7 @@ from typing import IO
 
 from runner.display import clean
 from runner.errors import Problem
+from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report import markdown
 from runner.report.json import place_of
@@ -40,7 +41,7 @@ class GithubReport:
         self._token = secrets.token_hex(16)
         self._write(f"::stop-commands::{self._token}")
 
-    def running(self, case: str) -> None:
+    def running(self, scenario: Scenario) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:

@@ -10,6 +10,7 @@ import json
 from typing import Any, TextIO
 
 from runner.display import clean_line
+from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.json import place_of
 from runner.report.text import counted, details
@@ -28,7 +29,7 @@ class TapReport:
         nothing = " # SKIP nothing was selected" if total == 0 else ""
         self._write("TAP version 14", f"1..{total}{nothing}")
 
-    def running(self, case: str) -> None:
+    def running(self, scenario: Scenario) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:

@@ -182,6 +182,41 @@ def test_a_rank_that_sleeps_is_not_stuck(recording: Recording) -> None:
 
 
 @pytest.mark.parametrize(
+    ("how", "place"),
+    [
+        ("lock", "outside.py:21"),
+        pytest.param("queue", "outside.py:23 (in `get`, queue.py:", marks=pytest.mark.nightly),
+        pytest.param("sleep", "outside.py:2", marks=pytest.mark.nightly),
+        pytest.param("socket", "outside.py:33", marks=pytest.mark.nightly),
+        pytest.param("thread", "outside.py:38 (in `join`, threading.py", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_fake_rank_that_waits_outside_of_any_call_ends_the_run(
+    recording: Recording, tmp_path: Path, how: str, place: str
+) -> None:
+    ran = recording.of("outside.py", *FAKE, HOW=how, FLAG=str(tmp_path / "never"))
+    assert ran.code == 3, ran.output
+    assert ran.result["reason"].startswith(f"rank 1 is outside of any call, at {place}")
+    assert ran.result["reason"].endswith("no rank moved any more, and the run was ended")
+    assert "rank 1 is outside of any call; its Python stack, innermost first" in ran.output
+    assert "rank 0: in all_gather (outside.py:39 in all_gather_object)" in ran.output
+
+
+def test_a_fake_run_at_its_limit_says_which_rank_is_outside_of_any_call(tmp_path: Path) -> None:
+    folder = tmp_path / "record"
+    options = ["record", *FAKE, "-o", str(folder), "--max-seconds"]
+    variables = {"HOW": "compute", "FLAG": str(tmp_path / "never")}
+    command = ["--", str(SCRIPTS / "outside.py")]
+    for seconds in ("8", "30", "120"):  # late enough for the ranks to come to where they stand
+        done = CliRunner().invoke(cli, [*options, seconds, *command], env=variables)
+        if folder.exists() and _all_in_a_call(folder, 4, but=1):
+            break
+    assert done.exit_code == 3, done.output
+    assert "rank 1 is outside of any call, at outside.py:" in done.output
+    assert "; the run was ended at --max-seconds" in done.output
+
+
+@pytest.mark.parametrize(
     ("how", "code", "words"),
     [
         ("raise", 1, "rank 1 raises ValueError: no data on rank 1 (ends.py:15)"),
@@ -227,9 +262,9 @@ def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> N
     assert (folder / "scenario.yaml").exists()
 
 
-def _all_in_a_call(folder: Path, ranks: int) -> bool:
+def _all_in_a_call(folder: Path, ranks: int, but: int | None = None) -> bool:
     if not (folder / f"rank-{ranks - 1:05d}.jsonl").exists():
         return False
     records = read(folder)
-    calling = [each.calls and each.inside for each in records.values()]
+    calling = [each.calls and each.inside != (rank == but) for rank, each in records.items()]
     return len(records) == ranks and all(calling)

@@ -544,17 +544,12 @@ class Beginning:
         keys = tuple(each.key for each in self._memory.groups[group])
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
-        for at, post in enumerate(posts):
+        for post in posts:
             payload = post.payload
             size = prod(payload.shape) * payload.dtype.itemsize
+            ranks = scene.active.ranks
             post.number = self._notes.traffic.post(
-                scene.active.ranks,
-                post.peers,
-                size,
-                sends=post.sends,
-                step=instance.step.index,
-                group=group,
-                begins=at == 0,
+                ranks, post.peers, size, sends=post.sends, step=instance.step.index, group=group
             )
             if isinstance(post.payload, View):
                 self._flights.check(post.payload, writes=not post.sends)

@@ -1,0 +1,91 @@
+"""Ranks of a fake world that wait outside of any call are seen by their processes alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runner.record import fake
+from runner.record.fake import RUNNING, STANDSTILL_S, WAITING, Standstill, States, wanted_s
+
+
+class World:
+    """Two ranks, of which one waits in its mailbox, and what the process of the other wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.wanted: float | None = 0.0
+        self.board = States(2)
+        self.board.become(0, WAITING)
+        self.board.become(1, RUNNING)
+        self.standstill = Standstill(self.board, lambda: self.now)
+        monkeypatch.setattr(fake, "wanted_s", lambda _: self.wanted)
+
+    def passes(self, seconds: float, *, wants: float = 0.0) -> None:
+        """Let time pass, in which the process of rank 1 wants a part of a processor."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now += 0.5
+            if self.wanted is not None:
+                self.wanted += 0.5 * wants
+            self.standstill.look({10: 0, 11: 1})
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+@pytest.mark.parametrize("wants", [0.0, 0.1])
+def test_a_rank_that_wants_no_processor_stands_after_a_while(world: World, wants: float) -> None:
+    world.passes(STANDSTILL_S - 1, wants=wants)
+    assert world.standstill.rests(1)
+    assert world.standstill.ranks() == []
+    world.passes(3, wants=wants)
+    assert world.standstill.ranks() == [1]
+    assert not world.standstill.rests(0)
+
+
+def test_a_rank_that_computes_or_cannot_be_known_never_stands(world: World) -> None:
+    world.passes(3 * STANDSTILL_S, wants=0.5)
+    assert not world.standstill.rests(1)
+    world.wanted = None
+    world.passes(3 * STANDSTILL_S)
+    assert world.standstill.ranks() == []
+
+
+def test_what_another_rank_puts_is_a_movement(world: World) -> None:
+    for _ in range(5):
+        world.passes(STANDSTILL_S - 5)
+        world.board.put(0)
+    assert world.standstill.ranks() == []
+
+
+def test_a_sleep_counts_to_its_end_and_a_loop_of_them_does_not(world: World) -> None:
+    world.board.sleep_until(1, 100.0)
+    world.passes(100)
+    assert world.standstill.ranks() == []
+    for _ in range(3):
+        world.board.sleep_until(1, world.now + 100)
+        world.passes(STANDSTILL_S / 2)
+    assert world.standstill.ranks() == [1]
+
+
+def test_a_process_wants_what_its_children_want() -> None:
+    turns = "for each in range(3 * 10**6): pass"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {turns!r}]); input()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+    try:
+        most, until = 0.0, time.monotonic() + 60
+        while most < 0.02 and time.monotonic() < until:
+            with_child = sum(1 for _ in fake.with_children(process.pid)) > 1
+            most = max(most, (wanted_s(process.pid) or 0.0) if with_child else 0.0)
+        assert most >= 0.02
+    finally:
+        process.communicate(b"\n")
+    assert wanted_s(process.pid) is None
+    assert wanted_s(os.getpid()) is not None
