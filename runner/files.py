@@ -221,33 +221,65 @@ def discover(
     paths: Iterable[str | Path],
     limits: Limits = DEFAULT,
     passed_over: list[Problem] | None = None,
+    real: RealPaths | None = None,
 ) -> tuple[Path, ...]:
     """Return the scenario files below some paths, sorted within each, each once.
 
     A file that is named is taken whatever it is called; in a folder all `*.yaml` and `*.yml` are,
     except in hidden folders. Libraries are among them: `load` checks them and returns no case.
     What is met in a folder and may not be read (see :func:`read_file`) is left out, with a warning
-    in `passed_over`. Raises ScenarioError with every path that does not exist.
+    in `passed_over`. What is known of `real` paths is used, and added to. Raises ScenarioError with
+    every path that does not exist.
     """
     found: dict[str, Path] = {}
     problems: list[Problem] = []
-    for path in map(Path, paths):
-        if path.is_dir() and path.suffix in SUFFIXES:
-            problems.append(_no_regular_file(path, stat.S_IFDIR))
-        elif path.is_dir():
-            for file in sorted(_below(path, problems, passed_over)):
-                fault = _fault(file, limits)
-                if fault is None:
-                    found.setdefault(os.path.realpath(file), file)
-                elif passed_over is not None:
-                    passed_over.append(_passed_over(file, fault))
-        elif path.exists():
-            found.setdefault(os.path.realpath(path), path)
-        else:
-            problems.append(not_found(path))
+    real = RealPaths() if real is None else real
+    for path in _found(map(Path, paths), limits, problems, passed_over):
+        found.setdefault(real.of(path), path)
     if problems:
         raise ScenarioError(problems)
     return tuple(found.values())
+
+
+class RealPaths:
+    """Where paths really lead; a folder that several of them are in is looked up once."""
+
+    def __init__(self) -> None:
+        """Begin with no folder looked up."""
+        self._folders: dict[str, str] = {}
+
+    def of(self, path: Path) -> str:
+        """Return the path without a link in it, as `os.path.realpath` does."""
+        folder, name = os.path.split(path)
+        if name in {"", ".."}:
+            return os.path.realpath(path)
+        if folder not in self._folders:
+            self._folders[folder] = os.path.realpath(folder)
+        place = f"{self._folders[folder].rstrip('/')}/{name}"
+        return os.path.realpath(place) if path.is_symlink() else place
+
+
+def _found(
+    paths: Iterable[Path],
+    limits: Limits,
+    problems: list[Problem],
+    passed_over: list[Problem] | None,
+) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            if path.suffix in SUFFIXES:
+                problems.append(_no_regular_file(path, stat.S_IFDIR))
+                continue
+            for file in sorted(_below(path, problems, passed_over)):
+                fault = _fault(file, limits)
+                if fault is None:
+                    yield file
+                elif passed_over is not None:
+                    passed_over.append(_passed_over(file, fault))
+        elif path.exists():
+            yield path
+        else:
+            problems.append(not_found(path))
 
 
 def project_root(path: Path) -> Path:

@@ -613,7 +613,7 @@ class Watch:
                 return result is not None and at == last, meanwhile
         return True, None
 
-    def _load(self, path: Path) -> Loaded:
+    def _load(self, path: Path) -> Loaded[Scenario]:
         selection = replace(self._selection, paths=self._look.named[path])
         try:
             return load_all(selection)

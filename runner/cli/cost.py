@@ -426,7 +426,7 @@ def _against(
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
     from runner.cost.forecast import microseconds
-    from runner.cost.measurements import measured
+    from runner.cost.logs import measured
 
     try:
         rows = measured(Path(path))
@@ -550,24 +550,31 @@ def fit_topology(
 ) -> None:
     """Make a topology of measurements: outputs of nccl-tests, or of `scenario bench --json`.
 
-    Its times are the measured ones, interpolated; of what was measured up to twice the size.
+    Its times are the measured ones, interpolated; of what was measured up to twice the size. Of a
+    size that was measured several times, in one log or in several, the median counts.
     """
-    from runner.cost.measurements import fitted, read_log
+    from runner.cost.logs import Log, chosen, read_logs, tables_of
+    from runner.cost.measurements import fitted, tabled
     from runner.files import read_file
 
-    found = []
+    found: list[Log] = []
     for each in logs:
+        path = Path(each)
         try:
-            log = read_log(Path(each), read_file(Path(each), root=Path(each).parent), collective)
+            asked = None if collective is None else tabled(collective)
+            log = chosen(read_logs(path, read_file(path, root=path.parent)), path, asked, ranks)
         except ScenarioError as error:
             refuse(error)
-        log = replace(log, ranks=ranks or log.ranks, collective=collective or log.collective)
-        for value, flag in ((log.ranks, "--ranks"), (log.collective, "--collective")):
-            if value is None:
+        for value, flag in (("ranks", "--ranks"), ("collective", "--collective")):
+            if any(getattr(part, value) is None for part in log):
                 message = f"{each} does not say of what it is: give {flag}"
                 raise click.UsageError(message)
-        found.append(log)
-    write_text("--output", output, fitted(name, source or ", ".join(logs), found))
+        found += log
+    try:
+        text = fitted(name, source or ", ".join(logs), tables_of(found))
+    except ScenarioError as error:
+        refuse(error)
+    write_text("--output", output, text)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -660,7 +667,7 @@ def bench(**options: Any) -> None:
     """
     import os
 
-    from runner.cost.measurements import measured as read_rows
+    from runner.cost.logs import measured as read_rows
     from runner.execution import Launcher
     from runner.pipeline import bench as measure
 

@@ -607,11 +607,13 @@ def _reported(
     keepers: Mapping[str, Report] | None,
 ) -> NoReturn:
     terminal = _terminal(options)
-    others = {**_beside(options, terminal), **(keepers or {})}
+    beside = _beside(options, terminal)
+    others = {**beside, **(keepers or {})}
     try:
         with Reports(terminal, others).open(_wanted(options)) as reports:
             reports.traces = reports.traces or STEP_VALUES in others
             reports.costs = reports.costs or terminal.verbose
+            reports.endings = reports.endings or terminal.verbose or bool(beside)
             outcome = conduct(reports)
             reports.end(outcome)
             failures, lost = reports.failures, reports.lost

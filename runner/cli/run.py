@@ -462,6 +462,7 @@ def conducted(
             reports,
             traces=reports.traces,
             costs=reports.costs,
+            endings=reports.endings,
             stop_at_failure=options["exitfirst"],
         )
     return pipeline.run(
@@ -556,6 +557,7 @@ def check(**options: Any) -> None:
             told,
             traces=told.traces,
             costs=told.costs,
+            endings=told.endings,
             backend=backend,
             torch=options["torch"],
             stop_at_failure=options["exitfirst"],

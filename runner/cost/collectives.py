@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.cost.measurements import Tables, time_in
+from runner.cost.measurements import TABLED, Tables, time_in
 from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
@@ -273,6 +273,11 @@ class CollectiveTimes:
         self._known: dict[tuple[str, float, tuple[int, ...]], Timing] = {}
 
     @property
+    def launch(self) -> float:
+        """What a call takes its host, in microseconds: with NCCL, if the topology says so."""
+        return self.topology.launch if self.model == "nccl" else 0.0
+
+    @property
     def network(self) -> Network:
         """The links, numbered. Raises ScenarioError where the topology has none."""
         if self._network is None:
@@ -287,7 +292,10 @@ class CollectiveTimes:
         return NcclNetwork(self.topology, self.world_size)
 
     def of(self, entry: Enter) -> Timing:
-        """Return the time of a collective from when its last member has entered it."""
+        """Return the time of a collective from when its last member has entered it.
+
+        What the call takes its host comes before (:class:`runner.cost.replay.HostTimes`).
+        """
         if entry.parts:
             return self._together(entry)
         size = 0.0 if isnan(entry.size) else entry.size * self.scale
@@ -297,11 +305,14 @@ class CollectiveTimes:
         return self._known[asked]
 
     def _together(self, entry: Enter) -> Timing:
-        """Return the time of collectives one after the other, as one of objects makes them."""
+        """Return the time of collectives one after the other, as one of objects makes them.
+
+        The host reads what the first one gathers before it calls the next.
+        """
         found = [
             self.of(replace(entry, name=name, size=size, parts=())) for name, size in entry.parts
         ]
-        total = sum(each.time for each in found)
+        total = sum(each.time for each in found) + (len(found) - 1) * self.launch
         return Timing(total, found[0].model, found[0].algorithm)
 
     def _timed(self, name: str, size: float, ranks: Ranks) -> Timing:
@@ -319,6 +330,7 @@ class CollectiveTimes:
 
     def _by_table(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tables: Tables = self.topology.tables
+        name = TABLED.get(name, name)
         known = tables.get(name) or {}
         if size == 0 and name not in tables:
             return None
@@ -344,7 +356,7 @@ class CollectiveTimes:
         ]
         best = min(choices, key=lambda each: each.time)
         fitted = self.topology.launch != 0 or self.topology.factor != 1
-        time = self.topology.launch + self.topology.factor * best.time
+        time = self.topology.factor * best.time
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
 

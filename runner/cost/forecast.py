@@ -69,7 +69,8 @@ class Forecast:
     """How long a program takes on a topology, in microseconds.
 
     `origin` says what the time comes from, `error` how far off such times were. Of the critical
-    path `latency`, `transfer`, `waiting` and `alone` (collectives, pauses) add up to the time.
+    path `latency`, `transfer`, `waiting`, `alone` (collectives, pauses) and `host` (its calls) add
+    up to the time.
     """
 
     topology: Topology
@@ -85,6 +86,7 @@ class Forecast:
     transfer: float
     waiting: float
     alone: float
+    host: float
     exact: bool
     replay: Replay
 
@@ -101,6 +103,7 @@ class Forecast:
                 "bytes_us": self.transfer,
                 "waiting_us": self.waiting,
                 "alone_us": self.alone,
+                "host_us": self.host,
             },
             "path": [_hop_json(hop) for hop in self.path],
             "steps": [_part_json("step", each) for each in self.steps],
@@ -177,7 +180,7 @@ def forecast(
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
     network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
-    found = replay(traffic, network, timed, scale)
+    found = replay(traffic, network, timed, scale, collectives.launch)
     return _made(topology, network, found, timings, only_collectives=only_collectives)
 
 
@@ -254,13 +257,16 @@ def _path(found: Replay, network: Network) -> tuple[Hop, ...]:
 
 def _because(event: ReplayEvent, before: ReplayEvent | None, network: Network) -> str:
     """Return why an event began no earlier."""
+    late = event.cause == BY_RECEIVER and event.name is None
+    rank = event.target if late else event.source
+    if _host_share(event, before) > 0:
+        call = microseconds(network.topology.launch)
+        return f"waits for the host of rank {rank}, which takes {call} for each call"
     if before is None:
         return "waits for nothing"
     if event.name is None and event.cause == BY_LINK:
         held = f"the {amount(before.size)} from rank {before.source} to rank {before.target}"
         return f"waits for link {network.name_of(event.link)}, held by {held}"
-    late = event.cause == BY_RECEIVER and event.name is None
-    rank = event.target if late else event.source
     after = _after(before, rank)
     if event.name is None:
         return f"waits for rank {rank} to post, {after}"
@@ -281,16 +287,39 @@ def _after(event: ReplayEvent, rank: int) -> str:
     return f"which sends {size} to rank {event.target} before"
 
 
-def _shares(found: Replay) -> dict[str, float]:
-    """Return how much of the path is latency, bytes, waiting for links, and what is no message.
+def _host_share(event: ReplayEvent, before: ReplayEvent | None) -> float:
+    """Return how long an event waited for a host to make its call."""
+    if event.name is None and event.cause == BY_LINK:
+        return 0.0
+    return event.started - _done(before, event.started)
 
-    A hop counts until the next one starts. One that holds a link which the next waits for is
-    waiting; a message is its bytes first, and what is left is latency.
+
+def _done(event: ReplayEvent | None, time: float) -> float:
+    """Return when a rank that goes on at a time was done with the event before.
+
+    A message that is buffered is done for its sender once its bytes were out.
+    """
+    if event is None:
+        return 0.0
+    return event.ended if event.ended <= time else event.sent
+
+
+def _shares(found: Replay) -> dict[str, float]:
+    """Return how much of the path is latency, bytes, waiting for links or hosts, and no message.
+
+    A hop counts until the next one starts, or its host begins to be waited for. One that holds a
+    link which the next waits for is waiting; a message is its bytes first, and what is left is
+    latency.
     """
     shares = {"latency": 0.0, "transfer": 0.0, "waiting": 0.0, "alone": 0.0}
     path = [found.events[number] for number in found.path]
-    for event, after in zip(path, [*path[1:], None], strict=True):
-        taken = (found.time if after is None else after.started) - event.started
+    shares["host"] = _host_share(path[0], None) if path else found.time
+    for at, event in enumerate(path):
+        after = path[at + 1] if at + 1 < len(path) else None
+        until = found.time if after is None else after.started
+        host = until - _done(event, until) if after is None else _host_share(after, event)
+        shares["host"] += host
+        taken = until - event.started - host
         if event.name is not None:
             shares["alone"] += taken
         elif after is not None and after.cause == BY_LINK:
@@ -483,6 +512,7 @@ def forecast_lines(found: Forecast, labels: Mapping[int, str], by: str = "step")
             ("bytes", found.transfer),
             ("waiting", found.waiting),
             ("collectives, pauses", found.alone),
+            ("calls of the host", found.host),
         )
         told = ", ".join(f"{name} {part / found.time:.0%}" for name, part in shares if part > 0)
         lines.append(f"of that   {told}")
@@ -548,4 +578,8 @@ def _path_lines(found: Forecast, labels: Mapping[int, str]) -> list[str]:
             what = f"rank {hop.source} to rank {hop.target}, {amount(hop.size or 0.0)}"
         span = f"{microseconds(hop.started)} to {microseconds(hop.ended)}"
         lines += [f"{span}: {what} ({label})", f"    {hop.because}"]
+    done = max((hop.ended for hop in path), default=0.0)
+    if done < found.time:
+        span = f"{microseconds(done)} to {microseconds(found.time)}"
+        lines.append(f"{span}: the host of rank {int(found.replay.ended.argmax())} makes its calls")
     return lines

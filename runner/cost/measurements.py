@@ -1,4 +1,4 @@
-"""Measured times of collectives: the logs of nccl-tests, read, and tables of them, interpolated.
+"""Measured times of collectives, in tables that are interpolated (read by :mod:`runner.cost.logs`).
 
 Between two rows a time is a straight line in bytes: what does not depend on the size, and bytes at
 one bandwidth. Beyond the first and the last row it goes on so for a factor of two, and no further.
@@ -7,16 +7,17 @@ one bandwidth. Beyond the first and the last row it goes on so for a factor of t
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from statistics import median
+from typing import TypeAlias
 
-from runner.errors import Problem, ScenarioError
-from runner.files import read_file
+from runner.cost.nccl import COLLECTIVES
+from runner.errors import Problem, ScenarioError, nearest
 from runner.model.scenario import Scenario
 from runner.model.trace import Trace
+from runner.operations import BY_NAME
+from runner.operations.base import Collective
 
 #: how far beyond its first and last row a table is believed
 REACH = 2.0
@@ -34,9 +35,12 @@ class Table:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[float, float]], source: str) -> Table:
-        """Return the table of rows in any order; the last one of a size counts."""
-        found = sorted(dict(rows).items())
-        return cls(tuple(size for size, _ in found), tuple(time for _, time in found), source)
+        """Return the table of rows in any order; of several of one size the median counts."""
+        times: dict[float, list[float]] = {}
+        for size, time in rows:
+            times.setdefault(size, []).append(time)
+        sizes = tuple(sorted(times))
+        return cls(sizes, tuple(median(times[size]) for size in sizes), source)
 
     def at(self, size: float) -> float:
         """Return the time of a size. Raises ScenarioError where the table is silent about it."""
@@ -67,6 +71,30 @@ class Table:
         if size < low:  # no more than the first row takes, no less than its bandwidth allows
             return min(first, max(time, first * size / low))
         return max(last, time) if size > high else time
+
+
+#: operation -> the collective under which its table stands: nccl-tests has one for both
+TABLED = {**COLLECTIVES, "all_to_all_single": "all_to_all"}
+
+
+def tabled(name: str) -> str:
+    """Return the collective under which an operation's table stands.
+
+    Raises ScenarioError where no collective has that name.
+    """
+    if not isinstance(BY_NAME.get(name), Collective):
+        known = sorted(
+            {
+                TABLED.get(each.name, each.name)
+                for each in BY_NAME.values()
+                if isinstance(each, Collective) and not each.takes_objects
+            }
+        )
+        close = nearest(name, known)
+        hint = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+        message = f"no collective is called {name}"
+        raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
+    return TABLED.get(name, name)
 
 
 #: collective -> ranks -> table
@@ -101,113 +129,7 @@ def _beyond(message: str, hint: str) -> ScenarioError:
 
 
 # -------------------------------------------------------------------------------------------------
-# The output of nccl-tests, as text or JSON, and that of `scenario bench`.
-
-#: program of nccl-tests -> operation
-PROGRAMS = {
-    "all_reduce_perf": "all_reduce",
-    "all_gather_perf": "all_gather",
-    "reduce_scatter_perf": "reduce_scatter",
-    "broadcast_perf": "broadcast",
-    "reduce_perf": "reduce",
-    "alltoall_perf": "all_to_all",
-    "gather_perf": "gather",
-    "scatter_perf": "scatter",
-}
-#: operations that torch does in place: of a log they take the column of that name
-IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
-#: what launchers put before a line: `[1,0]<stdout>:`, `[0]`, `0:`
-_PREFIX = re.compile(r"^\s*(?:\[[\d,]+\](?:<\w+>)?:?|\d+:)(?=[\s#])")
-_RANK = re.compile(r"\s*#\s+Rank\s+(\d+)\b")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
-    """What one log holds: its collective and ranks, as far as it says them, and its rows."""
-
-    table: Table
-    ranks: int | None = None
-    collective: str | None = None
-
-
-def read_log(path: Path, content: bytes, collective: str | None = None) -> Log:
-    """Return the rows of a log: sizes in bytes, times in microseconds.
-
-    Times are those in place for what torch does in place, `collective` or else what the log names;
-    those out of place for all others. Raises ScenarioError where it has no row.
-    """
-    text = content.decode("utf-8", errors="replace")
-    if text.lstrip().startswith("{"):
-        return _from_bench(path, text)
-    named = re.search(r"\b(\w+_perf)\b", text)
-    program = None if named is None else PROGRAMS.get(named[1])
-    in_place = (collective or program) in IN_PLACE
-    lines = [_PREFIX.sub("", line) for line in text.splitlines()]
-    found = [row for line in lines if (row := _row(line, in_place=in_place)) is not None]
-    if not found:
-        message = f"{path} has no row of nccl-tests: size, count, type, redop, root, time, ..."
-        raise ScenarioError(
-            [Problem(code="bad_topology", message=message, hint="name the output of *_perf")]
-        )
-    ranks = len({rank[1] for line in lines if (rank := _RANK.match(line))}) or None
-    return Log(table=Table.of(found, str(path)), ranks=ranks, collective=program)
-
-
-#: columns before the halves of a row (size, count, type; redop and root in later versions), and
-#: those of each half: time, algbw, busbw, how many values are wrong
-_LEADING, _HALF = (3, 4, 5), 4
-
-
-def _row(line: str, *, in_place: bool) -> tuple[float, float] | None:
-    """Return the size and time of a row, from the half that is asked for if it was measured.
-
-    None for any other line.
-    """
-    words = line.split()
-    halves = next((n for n in (1, 2) if len(words) - n * _HALF in _LEADING), 0)
-    if not halves or not all(word.isdigit() for word in words[:2]):
-        return None
-    times = [_number(words[at - halves * _HALF]) for at in range(0, halves * _HALF, _HALF)]
-    time = times[-1 if in_place else 0] or max(times)
-    return (float(words[0]), time) if time and int(words[0]) else None
-
-
-def _number(text: str) -> float:
-    """Return a number from zero up; 0 for other words."""
-    return float(text) if re.fullmatch(r"\d+(\.\d*)?", text) else 0.0
-
-
-def _from_bench(path: Path, text: str) -> Log:
-    """Return the rows that `scenario bench --json` wrote: minima, which noise moves least."""
-    try:
-        rows: list[dict[str, Any]] = json.loads(text)["rows"]
-        first = rows[0]
-        return Log(
-            table=Table.of([(row["bytes"], row["min_us"]) for row in rows], str(path)),
-            ranks=int(first["ranks"]),
-            collective=first.get("collective"),
-        )
-    except (ValueError, KeyError, IndexError, TypeError):
-        message = f"{path} is neither an output of nccl-tests nor of `scenario bench --json`"
-        raise ScenarioError([Problem(code="bad_topology", message=message)]) from None
-
-
-#: values of a row that a comparison needs
-_NEEDED = ("case", "ranks", "bytes", "min_us", "median_us")
-
-
-def measured(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
-    content = read_file(path, root=path.parent.resolve())
-    try:
-        rows: list[dict[str, Any]] = json.loads(content)["rows"]
-        fits = bool(rows) and all(name in row for row in rows for name in _NEEDED)
-    except (ValueError, KeyError, TypeError):
-        fits = False
-    if not fits:
-        message = f"{path} is not output of `scenario bench --json`"
-        raise ScenarioError([Problem(code="bad_topology", message=message)])
-    return rows
+# The size of a case, and a topology of tables.
 
 
 def base_size(scenario: Scenario, predicted: Trace | None) -> float:
@@ -232,8 +154,8 @@ def base_size(scenario: Scenario, predicted: Trace | None) -> float:
     return max((sizes[name] for name in ended & sizes.keys()), default=largest)
 
 
-def fitted(name: str, source: str, logs: Iterable[Log]) -> str:
-    """Return the text of a topology whose tables are these logs, written out."""
+def fitted(name: str, source: str, tables: Mapping[str, Mapping[int, Table]]) -> str:
+    """Return the text of a topology with these tables: collective -> ranks -> table."""
     lines = [
         "version: 1",
         f"topology: {json.dumps(name)}",
@@ -242,14 +164,9 @@ def fitted(name: str, source: str, logs: Iterable[Log]) -> str:
         "collectives:",
         "  model: table",
     ]
-    by_collective: dict[str, dict[int, Table]] = {}
-    for each in logs:
-        assert each.collective is not None
-        assert each.ranks is not None
-        by_collective.setdefault(each.collective, {})[each.ranks] = each.table
-    for collective, tables in sorted(by_collective.items()):
+    for collective, by_ranks in sorted(tables.items()):
         lines.append(f"  {collective}:")
-        for ranks, table in sorted(tables.items()):
+        for ranks, table in sorted(by_ranks.items()):
             lines.append(f"    {ranks}:")
             rows = zip(table.sizes, table.times, strict=True)
             lines += [f"      {size:.12g}: {time:.12g}us" for size, time in rows]

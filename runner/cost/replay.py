@@ -7,6 +7,10 @@ the messages that wait for it the first to be ready goes on whose other links ar
 sender of up to `eager` bytes is free once they are out, any other when they have arrived. A
 collective in one call begins when its last member has entered.
 
+Where a call takes its host some time, each rank has two lines of time: its host's, which makes one
+call after the other, and its stream's, on which a call begins once it is made and what is before it
+is done. A host runs ahead of its stream, until it waits for it (:class:`HostTimes`).
+
 There are two replays of the same rules. :func:`replayed` takes one event after the other in the
 order of time. :func:`swept` takes what many ranks do at one stroke together, as the analysis noted
 it; it says whether that was exact: where messages contend for a link in another order than they
@@ -29,6 +33,7 @@ from numpy.typing import NDArray
 from runner.cost.topology import Network, Routes
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Finish, Meet, Pause, Traffic, TrafficRow
+from runner.model.traits import NCCL
 
 #: what made a rank, or a message, wait: nothing (the start), an event by its number
 START = -1
@@ -152,9 +157,53 @@ class Replay:
 
 
 # -------------------------------------------------------------------------------------------------
-# One event after the other.
+# The hosts, which make the calls that their streams run.
 
-_MESSAGE, _COLLECTIVE = 0, 1
+
+class HostTimes:
+    """The hosts of ranks: when each is free, and the event for which it waited last (START: none).
+
+    A call takes a host `launch` microseconds. Three calls of t on one stream, and a barrier::
+
+        host    |call|call|call|call|           waits|
+        stream       |  t   |  t   |  t   | barrier  |
+
+    So n calls take launch + t + (n - 1) max(launch, t), and n that are each waited for
+    n (launch + t). `work.wait()` lets the stream wait, and not the host.
+    """
+
+    def __init__(self, world_size: int, launch: float) -> None:
+        """Begin with hosts that are free."""
+        self.launch = launch
+        self.free = np.zeros(world_size)
+        self.waited = np.full(world_size, START)
+
+    def call(self, ranks: Any, clock: Any, last: Any) -> tuple[Any, Any]:
+        """Let ranks make a call, whose streams are done with `last` at `clock`.
+
+        Returns from when on the call may run, and the event that this comes of.
+        """
+        self.free[ranks] += self.launch
+        late = self.free[ranks] > clock
+        return np.where(late, self.free[ranks], clock), np.where(late, self.waited[ranks], last)
+
+    def wait(self, ranks: Any, clock: Any, last: Any) -> None:
+        """Let the hosts of ranks wait until their streams are done with `last`, at `clock`."""
+        late = clock > self.free[ranks]
+        self.waited[ranks] = np.where(late, last, self.waited[ranks])
+        self.free[ranks] = np.where(late, clock, self.free[ranks])
+
+
+def host_waits(entry: Enter) -> bool:
+    """Return whether a host waits for a collective on NCCL: for all members, or for bytes to read.
+
+    torch/distributed/distributed_c10d.py reads the sizes of objects on the host.
+    """
+    return entry.name in NCCL.join_hosts or bool(entry.parts)
+
+
+# -------------------------------------------------------------------------------------------------
+# One event after the other.
 
 
 @dataclass(slots=True)
@@ -169,6 +218,8 @@ class _Program:
 
 
 _POST_SEND, _POST_RECEIVE, _DONE_SEND, _DONE_RECEIVE, _ENTER, _LEAVE, _PAUSE = range(7)
+#: what hosts do
+_CALL, _WAIT = 7, 8
 
 
 def _rows(rows: Any, width: int) -> Sequence[int]:
@@ -179,9 +230,10 @@ def _rows(rows: Any, width: int) -> Sequence[int]:
 
 
 class _Unrolled:
-    """Traffic, rank by rank, as it is read entry by entry."""
+    """Traffic, rank by rank, as it is read entry by entry; with what `hosts` do, if asked."""
 
-    def __init__(self, traffic: Traffic) -> None:
+    def __init__(self, traffic: Traffic, *, hosts: bool = False) -> None:
+        self.hosts = hosts
         self.program = _Program([[] for _ in range(traffic.world_size)], [], [])
         self.posts: dict[int, TrafficRow] = {}
         #: (post, row) -> message
@@ -226,24 +278,34 @@ class _Unrolled:
         for row, rank in enumerate(np.atleast_1d(entry.ranks).tolist()):
             message = self.ends.get((entry.number, row))
             header = self.headers.get((entry.number, row))
+            program = self.program.ranks[rank]
+            if self.hosts and entry.begins:
+                program.append((_CALL, 0, 0.0))
             if header is not None:
                 done = _DONE_SEND if entry.sends else _DONE_RECEIVE
-                self.program.ranks[rank] += [(kind, header, 0.0), (done, header, 0.0)]
+                program += [(kind, header, 0.0), (done, header, 0.0)]
+                if self.hosts:  # which reads the size before it makes the next call
+                    program += [(_WAIT, 0, 0.0), (_CALL, 0, 0.0)]
             if message is not None:
-                self.program.ranks[rank].append((kind, message, 0.0))
+                program.append((kind, message, 0.0))
 
     def finish(self, entry: Finish) -> None:
         post = self.posts.get(entry.post)
         mine: list[int] = np.atleast_1d(entry.ranks).tolist()
         if post is None:
             for rank in mine:
-                self.program.ranks[rank].append((_LEAVE, self.entered[entry.post, rank], 0.0))
+                number = self.entered[entry.post, rank]
+                self.program.ranks[rank].append((_LEAVE, number, 0.0))
+                if self.hosts and host_waits(self.program.collectives[number][1]):
+                    self.program.ranks[rank].append((_WAIT, 0, 0.0))
             return
         kind = _DONE_SEND if post.sends else _DONE_RECEIVE
         for rank, row in zip(mine, _rows(entry.rows, len(mine)), strict=True):
             message = self.ends.get((entry.post, row))
             if message is not None:
                 self.program.ranks[rank].append((kind, message, 0.0))
+            if self.hosts and post.header is not None and not post.sends:
+                self.program.ranks[rank].append((_WAIT, 0, 0.0))
 
     def enter(self, entry: Enter) -> None:
         collectives = self.program.collectives
@@ -253,19 +315,30 @@ class _Unrolled:
             if number == len(collectives):
                 collectives.append((len(entry.members), entry))
             self.entered[entry.number, rank] = number
+            if self.hosts:
+                self.program.ranks[rank].append((_CALL, 0, 0.0))
             self.program.ranks[rank].append((_ENTER, number, 0.0))
 
 
-def replayed(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
-    """Return the times of a program, one event after the other. `scale` multiplies all bytes."""
-    return _Run(_Unrolled(traffic).program, network, timed, scale).run()
+def replayed(
+    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+) -> Replay:
+    """Return the times of a program, one event after the other.
+
+    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
+    """
+    program = _Unrolled(traffic, hosts=launch > 0).program
+    return _Run(program, network, timed, scale, launch).run()
 
 
 class _Run:
     """The state of one replay."""
 
-    def __init__(self, program: _Program, network: Network, timed: Timed, scale: float) -> None:
+    def __init__(
+        self, program: _Program, network: Network, timed: Timed, scale: float, launch: float
+    ) -> None:
         self.program, self.network, self.timed = program, network, timed
+        self.hosts = HostTimes(len(program.ranks), launch)
         count = len(program.messages)
         src = np.array([each[0] for each in program.messages], np.int64)
         dst = np.array([each[1] for each in program.messages], np.int64)
@@ -311,7 +384,7 @@ class _Run:
         self.todo: deque[int] = deque()
         self.does: tuple[Callable[[int, int, float], bool], ...] = (
             *(self.post_send, self.post_receive, self.done_send, self.done_receive),
-            *(self.enter, self.leave, self.pause),
+            *(self.enter, self.leave, self.pause, self.call, self.wait),
         )
 
     def run(self) -> Replay:
@@ -398,6 +471,15 @@ class _Run:
         clock = self.clock[rank]
         event = self.other(clock, clock + duration, self.last[rank], step, "pause", rank, "")
         self.clock[rank], self.last[rank] = clock + duration, event
+        return True
+
+    def call(self, rank: int, _number: int, _: float) -> bool:
+        clock, last = self.hosts.call(rank, self.clock[rank], self.last[rank])
+        self.clock[rank], self.last[rank] = float(clock), int(last)
+        return True
+
+    def wait(self, rank: int, _number: int, _: float) -> bool:
+        self.hosts.wait(rank, self.clock[rank], self.last[rank])
         return True
 
     def enter(self, rank: int, number: int, _: float) -> bool:
@@ -532,17 +614,27 @@ def _way(routes: Routes) -> _Way:
     return _Way(routes.latency, routes.quick, routes.slowest, tuple(columns))
 
 
-def swept(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
-    """Return the times of a program, what many ranks do at one stroke taken together."""
-    return _Sweep(traffic, network, timed, scale).run()
+def swept(
+    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+) -> Replay:
+    """Return the times of a program, what many ranks do at one stroke taken together.
+
+    `scale` multiplies all bytes; `launch` is what a call takes its host, in microseconds.
+    """
+    return _Sweep(traffic, network, timed, scale, launch).run()
 
 
 class _Sweep:
     """The state of one sweep over the strokes of a program."""
 
-    def __init__(self, traffic: Traffic, network: Network, timed: Timed, scale: float) -> None:
+    def __init__(
+        self, traffic: Traffic, network: Network, timed: Timed, scale: float, launch: float
+    ) -> None:
         self.traffic, self.network, self.timed, self.scale = traffic, network, timed, scale
         world = traffic.world_size
+        self.hosts = HostTimes(world, launch) if launch else None
+        #: what ranks entered at one stroke, and their hosts wait for
+        self.host_waits: set[int] = set()
         self.clock = np.zeros(world)
         self.last = np.full(world, START)
         self.posts: dict[int, _Ends] = {}
@@ -575,8 +667,16 @@ class _Sweep:
                 self.pause(each)
         return Replay(ended=self.clock, last=self.last, events=self.events, exact=self.exact)
 
+    def call(self, ranks: NDArray[np.int64]) -> None:
+        """Let hosts make a call, where that takes them some time."""
+        if self.hosts is not None:
+            made = self.hosts.call(ranks, self.clock[ranks], self.last[ranks])
+            self.clock[ranks], self.last[ranks] = made
+
     def post(self, entry: TrafficRow) -> None:
         ranks = np.atleast_1d(entry.ranks)
+        if entry.begins:
+            self.call(ranks)
         self.posts[entry.number] = _Ends(
             ranks=ranks,
             size=entry.size * self.scale,
@@ -694,6 +794,8 @@ class _Sweep:
         later = done > self.clock[ranks]
         self.clock[ranks] = np.where(later, done, self.clock[ranks])
         self.last[ranks] = np.where(later, number, self.last[ranks])
+        if self.hosts is not None and entry.post in self.host_waits:
+            self.hosts.wait(ranks, self.clock[ranks], self.last[ranks])
 
     def pause(self, entry: Pause) -> None:
         ranks = np.atleast_1d(entry.ranks)
@@ -721,6 +823,9 @@ class _Sweep:
 
     def enter(self, entry: Enter) -> None:
         ranks = np.atleast_1d(entry.ranks)
+        self.call(ranks)
+        if host_waits(entry):
+            self.host_waits.add(entry.number)
         counts = self.counts.setdefault(entry.key, np.zeros(self.traffic.world_size, np.int64))
         nths = counts[ranks]
         counts[ranks] += 1
@@ -788,15 +893,17 @@ def _queued(
 FEW = 100_000
 
 
-def replay(traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0) -> Replay:
+def replay(
+    traffic: Traffic, network: Network, timed: Timed, scale: float = 1.0, launch: float = 0.0
+) -> Replay:
     """Return the times of a program: by strokes where that is exact, or where it is large."""
     posts = [each for each in traffic.entries if isinstance(each, TrafficRow) and each.sends]
     messages = sum(np.size(each.ranks) for each in posts)
     if posts and messages / len(posts) >= 8:
-        found = swept(traffic, network, timed, scale)
+        found = swept(traffic, network, timed, scale, launch)
         if found.exact or messages > FEW:
             return found
-    return replayed(traffic, network, timed, scale)
+    return replayed(traffic, network, timed, scale, launch)
 
 
 # -------------------------------------------------------------------------------------------------

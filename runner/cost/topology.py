@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.cost.measurements import Table, Tables, read_log
+from runner.cost.logs import chosen, read_logs
+from runner.cost.measurements import Table, Tables, tabled
 from runner.cost.nccl import GPUS, LL, RING, SIMPLE, VERSIONS, Channels, Tuner, constants_of
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
@@ -31,10 +32,10 @@ MODELS = {
     "steps": "not held against measurements of messages",
     "nccl": "as NCCL chooses: 11 to 13 % (mean) from 64 MiB up, 16 to 92 % below, there mostly too "
     "quick",
-    "nccl fitted": "two constants: 5 to 6 % (mean) from 64 MiB up; below 16 % for calls one by "
-    "one, 48 to 73 % back to back",
+    "nccl fitted": "two constants: 6 % (mean) from 64 MiB up, 16 to 17 % below, for calls one by "
+    "one and in a row",
     "nccl messages": "constants of NCCL's rings, held against one log alone (2 A40 on 2 nodes, up "
-    "to 8 KiB): 24 to 32 % too quick with a launch, 3 times without",
+    "to 8 KiB): 2.2 to 2.4 times too quick",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
     "left out; up to 53 % where the algorithm changes",
     "torch": "8.5 times off from 64 MiB up, 2.3 times below",
@@ -62,7 +63,11 @@ class Links:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A machine. Sends of up to `eager` bytes free their sender once their bytes are out."""
+    """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
+
+    `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
+    tuner says.
+    """
 
     name: str
     describes: str
@@ -206,7 +211,7 @@ class NcclNetwork(Network):
     """The links as NCCL sends messages over them: `send`, `recv`, and batches of them.
 
     Nothing in NCCL forecasts these; the constants are those of a ring's steps (tuning.cc), and what
-    a batch posts together is one launch. A message of up to 16 KiB takes the protocol LL, whose
+    a batch posts together is one call. A message of up to 16 KiB takes the protocol LL, whose
     flags double its bytes; a larger one takes Simple (`P2P_LL_THRESHOLD`, src/enqueue.cc).
     """
 
@@ -220,8 +225,7 @@ class NcclNetwork(Network):
         #: by protocol: the latency of a message in a node, and between nodes
         self._late = {
             protocol: tuple(
-                topology.launch
-                + topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
+                topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
                 for hop in (constants.nvlink, constants.net)
             )
             for protocol in (LL, SIMPLE)
@@ -579,21 +583,28 @@ class _Reader:
             name = key_text(key)
             if name == "model":
                 continue
+            try:
+                name = tabled(name)
+            except ScenarioError as error:
+                self.wrong(error.problems[0].message, key.mark, error.problems[0].hint)
+                continue
             if not isinstance(value, Node):
                 hint = "`all_reduce: {8: log.txt}` or `{8: {64M: 822us}}`"
                 self.wrong(f"`{name}` has a table for each number of ranks", value.mark, hint)
                 continue
             for ranks, given in value.entries:
-                table = self.one_table(given, name)
                 if not key_text(ranks).isdigit():
                     self.wrong("a table is for a number of ranks", ranks.mark)
-                elif table is not None:
-                    tables.setdefault(name, {})[int(key_text(ranks))] = table
+                    continue
+                count = int(key_text(ranks))
+                table = self.one_table(given, name, count)
+                if table is not None:
+                    tables.setdefault(name, {})[count] = table
         if not tables and not self.problems:
             self.wrong("`collectives` has no table", node.mark)
         return {"tables": tables}
 
-    def one_table(self, node: Any, collective: str) -> Table | None:
+    def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""
         if isinstance(node, Node):
             rows = []
@@ -612,7 +623,9 @@ class _Reader:
             return None
         path = self.path.parent / text
         try:
-            return read_log(path, read_file(path, self.limits, self.root), collective).table
+            logs = read_logs(path, read_file(path, self.limits, self.root))
+            (log,) = chosen(logs, path, collective, ranks)
+            return log.table()
         except ScenarioError as error:
             self.wrong(error.problems[0].message, node.mark, error.problems[0].hint)
             return None

@@ -384,6 +384,10 @@ CANNOT_COMPUTE = (
 )
 
 
+#: names that have one value on a rank, and functions that give one value for one list of arguments
+_FIXED_NAMES = frozenset({"rank", "world_size"})
+_FIXED_CALLS = frozenset({"abs", "len", "max", "min", "range", "sum"})
+
 #: part of what every function raises for a name without a value
 _NOT_HERE = "no value on this rank"
 
@@ -406,6 +410,8 @@ class Evaluator:
         self.numbers: frozenset[str] = frozenset()
         #: the undefined values that were read since this list was last emptied
         self.undefined_reads: list[tuple[str, Undefined]] = []
+        #: what a selector says where nothing changes it, by the identity of its form and the rank
+        self._selected: dict[tuple[int, int], tuple[Form, bool]] = {}
 
     def evaluate(self, form: Form | None) -> Any:
         """Return the value of a form on this rank now; None where it has no value here.
@@ -489,6 +495,21 @@ class Evaluator:
 
     def selects(self, selector: Selector) -> bool:
         """Return whether a selector selects this rank: a boolean, a rank or some ranks."""
+        form = selector.form
+        key = (id(form), self.rank)
+        known = self._selected.get(key)
+        if known is not None:
+            return known[1]
+        found = self._answer(selector)
+        if (
+            isinstance(form, Expression)
+            and form.names <= _FIXED_NAMES
+            and form.calls <= _FIXED_CALLS
+        ):
+            self._selected[key] = (form, found)
+        return found
+
+    def _answer(self, selector: Selector) -> bool:
         value = self.evaluate(selector.form)
         if isinstance(value, bool):
             return value

@@ -280,6 +280,11 @@ class Scenario:
     mark: Mark | None = field(default=None, compare=False, repr=False)
 
     @property
+    def file(self) -> str:
+        """The path of its file, as it is named."""
+        return self.source.path
+
+    @property
     def lacking(self) -> str | None:
         """Why it is not analysed here although torch may know what it asks for, or None."""
         models = (each.lacking for each in self.models.values())

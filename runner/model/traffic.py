@@ -26,7 +26,8 @@ class TrafficRow:
 
     The peers of receives from anyone are -1. `step` is the index of the step that posts them.
     Where `header` is not None, a message of so many bytes goes before each, and is waited for.
-    `group` is the group's name, as the file has it.
+    `group` is the group's name, as the file has it. `begins`: a call of torch begins with it; the
+    others of a batch go with the first.
     """
 
     number: int
@@ -37,6 +38,7 @@ class TrafficRow:
     step: int = -1
     header: float | None = None
     group: str = "world"
+    begins: bool = True
 
     @property
     def messages(self) -> int:
@@ -161,11 +163,13 @@ class Traffic:
         step: int = -1,
         header: float | None = None,
         group: str = "world",
+        begins: bool = True,
     ) -> int:
         """Note messages that are posted; returns the number of the post. None: nothing tells."""
         number = self.stroke()
         known = float("nan") if size is None else size
-        self.entries.append(TrafficRow(number, ranks, peers, known, sends, step, header, group))
+        row = TrafficRow(number, ranks, peers, known, sends, step, header, group, begins)
+        self.entries.append(row)
         return number
 
     def meet(self, send: int, sent: Rows, receive: int, received: Rows) -> None:

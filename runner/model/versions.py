@@ -7,10 +7,14 @@ What follows the numbers (`2.14.0+cpu`, `2.15.0a0`) counts for nothing.
 from __future__ import annotations
 
 import operator
+import os
 import re
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 _COMPARED: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -23,6 +27,8 @@ _COMPARED: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 _BOUND = re.compile(r"\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})\s*", re.ASCII)
 _NUMBERS = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){0,2}", re.ASCII)
 _DEPTH = 3
+#: the folder in which an installer records torch
+_METADATA = re.compile(r"torch-([^-]+)\.dist-info")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +65,18 @@ class VersionRange:
 
 @cache
 def installed() -> str | None:
-    """Return the version of torch that is installed, by its package's metadata; None without."""
-    from importlib import metadata  # takes longer than most checks
+    """Return the version of torch that is installed, by its package's metadata; None without.
+
+    The folder of the metadata has the version in its name (https://packaging.python.org,
+    "Recording installed projects"); to import what reads any kind takes longer than most checks.
+    """
+    for folder in sys.path:
+        with suppress(OSError), os.scandir(folder or ".") as entries:
+            for each in entries:
+                named = _METADATA.fullmatch(each.name)
+                if named is not None and Path(each.path, "METADATA").is_file():
+                    return named[1]
+    from importlib import metadata
 
     try:
         return metadata.version("torch")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runner.errors import DataError
-from runner.modules.base import Array, Layer, Params, inner, last
+from runner.modules.base import Array, Layer, Params, below, inner, last
 from runner.modules.linear import Linear
 
 #: its layers, in torch's order: three of the input, and the one of the output
@@ -59,18 +59,35 @@ class CausalSelfAttention(Layer):
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
         """Back through the output, the heads, and the three projections."""
+        dx, (grads,) = self._back("backward", params, saved, dy)
+        return dx, grads
+
+    def weighed(
+        self, params: Params, saved: Any, dy: Array
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """Back through the output, the heads, and the three projections."""
+        dx, (grads, sizes) = self._back("weighed", params, saved, dy)
+        return dx, grads, sizes
+
+    def _back(
+        self, direction: str, params: Params, saved: Any, dy: Array
+    ) -> tuple[Array, list[dict[str, Array]]]:
+        """Go back by a method of the four layers; return what they have of their parameters."""
         entered, attended, kept = saved
         layers = dict(self.layers)
-        back = {EXIT: layers[EXIT].backward(inner(params, EXIT), kept, dy)}
-        along = self.attend_back(attended, back[EXIT][0])
-        for label, each, given in zip(ENTRIES, entered, along, strict=True):
-            back[label] = layers[label].backward(inner(params, label), each, given)
-        dx = back["q"][0] + back["k"][0] + back["v"][0]
-        return dx, {
-            f"{label}.{name}": value
-            for label in (*ENTRIES, EXIT)
-            for name, value in back[label][1].items()
+        dx, *of_exit = getattr(layers[EXIT], direction)(inner(params, EXIT), kept, dy)
+        along = self.attend_back(attended, dx)
+        made = {
+            label: getattr(layers[label], direction)(inner(params, label), each, given)
+            for label, each, given in zip(ENTRIES, entered, along, strict=True)
         }
+        dx = made["q"][0] + made["k"][0] + made["v"][0]
+        listed = [(label, made[label][1:]) for label in ENTRIES] + [(EXIT, of_exit)]
+        found: list[dict[str, Array]] = [{} for _ in of_exit]
+        for label, parts in listed:
+            for known, part in zip(found, parts, strict=True):
+                known.update(below(label, part))
+        return dx, found
 
     def attend(self, q: Array, k: Array, v: Array) -> tuple[Array, Any]:
         """Return what each position takes of the others, head by head, and what is kept."""

@@ -55,6 +55,17 @@ class Layer(ABC):
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
         """Return the gradients of the input and of each parameter."""
 
+    def weighed(
+        self, params: Params, saved: Any, dy: Array
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """Go backward; return as well what the terms of each gradient amount to.
+
+        That is the sum of their absolute values, in the shape of the parameter: however they
+        cancel, rounding may leave a part of it, and where it is 0 there is nothing to round.
+        """
+        dx, grads = self.backward(params, saved, dy)
+        return dx, grads, self.backward(params, absolute(saved), np.abs(dy))[1] if grads else {}
+
     @abstractmethod
     def build(self, nn: Any) -> Any:
         """Return torch's own module, with whatever weights it begins with."""
@@ -68,6 +79,16 @@ def inner(params: Params, label: str) -> dict[str, Array]:
     """Return the parameters below a label, by the names that they have there."""
     start = f"{label}."
     return {name[len(start) :]: value for name, value in params.items() if name.startswith(start)}
+
+
+def below(label: str, found: Params) -> dict[str, Array]:
+    """Return what a layer has of each parameter, by the names that they have above its label."""
+    return {f"{label}.{name}": value for name, value in found.items()}
+
+
+def absolute(saved: Any) -> Any:
+    """Return what a backward needs, an array or a tuple of them, in absolute values."""
+    return tuple(map(np.abs, saved)) if isinstance(saved, tuple) else np.abs(saved)
 
 
 def flat(x: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 
 from runner.errors import DataError
-from runner.modules.base import Array, Layer, Params, inner
+from runner.modules.base import Array, Layer, Params, below, inner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +71,20 @@ class Sequential(Layer):
         grads: dict[str, Array] = {}
         for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
             dy, found = layer.backward(inner(params, label), kept, dy)
-            grads |= {f"{label}.{name}": value for name, value in found.items()}
+            grads |= below(label, found)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
+
+    def weighed(
+        self, params: Params, saved: Any, dy: Array
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """From the last layer to the first."""
+        grads: dict[str, Array] = {}
+        sizes: dict[str, Array] = {}
+        for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
+            dy, found, weights = layer.weighed(inner(params, label), kept, dy)
+            grads |= below(label, found)
+            sizes |= below(label, weights)
+        return dy, {name: grads[name] for name in self.shapes() if name in grads}, sizes
 
     def build(self, nn: Any) -> Any:
         """`torch.nn.Sequential` with the labels as names."""
@@ -125,7 +137,7 @@ class Coarse(Sequential):
         for (label, layer), each in zip(reversed(self.layers), reversed(kept), strict=True):
             dy, found = layer.backward(inner(params, label), each, dy)
             dy = self.round(dy)
-            grads |= {f"{label}.{name}": self.round(value) for name, value in found.items()}
+            grads |= below(label, {name: self.round(value) for name, value in found.items()})
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
 
 
@@ -151,6 +163,13 @@ class Residual(Sequential):
         """It flows back both ways."""
         dx, grads = Sequential.backward(self, params, saved, dy)
         return dx + dy, grads
+
+    def weighed(
+        self, params: Params, saved: Any, dy: Array
+    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+        """It flows back both ways."""
+        dx, grads, sizes = Sequential.weighed(self, params, saved, dy)
+        return dx + dy, grads, sizes
 
     def build(self, nn: Any) -> Any:
         """A `torch.nn.Sequential` whose forward adds its input."""

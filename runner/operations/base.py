@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -342,7 +342,18 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 # Base.
 
 
-class Operation(ABC):
+class _Class(ABCMeta):
+    """The class of operations: an heir must have the abstract methods, and no other class counts.
+
+    A step asks many times of what class its operation is. A look at the base classes costs half of
+    what a look into the register of other classes does.
+    """
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+class Operation(metaclass=_Class):
     """One action of the language. Its class docstring is its description in the reference.
 
     `name` is torch's. `aliases` are older or newer names of the same function. `example` is the
@@ -707,6 +718,10 @@ class Compound(Operation):
     def unequal(self, entry: Entry) -> Any:
         """Return the first value that is not what one process has, or None."""
         return None
+
+    def notes(self, entry: Entry) -> tuple[str, ...]:
+        """Return what is known of its values less closely than rounding alone has it."""
+        return ()
 
     @abstractmethod
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:

@@ -119,6 +119,10 @@ steps:
         """Return the first value that is not what one process has, or None."""
         return entry["result"]["unequal"]
 
+    def notes(self, entry: Entry) -> tuple[str, ...]:
+        """Return which values one process does not know as closely as rounding has it."""
+        return tuple(entry["result"]["notes"])
+
     def take(self, torch: Any, mesh: Callable[[str], Any], caller: Caller, entry: Entry) -> None:
         """Let torch train."""
         keep(caller, entry["trainee"].train(entry.arguments))

@@ -1,7 +1,6 @@
-"""Cases side by side: analysed by a process on each core, run on several launches.
+"""Cases side by side: read and analysed by a process on each core, run on several launches.
 
-Either gives what `do` makes of a case to one caller, in one thread; `do` must depend on nothing but
-its case.
+Either gives what was made of a case to one caller, in one thread.
 """
 
 from __future__ import annotations
@@ -15,199 +14,259 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Generic, NoReturn, Protocol, Self, TypeVar
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar
 
 # -------------------------------------------------------------------------------------------------
-# Analysis on every core: cases are independent, and the analysis starts no process of its own.
+# Analysis on every core: what is ordered is independent, and starts no process of its own.
 #
-#     this process    reads a b c d e f g h, then gives the results in order
-#     ahead                   a b | c d e         one worker after another, for what is read so far
-#     at the end                        f g h     a worker on each core, for all the rest
+#     this process    orders files, then cases; gives what came of each, in order
+#     a worker        reads file 0, 2, 3, 6 | analyses the cases of 0, 2, 3, 6
+#     another one     reads file 1, 4, 5    | analyses the cases of 1, 4, 5, then one of 6
 #
-# Workers are forked, so that they have their cases already, and only results travel back. They end
-# with the analysis, also when it is interrupted.
+# Workers are forked, so that they know all that this process knows by then. What a worker has read
+# stays with it: an order for the same file goes to it, unless it has more to do than another one.
+# Only what this process asks for travels back. Workers end with the crew, also when it is
+# interrupted.
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: fewer cases than this are done sooner than a process is forked
+#: fewer orders than this are done sooner than a process is forked
 WORTHWHILE = 16
 
-#: more cases than this are not given to one worker before all are known
-MOST_AHEAD = 64
+#: orders that a worker has before it, at most, so that it need not wait for the next one
+MOST_AHEAD = 8
+
+#: parts of the orders of a worker that are given out one after the other, so that all end together
+_PORTIONS = 4
 
 #: seconds between two looks at workers that give nothing
 LOOK_S = 1.0
 
-#: how many entries a queue may have: a pipe holds as much as is written before anyone reads
-_QUEUE = 8192
-
-_INDEX = struct.Struct("=I")
 _LENGTH = struct.Struct("=Q")
 _CHUNK = 1 << 16
 
 
-class Crew(Generic[T, R]):
-    """Gives what `do` makes of each case; a context manager, which ends the workers.
+class Crew:
+    """Does what is ordered; a context manager, which ends the workers.
 
-    `do` must depend on nothing but its case, and its results must pickle. `lost` gives the result
-    of a case whose worker ended without one; the result says whether the worker was ended because
-    it gave no result for `patience_s` seconds: `do` bounds itself, but a call that does not return
-    to Python does not.
+    What it does must depend on nothing but the order and what was known when the first orders
+    came; orders and results must pickle. A worker that gives nothing for `patience_s` seconds is
+    ended: what it does bounds itself, but a call that does not return to Python does not.
     """
 
-    def __init__(
-        self, do: Callable[[T], R], lost: Callable[[T, bool], R], patience_s: float
-    ) -> None:
-        """Begin without a worker."""
-        self._do = do
-        self._lost = lost
+    def __init__(self, *known: Callable[[Any], Any], patience_s: float) -> None:
+        """Begin without a worker; `known` is all that may be ordered."""
+        self._known = known
         self._patience_s = patience_s
-        self._late = False
         self._cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-        self._cases: list[T] = []
-        self._begun = 0
-        self._found: dict[int, tuple[R | None, Exception | None]] = {}
         self._workers = selectors.DefaultSelector()
+        self._round: _Round[Any, Any] | None = None
+        #: what orders are near to -> the worker that had one of them last
+        self._homes: dict[Hashable, _Worker] = {}
 
     def __enter__(self) -> Self:
-        """Take cases from here on."""
+        """Take orders from here on."""
         return self
 
     def __exit__(self, *_: object) -> None:
         """End every worker that has not ended."""
-        for key in list(self._workers.get_map().values()):
-            os.kill(key.data.pid, signal.SIGKILL)
-            self._bury(key.data)
+        for worker in self._all():
+            os.kill(worker.pid, signal.SIGKILL)
+        for worker in self._all():
+            self._bury(worker)
         self._workers.close()
 
-    def ahead(self, cases: Iterable[T]) -> None:
-        """Take cases of which the results will be asked for, while there are more to come.
+    def results(
+        self,
+        do: Callable[[T], R],
+        orders: Sequence[T],
+        *,
+        lost: Callable[[T, bool], R],
+        near: Callable[[T], Hashable],
+    ) -> Iterator[R]:
+        """Give what `do` makes of each order, in order; the work begins now.
 
-        A core stays with this process, which finds out what comes.
+        `lost` gives the result of an order whose worker ended without one; it is told whether the
+        worker was ended because it gave nothing. Orders that are `near` to the same go to the same
+        worker where that is no loss. No process is forked once a result is asked for: the caller
+        may start threads. The results of one call are taken before the next one.
         """
-        self._cases += cases
-        if self._alone or len(self._cases) - self._begun < WORTHWHILE:
-            return
-        self._hear(0)
-        if len(self._workers.get_map()) < self._cores - 1:
-            first = self._begun
-            self._begun = min(len(self._cases), first + MOST_AHEAD)
-            self._fork(range(first, self._begun))
-
-    def results(self, cases: Sequence[T]) -> Iterator[R]:
-        """Give the result of each case, in order; these are all. What is left to do begins now.
-
-        No process is forked once the first result is asked for: the caller may start threads.
-        """
-        begun = {id(case) for case in self._cases[: self._begun]}
-        left = [case for case in cases if id(case) not in begun]
-        self._cases[self._begun :] = left
-        places = {id(case): at for at, case in enumerate(self._cases)}
-        if not self._alone and len(left) >= WORTHWHILE:
-            self._share()
-        return (self._result(places[id(case)]) for case in cases)
+        if not self._all() and len(orders) >= WORTHWHILE and not self._alone:
+            for _ in range(self._cores):
+                self._fork()
+        if not self._all():
+            return map(do, orders)
+        self._round = found = _Round(self._known.index(do), orders, lost, near, len(self._all()))
+        for at, order in enumerate(orders):
+            found.left.setdefault(self._homes.get(near(order)), deque()).append(at)
+        for worker in self._all():
+            worker.heard_s = time.monotonic()
+            self._supply(worker)
+        return (self._result(found, at) for at in range(len(orders)))
 
     @property
     def _alone(self) -> bool:
         """Whether no process may be forked: there is no core for it, or this one has threads."""
         return self._cores == 1 or threading.active_count() > 1
 
-    def _share(self) -> None:
-        """Fork a worker for each core; each takes the next case from a queue that is full."""
-        rest = range(self._begun, len(self._cases))
-        self._begun = len(self._cases)
-        stride = -(-len(rest) // _QUEUE)
-        reads, writes = os.pipe()
-        os.write(writes, b"".join(_INDEX.pack(at) for at in rest[::stride]))
-        os.close(writes)
-        for _ in range(self._cores):
-            self._fork(_queued(reads, stride, len(self._cases)))
-        os.close(reads)
+    def _all(self) -> list[_Worker]:
+        return [key.data for key in self._workers.get_map().values()]
 
-    def _result(self, at: int) -> R:
-        if at >= self._begun:
-            return self._do(self._cases[at])
-        while at not in self._found and self._workers.get_map():
+    def _result(self, found: _Round[T, R], at: int) -> R:
+        while at not in found.done and self._all():
             self._hear(LOOK_S)
             self._end_late()
-        if at not in self._found:
-            return self._lost(self._cases[at], self._late)
-        result, error = self._found.pop(at)
+        if at not in found.done:
+            found.give_up(at, late=False)
+        result, error = found.done.pop(at)
         if error is not None:
             raise error
         return result  # type: ignore[return-value]  # None only beside an error
 
     # ------------------------------------------------------------------ the workers
 
-    def _fork(self, places: Iterable[int]) -> None:
+    def _fork(self) -> None:
         reads, writes = os.pipe()
+        taken, given = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._work(places, writes, reads)
+            self._work(taken, writes, reads, given)
         os.close(writes)
-        self._workers.register(reads, selectors.EVENT_READ, _Worker(pid, reads))
+        os.close(taken)
+        worker = _Worker(pid, reads, given)
+        self._workers.register(reads, selectors.EVENT_READ, worker)
 
-    def _work(self, places: Iterable[int], out: int, *foreign: int) -> NoReturn:
-        """Do what is at `places`, in a process of its own: no way leads out of here."""
+    def _work(self, orders: int, out: int, *foreign: int) -> NoReturn:
+        """Do what is ordered, in a process of its own: no way leads out of here."""
         try:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 signal.signal(signal.SIGHUP, signal.SIG_DFL)
-            for other in (*foreign, *(key.fd for key in self._workers.get_map().values())):
-                os.close(other)  # a worker whose reader has gone ends at its next result
-            gc.freeze()
+            # a worker whose parent has gone ends at its next order, or its next result
+            others = (fd for each in self._all() for fd in (each.pipe, each.given))
+            for other in (*foreign, *others):
+                os.close(other)
             gc.enable()
-            for at in places:
-                message = pickle.dumps((at, *self._done(at)), pickle.HIGHEST_PROTOCOL)
-                _write(out, _LENGTH.pack(len(message)) + message)
+            before, inbox = -1, _Inbox()
+            while received := os.read(orders, _CHUNK):
+                for which, at, order in inbox.messages(received):
+                    if which != before:
+                        gc.freeze()  # what it knows by now stays
+                        before = which
+                    _send(out, (at, *self._done(which, order)))
         finally:
             os._exit(0)
 
-    def _done(self, at: int) -> tuple[R | None, Exception | None]:
+    def _done(self, which: int, order: Any) -> tuple[Any, Exception | None]:
         try:
-            return self._do(self._cases[at]), None
+            return self._known[which](order), None
         except Exception as error:  # noqa: BLE001 -- it is raised where the result is asked for
             return None, error
 
+    def _supply(self, worker: _Worker) -> None:
+        """Give a worker what it does next, once it has little before it."""
+        found = self._round
+        assert found is not None
+        if len(worker.before) > found.ahead // 2:
+            return
+        orders = b""
+        while len(worker.before) < found.ahead and (at := found.next(worker)) is not None:
+            worker.before.append(at)
+            self._homes[found.near(found.orders[at])] = worker
+            orders += _packed((found.which, at, found.orders[at]))
+        with suppress(BrokenPipeError):  # it has gone, which is heard at its other pipe
+            _write(worker.given, orders)
+
     def _hear(self, timeout_s: float | None) -> None:
         """Take what workers have sent; wait for something where there is no timeout."""
+        found = self._round
+        assert found is not None
         for key, _ in self._workers.select(timeout_s):
+            worker: _Worker = key.data
             received = os.read(key.fd, _CHUNK)
-            if received:
-                key.data.heard_s = time.monotonic()
-                for at, result, error in key.data.messages(received):
-                    self._found[at] = result, error
-            else:
-                self._bury(key.data)
+            if not received:
+                self._lose(worker, late=False)
+                continue
+            worker.heard_s = time.monotonic()
+            for at, result, error in worker.inbox.messages(received):
+                worker.before.remove(at)
+                found.done[at] = result, error
+            self._supply(worker)
 
     def _end_late(self) -> None:
         """End the workers that have given nothing for too long."""
         now_s = time.monotonic()
-        for key in list(self._workers.get_map().values()):
-            if now_s - key.data.heard_s > self._patience_s:
-                self._late = True
-                os.kill(key.data.pid, signal.SIGKILL)
-                self._bury(key.data)
+        for worker in self._all():
+            if worker.before and now_s - worker.heard_s > self._patience_s:
+                os.kill(worker.pid, signal.SIGKILL)
+                self._lose(worker, late=True)
+
+    def _lose(self, worker: _Worker, *, late: bool) -> None:
+        """Take back what a worker that has gone had before it, but for what it was at."""
+        found = self._round
+        assert found is not None
+        self._bury(worker)
+        self._homes = {near: home for near, home in self._homes.items() if home is not worker}
+        if worker.before:
+            at = worker.before.popleft()
+            found.give_up(at, late=late)
+        found.left.setdefault(None, deque()).extendleft(reversed(worker.before))
+        for other in self._all():
+            self._supply(other)
 
     def _bury(self, worker: _Worker) -> None:
         self._workers.unregister(worker.pipe)
         os.close(worker.pipe)
+        os.close(worker.given)
         os.waitpid(worker.pid, 0)
 
 
-class _Worker:
-    """A process, the pipe on which it sends, and what is known of its next message."""
+class _Round(Generic[T, R]):
+    """Orders of one kind, and what came of them so far."""
 
-    def __init__(self, pid: int, pipe: int) -> None:
-        self.pid = pid
-        self.pipe = pipe
-        self.heard_s = time.monotonic()
+    def __init__(
+        self,
+        which: int,
+        orders: Sequence[T],
+        lost: Callable[[T, bool], R],
+        near: Callable[[T], Hashable],
+        workers: int,
+    ) -> None:
+        self.which = which
+        self.orders = orders
+        self.lost = lost
+        self.near = near
+        #: orders that a worker has before it, at most
+        self.ahead = max(1, min(MOST_AHEAD, len(orders) // (workers * _PORTIONS)))
+        #: what is to be given out, by the worker to which it is near
+        self.left: dict[_Worker | None, deque[int]] = {}
+        self.done: dict[int, tuple[R | None, Exception | None]] = {}
+
+    def next(self, worker: _Worker) -> int | None:
+        """Return the next order for a worker: its own, else any, else the last of another."""
+        for home in (worker, None):
+            if self.left.get(home):
+                return self.left[home].popleft()
+        longest = max(self.left.values(), key=len, default=None)
+        return longest.pop() if longest else None
+
+    def give_up(self, at: int, *, late: bool) -> None:
+        """Note that nothing came of an order but that its worker ended."""
+        self.done[at] = self.lost(self.orders[at], late), None
+
+
+class _Inbox:
+    """The bytes of a pipe, taken apart into messages."""
+
+    def __init__(self) -> None:
         self._received = bytearray()
 
-    def messages(self, received: bytes) -> Iterator[tuple[int, object, Exception | None]]:
+    def messages(self, received: bytes) -> Iterator[tuple[Any, ...]]:
         """Give each message that is complete with these bytes."""
         self._received += received
         while len(self._received) >= _LENGTH.size:
@@ -218,11 +277,25 @@ class _Worker:
             del self._received[:end]
 
 
-def _queued(reads: int, stride: int, end: int) -> Iterator[int]:
-    """Give what a worker takes from the queue: each entry stands for `stride` places in a row."""
-    while entry := os.read(reads, _INDEX.size):
-        first = _INDEX.unpack(entry)[0]
-        yield from range(first, min(first + stride, end))
+class _Worker:
+    """A process, the pipes to and from it, and what it has before it."""
+
+    def __init__(self, pid: int, pipe: int, given: int) -> None:
+        self.pid = pid
+        self.pipe = pipe
+        self.given = given
+        self.heard_s = time.monotonic()
+        self.inbox = _Inbox()
+        self.before: deque[int] = deque()
+
+
+def _packed(message: tuple[Any, ...]) -> bytes:
+    packed = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(packed)) + packed
+
+
+def _send(pipe: int, message: tuple[Any, ...]) -> None:
+    _write(pipe, _packed(message))
 
 
 def _write(pipe: int, message: bytes) -> None:

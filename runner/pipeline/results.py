@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeAlias
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from runner.errors import Problem
 from runner.limits import DEFAULT, Limits
@@ -53,7 +53,7 @@ class AtEnd:
     def begin(self, total: int) -> None:
         """Hear it in silence."""
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:
@@ -140,8 +140,9 @@ class Result:
     """What came of one case; of a whole file where it is INVALID (`case` is then its path).
 
     `attempts` are the verdicts of each run of a case that was run several times. `scenario` is None
-    where the file is INVALID, or where the result was read back from a file: `text` then has the
-    lines that a person was told, without styles, and `page` what an HTML page showed of it.
+    where the file is INVALID, where the case was only analysed and no report asks for what its
+    ranks hold, or where the result was read back from a file: `text` then has the lines that a
+    person was told, without styles, and `page` what an HTML page showed of it.
     `duration_s` is the case's own time; `ready_s` what it waited before for torch and the workers.
     """
 
@@ -161,7 +162,12 @@ class Result:
     @property
     def name(self) -> str:
         """How the command line and every report name it: `file::case`."""
-        return self.file if self.case == self.file else f"{self.file}::{self.case}"
+        return f"{self.file}::{self.case}" if self.of_a_case else self.file
+
+    @property
+    def of_a_case(self) -> bool:
+        """Whether it is of a case, and not of a whole file."""
+        return self.case != self.file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,15 +188,57 @@ class Analysis:
     strict: bool = False
 
 
+class Selectable(Protocol):
+    """A case, as it is selected and reported: a scenario, or what another process tells of one."""
+
+    @property
+    def file(self) -> str:
+        """The path of its file, as it is named."""
+
+    @property
+    def case(self) -> str:
+        """Its name, with the values of its matrix."""
+
+
+C_co = TypeVar("C_co", bound=Selectable, covariant=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class Outline:
+    """What a process tells of a case that it has read, for all that reports say of it.
+
+    `at` is the number of its file among those of the command line, and its own in the file.
+    """
+
+    file: str
+    case: str
+    at: tuple[int, int]
+    description: str
+    tags: tuple[str, ...]
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCases(Generic[C_co]):
+    """What came of one file: the cases that are meant; a result where it is invalid.
+
+    `problems` are of the command line, which names a case or a line that is not there.
+    """
+
+    cases: tuple[C_co, ...] = ()
+    invalid: Result | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Generic[C_co]):
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
     `selected` counts the cases before a shard of them was taken. `warnings` are of files that were
     passed over.
     """
 
-    scenarios: tuple[Scenario, ...]
+    scenarios: tuple[C_co, ...]
     invalid: tuple[Result, ...]
     selected: int = 0
     notes: tuple[str, ...] = ()
@@ -267,8 +315,8 @@ class Listener(Protocol):
     def begin(self, total: int) -> None:
         """Hear how many cases are selected."""
 
-    def running(self, scenario: Scenario) -> None:
-        """Hear that a case starts."""
+    def running(self, case: str) -> None:
+        """Hear that the case of this name starts."""
 
     def finish(self, result: Result) -> None:
         """Hear what came of a case; called once for each result."""

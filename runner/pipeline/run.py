@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 from runner.limits import Limits, beyond, session, session_over, settled, uncollected
 from runner.model.scenario import Scenario
-from runner.pipeline.attempts import analyse, case_result, execute, repeated, result_of, runnable
+from runner.pipeline.attempts import analyse, execute, repeated, result_of, runnable
 from runner.pipeline.interruption import held_back, interruptible
 from runner.pipeline.parallel import Crew, SideBySide
 from runner.pipeline.results import (
@@ -30,14 +31,16 @@ from runner.pipeline.results import (
     PASSED,
     Analysis,
     Executor,
+    FileCases,
     Listener,
     Loaded,
     Outcome,
+    Outline,
     Result,
     Selection,
     slimmed,
 )
-from runner.pipeline.selection import load_all
+from runner.pipeline.selection import NamedFiles, file_loader, files_of, gathered, load_all
 from runner.verdict.finding import Verdict
 
 __all__ = [
@@ -80,15 +83,17 @@ def check(
     *,
     traces: bool = False,
     costs: bool = False,
+    endings: bool = True,
     backend: str | None = None,
     torch: str | None = None,
     stop_at_failure: bool = False,
 ) -> Outcome:
     """Analyse every selected case, or those up to the first failure; start nothing.
 
-    With `traces` the listener is given what every rank is predicted to hold, not only how it ends;
-    with `costs` also what the program costs on any machine. `backend` asks for the result of a case
-    there, in place of everywhere; so does `torch`, a version.
+    With `traces` the listener is given what every rank is predicted to hold, and the scenario, not
+    only how it ends; with `costs` also what the program costs on any machine. Without `endings` it
+    hears of a case that passes only that it does, and its warnings. `backend` asks for the result
+    of a case there, in place of everywhere; so does `torch`, a version.
     """
     import runner.model.plan
     import runner.reference  # noqa: F401 -- here once, not in every worker
@@ -96,41 +101,130 @@ def check(
     began = time.perf_counter()
     results: list[Result] = []
     interrupted = False
-
-    def verdict_on(scenario: Scenario) -> tuple[Verdict, float]:
-        analysis = analyse(
-            scenario, selection.limits, backend, strict=selection.strict, torch=torch
-        )
-        verdict = analysis.verdict
-        if not traces:
-            return slimmed(verdict, costs=costs), analysis.duration_s
-        if costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
-            _ = verdict.predicted.traffic.structure  # known, it travels with the result
-        return verdict, analysis.duration_s
-
     limits = selection.limits
     patience_s = min(limits.max_seconds, limits.max_total_seconds) + GRACE_S
-    with session(limits), uncollected(), Crew(verdict_on, _lost, patience_s) as crew:
+    asked = _Asked(traces=traces, costs=costs, endings=endings, backend=backend, torch=torch)
+    with ExitStack() as stack:
+        stack.enter_context(session(limits))
+        stack.enter_context(uncollected())
         with interruptible():
-            loaded = load_all(selection, crew.ahead)
+            files = files_of(selection)
+            desk = _Desk(selection, files, asked)
+            crew = stack.enter_context(Crew(desk.read, desk.judge, patience_s=patience_s))
+            numbers = range(len(files.found))
+            cases = crew.results(desk.read, numbers, lost=desk.unread, near=int)
+            loaded = gathered(files, cases, selection)
         try:
             with interruptible(), settled():
-                verdicts = crew.results(loaded.scenarios)
+                orders = [outline.at for outline in loaded.scenarios]
+                judged = crew.results(desk.judge, orders, lost=_unjudged, near=itemgetter(0))
                 listener.begin(len(loaded.scenarios) + len(loaded.invalid))
                 for result in loaded.invalid:
                     _keep(results, result, listener, costs=costs)
-                for scenario in loaded.scenarios:
-                    listener.running(scenario)
-                    verdict, duration_s = (
-                        (_unreached(limits), 0.0) if session_over() else next(verdicts)
-                    )
-                    result = case_result(scenario, verdict, duration_s)
-                    _keep(results, result, listener, costs=costs)
-                    if stop_at_failure and verdict.status == "FAILED":
+                for outline in loaded.scenarios:
+                    listener.running(outline.case)
+                    found = _Judged(_unreached(limits)) if session_over() else next(judged)
+                    result = _analysed_result(outline, found)
+                    _keep(results, result, listener, costs=costs, slim=not traces)
+                    if stop_at_failure and result.verdict.status == "FAILED":
                         break
         except KeyboardInterrupt:
             interrupted = True
     return _outcome(results, began, selection, loaded, interrupted=interrupted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is asked of each case, and what of it is told."""
+
+    traces: bool
+    costs: bool
+    endings: bool
+    backend: str | None
+    torch: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """What came of the analysis of a case; its `scenario` where reports want traces."""
+
+    verdict: Verdict
+    duration_s: float = 0.0
+    scenario: Scenario | None = None
+
+
+class _Desk:
+    """Reads files and analyses their cases, in one process: what it has read stays here."""
+
+    def __init__(self, selection: Selection, files: NamedFiles, asked: _Asked) -> None:
+        """Begin with nothing read. Raises ScenarioError where a `-k` cannot be read."""
+        self._selection = selection
+        self._files = files
+        self._asked = asked
+        self._load = file_loader(selection, files)
+        #: the cases of files that were read here and are not analysed yet
+        self._cases: dict[tuple[int, int], Scenario] = {}
+
+    @uncollected()
+    def read(self, number: int) -> FileCases[Outline]:
+        """Read the file of a number; return what its cases are."""
+        loaded = self._load(number)
+        self._cases |= {(number, at): case for at, case in enumerate(loaded.cases)}
+        return FileCases(
+            cases=tuple(
+                Outline(
+                    file=case.file,
+                    case=case.case,
+                    at=(number, at),
+                    description=case.description,
+                    tags=case.tags,
+                    world_size=case.world_size,
+                )
+                for at, case in enumerate(loaded.cases)
+            ),
+            invalid=loaded.invalid,
+            problems=loaded.problems,
+        )
+
+    def judge(self, at: tuple[int, int]) -> _Judged:
+        """Analyse a case; its file is read again where another process had read it."""
+        if at not in self._cases:
+            loaded = self.read(at[0])
+            if at not in self._cases:
+                changed = Verdict(status="INCONCLUSIVE", reason="its file changed meanwhile")
+                return _Judged(loaded.invalid.verdict if loaded.invalid else changed)
+        asked, selection = self._asked, self._selection
+        scenario = self._cases.pop(at)
+        analysis = analyse(
+            scenario, selection.limits, asked.backend, strict=selection.strict, torch=asked.torch
+        )
+        verdict = analysis.verdict
+        if not asked.endings and verdict.status == "PASSED":
+            return _Judged(Verdict(status="PASSED", warnings=verdict.warnings), analysis.duration_s)
+        if not asked.traces:
+            return _Judged(slimmed(verdict, costs=asked.costs), analysis.duration_s)
+        if asked.costs and verdict.predicted is not None and verdict.predicted.traffic is not None:
+            _ = verdict.predicted.traffic.structure  # known, it travels with the result
+        return _Judged(verdict, analysis.duration_s, scenario)
+
+    def unread(self, number: int, late: bool) -> FileCases[Outline]:  # noqa: FBT001 -- as a crew asks
+        """Return what came of a file whose reader ended with it."""
+        path = str(self._files.found[number][0])
+        verdict = _unjudged((number, 0), late).verdict
+        return FileCases(invalid=Result(file=path, case=path, verdict=verdict))
+
+
+def _analysed_result(outline: Outline, judged: _Judged) -> Result:
+    return Result(
+        file=outline.file,
+        case=outline.case,
+        verdict=judged.verdict,
+        duration_s=judged.duration_s,
+        scenario=judged.scenario,
+        description=outline.description,
+        tags=outline.tags,
+        world_size=outline.world_size,
+    )
 
 
 def _unreached(limits: Limits) -> Verdict:
@@ -139,7 +233,7 @@ def _unreached(limits: Limits) -> Verdict:
     return Verdict(status="INCONCLUSIVE", reason=reason)
 
 
-def _lost(_: Scenario, late: bool) -> tuple[Verdict, float]:  # noqa: FBT001 -- as a crew asks
+def _unjudged(_: tuple[int, int], late: bool) -> _Judged:  # noqa: FBT001 -- as a crew asks
     """Return the verdict on a case whose analysis ended with its process."""
     reason = "the process of its analysis was killed: is the memory of this machine too small?"
     if late:
@@ -147,7 +241,7 @@ def _lost(_: Scenario, late: bool) -> tuple[Verdict, float]:  # noqa: FBT001 -- 
             "its analysis, or one before it in the same process, took longer than allowed "
             "(`--limit seconds=N` raises it)"
         )
-    return Verdict(status="INCONCLUSIVE", reason=reason), 0.0
+    return _Judged(Verdict(status="INCONCLUSIVE", reason=reason))
 
 
 def run(
@@ -221,7 +315,7 @@ def _run(
     return replace(outcome, repeat=how.repeat)
 
 
-def _analysed(loaded: Loaded, selection: Selection) -> list[Analysis]:
+def _analysed(loaded: Loaded[Scenario], selection: Selection) -> list[Analysis]:
     limits, strict = selection.limits, selection.strict
     analyses = (analyse(scenario, limits, strict=strict) for scenario in loaded.scenarios)
     return [runnable(analysis) for analysis in analyses]
@@ -289,7 +383,7 @@ def _run_each(
     hope = _Hope(how.limits)
     while waiting:
         analysis = waiting.popleft()  # whose trace is free again once it is judged
-        listener.running(analysis.scenario)
+        listener.running(analysis.scenario.case)
         result = hope.lost(analysis)
         if result is None:
             result = repeated(analysis, executor, how.repeat)
@@ -323,7 +417,7 @@ def _run_beside(
         while at not in done:
             while waiting and not stopped and _may_begin(waiting[0], at, beside, running, how):
                 number, analysis = waiting.popleft()
-                listener.running(analysis.scenario)
+                listener.running(analysis.scenario.case)
                 lost = hope.lost(analysis)
                 if lost is not None:
                     done[number] = lost
@@ -392,14 +486,22 @@ def _only_invalid(invalid: list[Result], listener: Listener, results: list[Resul
 
 
 def _keep(
-    results: list[Result], result: Result, listener: Listener, *, costs: bool = False
+    results: list[Result],
+    result: Result,
+    listener: Listener,
+    *,
+    costs: bool = False,
+    slim: bool = False,
 ) -> None:
     """Report a result, and keep of it what later reports need: no tensor outlives its case.
+
+    One that is `slim` has no more than that.
 
     An interrupt comes before or after: no report has a result that another one lacks.
     """
     with held_back():
-        results.append(replace(result, verdict=slimmed(result.verdict, costs=costs)))
+        kept = result if slim else replace(result, verdict=slimmed(result.verdict, costs=costs))
+        results.append(kept)
         listener.finish(result)
 
 
@@ -407,7 +509,7 @@ def _outcome(
     results: list[Result],
     began: float,
     selection: Selection,
-    loaded: Loaded,
+    loaded: Loaded[Any],
     *,
     interrupted: bool,
 ) -> Outcome:

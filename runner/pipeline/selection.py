@@ -13,16 +13,29 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runner.errors import Problem, ScenarioError, nearest
-from runner.files import discover, replace_file
+from runner.files import RealPaths, discover, replace_file
 from runner.language.document import load
 from runner.limits import OverdueError, uncollected
 from runner.model.scenario import Scenario, Step, steps_of
 from runner.pipeline.attempts import our_fault, overdue
-from runner.pipeline.results import AtEnd, Key, Loaded, Outcome, Report, Result, Selection, Shard
+from runner.pipeline.results import (
+    AtEnd,
+    FileCases,
+    Key,
+    Loaded,
+    Outcome,
+    Report,
+    Result,
+    Selectable,
+    Selection,
+    Shard,
+)
 from runner.verdict.finding import Verdict
+
+C = TypeVar("C", bound=Selectable)
 
 # -------------------------------------------------------------------------------------------------
 # A path of the command line that means less than a file: `sum.yaml::case`, `sum.yaml:42`.
@@ -235,10 +248,13 @@ class LastRun(AtEnd):
         known, _ = failed(self._folder, self._name)
         bad: set[Key] = set()
         for result in outcome.results:
+            failing = result.verdict.status in _BAD
+            if not known and not failing:
+                continue  # there is nothing to forget of it
             path = str(Path(result.file).resolve())
             case = _WHOLE if result.case == result.file else result.case
             known -= {(path, case), (path, _WHOLE)}
-            if result.verdict.status in _BAD:
+            if failing:
                 bad.add((path, case))
         entries = sorted(
             (os.path.relpath(path, self._folder.parent), case)
@@ -304,9 +320,7 @@ def chooser(
     return chosen
 
 
-def arranged(
-    scenarios: Sequence[Scenario], selection: Selection
-) -> tuple[list[Scenario], list[str]]:
+def arranged(scenarios: Sequence[C], selection: Selection) -> tuple[list[C], list[str]]:
     """Return the part that is to run, in its order, and what a person should know of that."""
     notes: list[str] = []
     kept = list(scenarios) if selection.shard is None else part(scenarios, selection.shard)
@@ -332,25 +346,25 @@ def _no_failures(selection: Selection) -> str:
     return f"the last failures ({count}) are not among the selected cases, so all of these are run"
 
 
-def _failed(scenario: Scenario, selection: Selection) -> bool:
+def _failed(scenario: Selectable, selection: Selection) -> bool:
     """Return whether a case failed, or its whole file was invalid."""
     path, case = key_of(scenario)
     return not {(path, case), (path, "")}.isdisjoint(selection.failed)
 
 
-def key_of(scenario: Scenario) -> Key:
+def key_of(scenario: Selectable) -> Key:
     """Return what names a case wherever the command is given."""
-    return str(Path(scenario.source.path).resolve()), scenario.case
+    return str(Path(scenario.file).resolve()), scenario.case
 
 
-def part(scenarios: Sequence[Scenario], shard: Shard) -> list[Scenario]:
+def part(scenarios: Sequence[C], shard: Shard) -> list[C]:
     """Return one shard: every `of`-th case, so that the cases of a matrix are spread over all."""
     return list(scenarios[shard.number - 1 :: shard.of])
 
 
-def shuffled(scenarios: Sequence[Scenario], seed: int) -> list[Scenario]:
+def shuffled(scenarios: Sequence[C], seed: int) -> list[C]:
     """Return the cases in an order that depends on the seed and their names alone."""
-    found = sorted(scenarios, key=lambda scenario: (scenario.source.path, scenario.case))
+    found = sorted(scenarios, key=lambda scenario: (scenario.file, scenario.case))
     random.Random(seed).shuffle(found)  # noqa: S311 -- an order, no secret
     return found
 
@@ -426,41 +440,83 @@ class _Keyword:
 
 
 @uncollected()
-def load_all(
-    selection: Selection, ahead: Callable[[Sequence[Scenario]], None] | None = None
-) -> Loaded:
+def load_all(selection: Selection) -> Loaded[Scenario]:
     """Read every file; nothing is evaluated yet.
 
-    `ahead` is called with selected cases while others are still read, where that is surely known.
     Raises ScenarioError where the command line itself is wrong: a `-k` that cannot be read, a case
     or a line that is not there.
     """
-    meant = _meant(selection)
-    # a shard, and what failed before, are known once all is read
-    sure = ahead if selection.shard is None and not selection.only_failed else None
+    files = files_of(selection)
+    return gathered(files, map(file_loader(selection, files), range(len(files.found))), selection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFiles:
+    """The files of a command line, each once, with the places that name it.
+
+    `invalid` are results of paths that lead to none, `warnings` of files that are passed over.
+    """
+
+    found: tuple[tuple[Path, tuple[Place, ...]], ...]
+    invalid: tuple[Result, ...]
+    warnings: tuple[Problem, ...]
+
+
+def files_of(selection: Selection) -> NamedFiles:
+    """Return every file that is named or below what is named, once; nothing is read."""
     invalid: list[Result] = []
-    problems: list[Problem] = []
-    warnings: list[Problem] = []  # of files that are passed over
-    kept: list[Scenario] = []
-    for path, places in _files(selection, invalid, warnings).items():
+    warnings: list[Problem] = []
+    found = _files(selection, invalid, warnings)
+    return NamedFiles(
+        found=tuple((path, tuple(places)) for path, places in found.items()),
+        invalid=tuple(invalid),
+        warnings=tuple(warnings),
+    )
+
+
+def file_loader(selection: Selection, files: NamedFiles) -> Callable[[int], FileCases[Scenario]]:
+    """Return what reads the file of a number, and keeps of its cases those that are meant.
+
+    Raises ScenarioError where a `-k` cannot be read; what it returns raises nothing.
+    """
+    meant = _meant(selection)
+
+    def read(number: int) -> FileCases[Scenario]:
+        path, places = files.found[number]
         try:
-            read = load(path, sets=selection.sets, limits=selection.limits)
-            cases = with_timeout(read, selection.timeout_s)
+            cases = load(path, sets=selection.sets, limits=selection.limits)
+            cases = with_timeout(cases, selection.timeout_s)
         except OverdueError as error:
-            invalid.append(Result(file=str(path), case=str(path), verdict=overdue(error)))
-            continue
+            return _unread(path, overdue(error))
         except ScenarioError as error:
-            invalid.append(_invalid(str(path), error.problems))
-            continue
+            return FileCases(invalid=_invalid(str(path), error.problems))
         except Exception as error:  # noqa: BLE001 -- a fault of ours is reported as one
-            verdict = our_fault("reading", error)
-            invalid.append(Result(file=str(path), case=str(path), verdict=verdict))
-            continue
+            return _unread(path, our_fault("reading", error))
+        problems: list[Problem] = []
         whole = any(place.whole for place in places)
         found = meant(cases if whole else narrowed(cases, places, problems))
-        kept += found
-        if sure is not None:
-            sure(found)
+        return FileCases(cases=tuple(found), problems=tuple(problems))
+
+    return read
+
+
+def _unread(path: Path, verdict: Verdict) -> FileCases[Scenario]:
+    return FileCases(invalid=Result(file=str(path), case=str(path), verdict=verdict))
+
+
+def gathered(files: NamedFiles, loaded: Iterable[FileCases[C]], selection: Selection) -> Loaded[C]:
+    """Return what all files hold together, the cases in the order that is selected.
+
+    Raises ScenarioError where a case or a line is not there.
+    """
+    invalid = list(files.invalid)
+    problems: list[Problem] = []
+    kept: list[C] = []
+    for each in loaded:
+        if each.invalid is not None:
+            invalid.append(each.invalid)
+        problems += each.problems
+        kept += each.cases
     if problems:
         raise ScenarioError(problems)
     ordered, notes = arranged(kept, selection)
@@ -469,7 +525,7 @@ def load_all(
         invalid=tuple(invalid),
         selected=len(kept),
         notes=tuple(notes),
-        warnings=tuple(warnings),
+        warnings=files.warnings,
     )
 
 
@@ -496,18 +552,19 @@ def _files(
     selection: Selection, invalid: list[Result], warnings: list[Problem]
 ) -> dict[Path, list[Place]]:
     """Return every file that is named or below what is named, once, and the places that name it."""
-    paths: dict[Path, Path] = {}
+    paths: dict[str, Path] = {}
     places: dict[Path, list[Place]] = {}
+    real = RealPaths()
     once = len(selection.paths) == 1  # then nothing is found twice
     for named in selection.paths:
         place = place_of(named)
         try:
-            found = discover([place.path], selection.limits, warnings)
+            found = discover([place.path], selection.limits, warnings, real)
         except ScenarioError as error:
             invalid.append(_invalid(named, error.problems))
             continue
         for path in found:
-            key = path if once else paths.setdefault(Path(os.path.realpath(path)), path)
+            key = path if once else paths.setdefault(real.of(path), path)
             places.setdefault(key, []).append(place)
     return places
 

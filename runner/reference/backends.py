@@ -615,6 +615,7 @@ def _trace(predicted: Trace, main: Rest, others: list[Rest], hosts: Hosts | None
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
         warnings=predicted.warnings,
+        notes=predicted.notes,
         because=told(main, others, hosts),
     )
 

@@ -855,6 +855,7 @@ def _whole(
                 ranks=(state.rank,),
             )
         )
+    simulation.notes |= dict.fromkeys(operation.notes(call.entry))
     said = state.process.said
     record(simulation, state, call, start_s=start_s, slack=operation.slack(call.entry), said=said)
 
@@ -910,6 +911,7 @@ def _messages(
                 step=call.step.index,
                 header=header,
                 group=group.name,
+                begins=not posts,
             )
             posts.append(post)
         _hold(work, posts)
@@ -1206,6 +1208,8 @@ class Simulation:
         #: the indexes of two steps that met in a collective -> a call of each
         self.together: dict[tuple[int, int], tuple[Joining, Joining]] = {}
         self.findings: list[Symptom] = []
+        #: what a case should know of its values and need not care for, each once
+        self.notes: dict[str, None] = {}
         #: what races bring to other ranks; more than was known where the run is to be made again
         self.touched = set(touched)
         self.opened: set[str] = set()

@@ -121,6 +121,7 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
         waits=tuple(edge.wait() for need in main.needs for edge in need.edges()),
         limits=bounds,
         warnings=tuple(_warnings(main.simulation)),
+        notes=tuple(main.simulation.notes),
         orders=Explored(plan, orders, limits, start) if len(orders) > 1 else (),
         traffic=main.simulation.traffic,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from runner.display import clean_json
-from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.output import timeline
 from runner.timeline.model import At, Lane, Match, StepSpan, Timeline
@@ -237,7 +236,7 @@ class TraceReport:
     def begin(self, total: int) -> None:
         """Hear it in silence."""
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Hear it in silence."""
 
     def finish(self, result: Result) -> None:

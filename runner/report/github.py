@@ -16,7 +16,6 @@ from typing import IO
 
 from runner.display import clean
 from runner.errors import Problem
-from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report import markdown
 from runner.report.json import place_of
@@ -41,7 +40,7 @@ class GithubReport:
         self._token = secrets.token_hex(16)
         self._write(f"::stop-commands::{self._token}")
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:

@@ -15,7 +15,6 @@ from runner.cost.structure import structure_json
 from runner.display import clean_json
 from runner.errors import Clause, Mark, Problem, ScenarioError, Source
 from runner.files import schema_file
-from runner.model.scenario import Scenario
 from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from runner.model.traffic import Structure, Traffic
 from runner.pipeline.results import AtEnd, Outcome, Result, Shard, environment
@@ -66,7 +65,7 @@ class JsonLinesReport:
         """Write the first line."""
         self._write({"kind": "begin", **_origin(LINES), "total": total})
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:

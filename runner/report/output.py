@@ -231,6 +231,8 @@ class Reports:
         self._begun = False
         self._aside = Aside()
         self.traces = self.costs = False
+        #: whether a report tells how a case ends that passes
+        self.endings = False
 
     def open(self, wanted: Sequence[tuple[Format, str]]) -> Self:
         """Open each report's path. Raises ScenarioError, naming every path that cannot be used."""
@@ -245,6 +247,7 @@ class Reports:
             taken[target.identity] = kind.option
             entry = _Entry(f"{kind.option} {path}", kind.make(target.file), target)
             self._entries.append(entry)
+            self.endings = True
             self.traces = self.traces or kind.traces
             self.costs = self.costs or kind.costs
         if problems:
@@ -268,9 +271,9 @@ class Reports:
         for entry in self._entries:
             _tell_one(entry, partial(_begin, entry.target, total))
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Tell all."""
-        self._tell_beside(lambda report: report.running(scenario))
+        self._tell_beside(lambda report: report.running(case))
 
     def finish(self, result: Result) -> None:
         """Tell all."""

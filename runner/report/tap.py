@@ -10,7 +10,6 @@ import json
 from typing import Any, TextIO
 
 from runner.display import clean_line
-from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.json import place_of
 from runner.report.text import counted, details
@@ -29,7 +28,7 @@ class TapReport:
         nothing = " # SKIP nothing was selected" if total == 0 else ""
         self._write("TAP version 14", f"1..{total}{nothing}")
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Write nothing."""
 
     def finish(self, result: Result) -> None:

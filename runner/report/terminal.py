@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, TextIO
 
 from runner.display import brief
 from runner.errors import Problem
-from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result
 from runner.report.text import (
     Line,
@@ -144,11 +143,11 @@ class TerminalReport:
         if self.launches:
             self._bar.name("torch is imported")
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Name the case beside the bar: of several, the one that the next report waits for."""
         if self._bar is None:
             return
-        self._begun.append(scenario.case)
+        self._begun.append(case)
         self._name()
         # that a case begins on a launch says that the one before it there is done
         self._bar.reach(max(self._reported, self._reported + len(self._begun) - self._at_once))
@@ -171,7 +170,7 @@ class TerminalReport:
             self._ready(milliseconds(result.ready_s))
         if self.brief:
             pass
-        elif self.folds and result.verdict.status in _BAD and result.scenario is not None:
+        elif self._folds(result):
             self._hold(result, warnings)
         elif warnings or self.names_passed or result.verdict.status != "PASSED":
             self.print([headline(result), *warnings, *details(result, self._columns)])
@@ -184,6 +183,11 @@ class TerminalReport:
         if self._bar is not None:
             self._bar.reach(self._reported + max(0, len(self._begun) - self._at_once))
             self._name()
+
+    def _folds(self, result: Result) -> bool:
+        """Whether a case may be shown together with others of its file; its lines are not yet."""
+        may = self.folds and result.verdict.status in _BAD
+        return may and result.of_a_case and result.text is None
 
     def _ready(self, took: str) -> None:
         """Say how long a start of workers took; of launches side by side, the first alone."""

@@ -271,9 +271,8 @@ def details(result: Result, columns: int | None = None) -> list[Line]:
         lines.append(
             Line(f"  ... and {len(verdict.problems) - MOST_PROBLEMS} more problems", "dim")
         )
-    world_size = result.scenario.world_size if result.scenario is not None else None
     for finding in verdict.findings[:MOST_FINDINGS]:
-        lines += finding_lines(finding, world_size, columns)
+        lines += finding_lines(finding, result.world_size, columns)
     left_out = len(verdict.findings) - MOST_FINDINGS
     if left_out > 0:
         lines.append(Line(f"  ... and {left_out} more findings", "dim"))

@@ -336,6 +336,9 @@ class Composer:
             top.key = None
 
     def _police_key(self, top: _Open, key: Node) -> None:
+        if key.__class__ is Scalar and key.value.__class__ is str and key.value != _MERGE:
+            self._police_repeats(top, key, ("str", key.value))  # as nearly every key is
+            return
         if isinstance(key, Scalar) and key.value == _MERGE:
             self._problem(
                 "merge_key",
@@ -350,7 +353,9 @@ class Composer:
             hint = "there is no template syntax: write the name alone" if template else None
             self._problem("bad_key", "a mapping cannot be a key", key.mark, hint)
             return
-        identity = _identity(plain(key))
+        self._police_repeats(top, key, _identity(plain(key)))
+
+    def _police_repeats(self, top: _Open, key: Node, identity: Hashable) -> None:
         if identity in top.seen:
             self._problem(
                 "duplicate_key",

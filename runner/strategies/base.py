@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, TypeAlias
+from zlib import crc32
 
 import ml_dtypes
 import numpy as np
@@ -23,19 +24,21 @@ from runner.expressions.values import Form
 from runner.limits import MATMUL, account
 from runner.modules.base import Array
 from runner.modules.loss import Loss
-from runner.modules.optimizer import Optimizer
+from runner.modules.optimizer import Optimizer, Reached
 from runner.modules.sequential import Coarse, Sequential, coarse
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call, chunks
 
 Arrays: TypeAlias = dict[str, Array]
+#: how far a value may be off: as a whole, or each element
+Off: TypeAlias = float | Array
 Calls: TypeAlias = Generator[Part, None, None]
 
 #: multiplications of each weight with each row: once forward, twice backward
 _STEP_PRODUCTS = 3
 
-#: units of work of a step of one rank, whatever its sizes: some 200 us
-_STEP_WORK = 50_000
+#: units of work of a step of one rank, whatever its sizes: 200 to 340 us
+_STEP_WORK = 80_000
 
 #: how often a step goes over all weights: gradients, an optimizer, what is compared and copied
 _STEP_PASSES = 16
@@ -56,8 +59,11 @@ class Strategy(ABC):
     imports: ClassVar[tuple[str, ...]] = ()
     #: arguments of torch's, or values (`schedule=ScheduleDualPipeV`), that are left out -> why
     left_out: ClassVar[Mapping[str, str]] = {}
-    #: versions of torch in which it cannot be run -> why
-    broken: ClassVar[Mapping[str, str]] = {}
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Versions of torch in which it cannot be run, with the reason."""
+        return {}
 
     @property
     def computed(self) -> str:
@@ -256,6 +262,9 @@ ULPS = 4.0
 #: off is a fault of the optimizer that shows in float32 alone, and widens no tolerance
 TRUSTED = 32.0
 
+#: how many processes tell what follows from steps that rounding decides
+WAYS = 4
+
 EPSILON = float(np.finfo(np.float32).eps)
 
 
@@ -273,7 +282,9 @@ class OneProcess:
         self.params = params
         self.buffers: Arrays = model.network.buffers()
         self.grads: Arrays = {}
-        self._states: dict[str, dict[str, Any]] = {name: {} for name in params}
+        #: what the terms of each gradient amount to, whether they cancel or not; in float64 alone
+        self.sizes: Arrays = {}
+        self.states: dict[str, dict[str, Any]] = {name: {} for name in params}
 
     @property
     def count(self) -> int:
@@ -285,35 +296,57 @@ class OneProcess:
         given, _ = self._network.forward(self._cast(), self._typed(x))
         return (self._model.oracle_loss or self._model.loss).value(given, self._typed(y))[0]
 
-    def after(self, order: TrainStep) -> OneProcess:
-        """Return the process one step on the whole batch later."""
+    def learned(self, order: TrainStep) -> OneProcess:
+        """Return the process once it has gone forward and backward on the whole batch."""
         network = self._network
         loss = self._model.oracle_loss or self._model.loss
         params = self._cast()
         given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
-        _, found = network.backward(params, saved, dy)
+        sizes: Arrays = {}
+        if self._computed is np.float64:
+            _, found, sizes = network.weighed(params, saved, dy)
+        else:
+            _, found = network.backward(params, saved, dy)
         buffers = network.buffered(self.buffers, saved) if self.buffers else {}
         if order.weight != 1.0:
-            found = {name: value * value.dtype.type(order.weight) for name, value in found.items()}
+            found, sizes = (
+                {name: value * value.dtype.type(order.weight) for name, value in each.items()}
+                for each in (found, sizes)
+            )
         found = {name: self._reduced(name, value) for name, value in found.items()}
-        before = {} if order.zero_grad else self.grads
         later = OneProcess(self._model, self.params, self._computed)
         later.buffers = buffers
-        later._states = {name: dict(state) for name, state in self._states.items()}
-        later.grads = {
-            name: before[name] + value if name in before else value for name, value in found.items()
-        }
+        later.states = {name: dict(state) for name, state in self.states.items()}
+        later.grads, later.sizes = found, sizes
+        if not order.zero_grad:
+            later.grads = {name: _sum(self.grads, name, value) for name, value in found.items()}
+            later.sizes = {name: _sum(self.sizes, name, value) for name, value in sizes.items()}
         if order.clip is not None:
-            later.grads = clipped(later.grads, order.clip, norm(later.grads.values()))
-        if order.step:
-            optimizer = self._model.oracle_optimizer or self._model.optimizer
-            with np.errstate(all="ignore"):
-                later.params = {
-                    name: optimizer.step(value, later.grads[name], later._states[name])
-                    for name, value in self.params.items()
-                }
+            total = norm(later.grads.values())
+            later.grads = clipped(later.grads, order.clip, total)
+            later.sizes = clipped(later.sizes, order.clip, total)
         return later
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What steps."""
+        return self._model.oracle_optimizer or self._model.optimizer
+
+    def step(self, more: Arrays | None = None) -> None:
+        """Let the optimizer step; `more` is added to gradients, which stay what they are."""
+        with np.errstate(all="ignore"):
+            grads = {name: _sum(more or {}, name, value) for name, value in self.grads.items()}
+            self.params = {
+                name: self.optimizer.step(value, grads[name], self.states[name])
+                for name, value in self.params.items()
+            }
+
+    def copy(self) -> OneProcess:
+        """Return one that steps by itself from here."""
+        other: OneProcess = copy(self)
+        other.states = {name: dict(state) for name, state in self.states.items()}
+        return other
 
     def loaded(self, saved: OneProcess) -> OneProcess:
         """Return the process with the weights and the optimizer's state of another."""
@@ -321,8 +354,8 @@ class OneProcess:
         later = OneProcess(
             self._model, {name: saved.params[name] for name in names}, self._computed
         )
-        later._states = {name: dict(saved._states[name]) for name in names}
-        later.grads = self.grads
+        later.states = {name: dict(saved.states[name]) for name in names}
+        later.grads, later.sizes = self.grads, self.sizes
         return later
 
     def _typed(self, value: Any) -> Array:
@@ -345,12 +378,27 @@ class OneProcess:
         }
 
 
+def _turns(number: int, name: str, of: Array) -> Array:
+    """Return which way each element goes: two ways at random, and the opposite of each."""
+    random = np.random.default_rng([number // 2, crc32(name.encode())])
+    signs = random.choice([-1.0, 1.0], of.shape)
+    return signs if number % 2 else -signs
+
+
+def _sum(before: Arrays, name: str, value: Array) -> Array:
+    return before[name] + value if name in before else value
+
+
 class Moment:
     """What one process has after some steps, in float64 and as rounding may have it.
 
     `rounded` is in float32. `shaken` goes forward and backward in float32 as well, from weights of
     which each last bit is changed, and its optimizer steps in float64. Ranks that give it the same
     steps share their results.
+
+    An element of a weight is open where rounding decides which way its optimizer steps
+    (:class:`runner.modules.optimizer.Reached`). From then on there are `ways` as well: processes in
+    which each open element went one way or the other. They tell what follows from it.
     """
 
     def __init__(
@@ -358,15 +406,20 @@ class Moment:
         exact: OneProcess,
         rounded: OneProcess,
         shaken: OneProcess,
-        begun: Arrays,
         last_bit: float,
+        ways: tuple[OneProcess, ...] = (),
     ) -> None:
-        """Hold the three, with the first weights and the last bit of the coarsest dtype."""
-        self.begun, self._last_bit = begun, last_bit
+        """Hold the three, with the last bit of the coarsest dtype."""
+        self._last_bit = last_bit
         self._exact, self._rounded, self._shaken = exact, rounded, shaken
+        self._ways = ways
+        self._reached: dict[str, Reached] = {}
         self._later: dict[Any, Moment] = {}
         self._loaded: list[Moment] = []
-        self._known: dict[Any, tuple[Array, float]] = {}
+        self._known: dict[Any, tuple[Array, Off]] = {}
+        #: the steps so far, and what is known less closely than rounding alone has it, by what name
+        self.steps = 0
+        self.loose: dict[str, str] = {}
 
     @property
     def processes(self) -> tuple[OneProcess, OneProcess, OneProcess]:
@@ -383,7 +436,6 @@ class Moment:
             OneProcess(model, exact, np.float64),
             OneProcess(model, rounded, np.float32),
             OneProcess(model, shaken, np.float32),
-            begun=exact,
             last_bit=max(EPSILON, *(last_bit(each) for each in model.dtypes)),
         )
 
@@ -392,12 +444,46 @@ class Moment:
         given = (_key(order.input), _key(order.target))
         key = (*given, order.zero_grad, order.step, order.clip, order.weight)
         if key not in self._later:
-            charge(self._exact.count, order.input, processes=3, moments=1)
-            exact, rounded, shaken = (
-                each.after(order) for each in (self._exact, self._rounded, self._shaken)
-            )
-            self._later[key] = Moment(exact, rounded, shaken, self.begun, self._last_bit)
+            count = len(self.processes) + len(self._ways)
+            charge(self._exact.count, order.input, processes=count, moments=1)
+            exact, rounded, shaken = (each.learned(order) for each in self.processes)
+            ways = tuple(each.learned(order) for each in self._ways)
+            later = Moment(exact, rounded, shaken, self._last_bit, ways)
+            later._reached, later.steps = dict(self._reached), self.steps + 1
+            later.loose = dict(self.loose)
+            if order.step:
+                later._step()
+            self._later[key] = later
         return self._later[key]
+
+    def _step(self) -> None:
+        """Let the optimizers step, and find out how far that may have led.
+
+        A gradient may be off by its tolerance, unless it has no terms: then it is 0 everywhere.
+        """
+        exact, before = self._exact, self._exact.copy()
+        errors = {
+            name: np.where(exact.sizes[name] == 0, 0.0, self._of_grad(name)[1])
+            for name in exact.grads
+        }
+        for each in self.processes:
+            each.step()
+        for name, error in errors.items():
+            known, state = self._reached.get(name), exact.states[name]
+            grad = exact.grads[name]
+            self._reached[name] = exact.optimizer.reach(
+                before.params[name], grad, error, state, known
+            )
+        if self._ways or any(bool(each.open.any()) for each in self._reached.values()):
+            self._ways = self._ways or tuple(before.copy() for _ in range(WAYS))
+            for number, way in enumerate(self._ways):
+                way.step(
+                    {
+                        name: errors[name] * reached.open * _turns(number, name, reached.open)
+                        for name, reached in self._reached.items()
+                        if name in errors
+                    }
+                )
 
     def loaded(self, model: Model, saved: Moment) -> Moment:
         """Return the three with the weights and the state of a model that was saved."""
@@ -406,49 +492,98 @@ class Moment:
             charge(saved.processes[0].count, (), processes=3, moments=1)
             pairs = zip(self.processes, saved.processes, strict=True)
             exact, rounded, shaken = (mine.loaded(other) for mine, other in pairs)
-            begun = {name: saved.begun[name] for name in self.begun}
-            self._later[key] = Moment(exact, rounded, shaken, begun, self._last_bit)
+            ways = tuple(self._exact.loaded(other) for other in saved._ways)
+            later = Moment(exact, rounded, shaken, self._last_bit, ways)
+            later._reached = {
+                name: reached for name, reached in saved._reached.items() if name in exact.params
+            }
+            later.steps = self.steps
+            self._later[key] = later
             self._loaded.append(saved)  # what has its id lives as long as this
         return self._later[key]
 
-    def loss(self, x: Any, y: Any) -> tuple[Array, float]:
+    def loss(self, x: Any, y: Any) -> tuple[Array, Off]:
         """Return the loss of some rows, and its tolerance."""
         return self._remembered(("loss", _key(x), _key(y)), lambda process: process.loss(x, y))
 
-    def grad(self, name: str) -> tuple[Array, float] | None:
+    def grad(self, name: str) -> tuple[Array, Off] | None:
         """Return the gradient of a parameter, and its tolerance; None where it has none."""
         if name not in self._exact.grads:
             return None
+        return self._of_grad(name)
+
+    def _of_grad(self, name: str) -> tuple[Array, Off]:
         return self._remembered(("grad", name), lambda process: process.grads[name])
 
-    def param(self, name: str) -> tuple[Array, float]:
-        """Return a parameter, and its tolerance."""
+    def param(self, name: str) -> tuple[Array, Off]:
+        """Return a parameter, and its tolerance: for each element where some are open."""
         return self._remembered(("param", name), lambda process: process.params[name])
 
-    def buffer(self, name: str) -> tuple[Array, float]:
+    def buffer(self, name: str) -> tuple[Array, Off]:
         """Return a buffer of a layer, and its tolerance."""
         return self._remembered(("buffer", name), lambda process: process.buffers[name])
 
-    def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, float]:
+    def _remembered(self, key: Any, value: Callable[[OneProcess], Array]) -> tuple[Array, Off]:
         if key not in self._known:
-            exact, rounded, shaken = map(value, (self._exact, self._rounded, self._shaken))
-            most = tolerance(exact, rounded, shaken, self._coarse(key, exact))
+            exact, rounded, shaken = map(value, self.processes)
             # what one process cannot hold in float32 no rank can
             there = np.isfinite(rounded)
             held = exact if there.all() else np.where(there, exact, rounded)
+            most: Off
+            if key[0] == "param":
+                most = self._of_reached(key[1], exact, rounded, shaken)
+            else:
+                size = self._exact.sizes.get(key[1]) if key[0] == "grad" else None
+                most = tolerance(exact, rounded, shaken, self._coarse(exact), size)
+                most = self._followed(key, exact, [value(each) for each in self._ways], most)
             self._known[key] = held, most
         return self._known[key]
 
-    def _coarse(self, key: Any, exact: Array) -> float:
-        """Return what the last bit of a coarse dtype makes of a value.
+    def _of_reached(self, name: str, exact: Array, rounded: Array, shaken: Array) -> Array:
+        """Return the tolerance of each element of a weight, from what its gradients are off by."""
+        reached = self._reached.get(name) or Reached.nothing(exact)
+        with np.errstate(invalid="ignore"):
+            left = [
+                exact + np.sign(off) * np.maximum(np.abs(off) - reached.off, 0.0)
+                for off in (rounded - exact, shaken - exact)
+            ]
+        count = int(reached.open.sum())
+        if count:
+            most = float(reached.off[reached.open].max())
+            which = "" if count == exact.size else f" ({count} of {exact.size} elements)"
+            self._note(
+                name,
+                f"to within {most:.2g}{which}",
+                "rounding decides the sign of its gradient, and"
+                f" {self._exact.optimizer.name} makes a whole step of that",
+            )
+        return reached.off + tolerance(exact, *left)
 
-        A weight stays float32: what it has moved by is as coarse as the gradients.
-        """
+    def _followed(self, key: Any, exact: Array, ways: list[Array], most: float) -> float:
+        """Return the tolerance of what depends on open elements of weights."""
+        with np.errstate(invalid="ignore"):
+            apart = [np.abs(each - exact) for each in ways]
+        finite = [each[np.isfinite(each)] for each in apart]
+        follows = SLACK * max((float(each.max()) for each in finite if each.size), default=0.0)
+        if follows > most and follows >= float(np.abs(exact).max()):
+            name = "loss" if key[0] == "loss" else f"{key[1]}.grad" if key[0] == "grad" else key[1]
+            self._note(
+                name,
+                f"to within {follows:.2g}",
+                "it depends on weights whose steps rounding decides",
+            )
+        return max(most, follows)
+
+    def _note(self, name: str, how: str, why: str) -> None:
+        """Note once what is known less closely than rounding alone has it."""
+        self.loose.setdefault(name, f"{name} is known {how} after step {self.steps - 1}: {why}")
+
+    def _coarse(self, exact: Array) -> float:
+        """Return what the last bit of a coarse dtype makes of a value, but of a weight."""
         if self._last_bit <= EPSILON or not exact.size:
             return 0.0
-        moved = exact - self.begun[key[1]] if key[0] == "param" else exact
-        moved = np.abs(moved[np.isfinite(moved)])
-        return self._last_bit * float(moved.max()) if moved.size else 0.0
+        size = np.abs(exact[np.isfinite(exact)])
+        return self._last_bit * float(size.max()) if size.size else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -498,6 +633,11 @@ class Oracle:
         """Take one step on the whole batch."""
         self._now = self._now.after(order)
 
+    @property
+    def loose(self) -> Mapping[str, str]:
+        """What is known less closely than rounding alone has it: a note for each name."""
+        return self._now.loose
+
     def copy(self) -> Oracle:
         """Return one that stands where this one does."""
         other: Oracle = copy(self)
@@ -507,19 +647,19 @@ class Oracle:
         """Go on from where another process, or this one, was saved."""
         self._now = self._now.loaded(model, saved)
 
-    def loss(self, x: Any, y: Any) -> tuple[Array, float]:
+    def loss(self, x: Any, y: Any) -> tuple[Array, Off]:
         """Return the loss of some rows, and its tolerance."""
         return self._now.loss(x, y)
 
-    def grad(self, name: str) -> tuple[Array, float] | None:
+    def grad(self, name: str) -> tuple[Array, Off] | None:
         """Return the gradient of a parameter, and its tolerance; None where it has none."""
         return self._now.grad(name)
 
-    def param(self, name: str) -> tuple[Array, float]:
+    def param(self, name: str) -> tuple[Array, Off]:
         """Return a parameter, and its tolerance."""
         return self._now.param(name)
 
-    def buffer(self, name: str) -> tuple[Array, float]:
+    def buffer(self, name: str) -> tuple[Array, Off]:
         """Return a buffer of a layer, and its tolerance."""
         return self._now.buffer(name)
 
@@ -559,19 +699,28 @@ def _signs(value: Array) -> Array:
     return np.where(np.arange(value.size) * 7 % 5 % 2, 1.0, -1.0).reshape(value.shape)
 
 
-def tolerance(exact: Array, rounded: Array, shaken: Array, coarse_part: float = 0.0) -> float:
+def tolerance(
+    exact: Array,
+    rounded: Array,
+    shaken: Array,
+    coarse_part: float = 0.0,
+    size: Array | None = None,
+) -> float:
     """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6).
 
     What float32 is off by counts as far as forward and backward explain it. `coarse_part` is what
     the last bit amounts to of a dtype that is coarser than float32, where one is computed in.
+    `size` is what the terms of a sum amount to: where they cancel, what rounding leaves is a part
+    of them, and not of the sum (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
     """
+    size = np.abs(exact) if size is None else np.maximum(size, np.abs(exact))
     if not all(bool(np.isfinite(each).all()) for each in (exact, rounded, shaken)):
         finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
-        exact, rounded, shaken = (each[finite] for each in (exact, rounded, shaken))
+        exact, rounded, shaken, size = (each[finite] for each in (exact, rounded, shaken, size))
     if not exact.size:
         return 0.0
     off, moved = float(np.abs(exact - rounded).max()), float(np.abs(exact - shaken).max())
-    last = EPSILON * float(np.abs(exact).max())
+    last = EPSILON * float(size.max())
     off = min(off, TRUSTED * (moved + last))
     return SLACK * max(off, moved, coarse_part) + ULPS * last
 
@@ -627,8 +776,10 @@ class Trainee(ABC):
         self.grads: Arrays = {}
         self.states: dict[str, dict[str, Any]] = {name: {} for name in self.params}
         self.oracle = Oracle(model, self.whole_of(first))
-        #: the first value that is not what one process has, and whether it was told
+        #: whether the first value that is not what one process has was told
         self.told = False
+        #: the values of which it was noted how closely they are known
+        self._noted: set[str] = set()
 
     def settle(self) -> None:
         """Find out what the rank's part of a parameter depends on."""
@@ -660,6 +811,11 @@ class Trainee(ABC):
     def share(self, name: str, whole: Array) -> Array:
         """Return this rank's part of a whole parameter, or of its gradient."""
         return whole
+
+    def part(self, name: str, known: tuple[Array, Off]) -> tuple[Array, Off]:
+        """Return this rank's part of what one process has, and how far it may be off."""
+        whole, off = known
+        return self.share(name, whole), off if isinstance(off, float) else self.share(name, off)
 
     def held(self) -> Arrays:
         """Return what the rank holds before step 1, by the names of a scenario."""
@@ -727,7 +883,7 @@ class Trainee(ABC):
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         slack: dict[str, Any] = {}
         if loss is not None:
-            slack[f"{name}.loss"] = np.broadcast_to(self.loss_before[1], loss.shape)
+            slack[f"{name}.loss"] = slack_of(loss, *self.loss_before)
         for each in self.model.parameters:
             grad = self.visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
@@ -738,16 +894,23 @@ class Trainee(ABC):
                 (f"{name}.{each}", mine, self.oracle.param(each)),
             ):
                 if value is not None and wanted is not None:
-                    slack[key] = np.broadcast_to(wanted[1], value.shape)
+                    slack[key] = slack_of(value, *self.part(each, wanted))
         kept, off = self._kept_of_batches()
-        return {"values": values | kept, "slack": slack | off, "unequal": found}
+        notes = self._new_notes()
+        return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
+
+    def _new_notes(self) -> tuple[str, ...]:
+        """Return what is known less closely than rounding alone has it, each value once."""
+        loose = {name: note for name, note in self.oracle.loose.items() if name not in self._noted}
+        self._noted.update(loose)
+        return tuple(f"{self.model.name}.{note}" for note in loose.values())
 
     def _kept_of_batches(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the buffers of the layers by their names, and how far off rounding brings them."""
         name = self.model.name
         values = {f"{name}.{each}": value.copy() for each, value in self.buffers.items()}
         slack = {
-            f"{name}.{each}": np.broadcast_to(self.oracle.buffer(each)[1], value.shape)
+            f"{name}.{each}": slack_of(value, *self.oracle.buffer(each))
             for each, value in self.buffers.items()
             if value.dtype.kind == "f"
         }
@@ -812,7 +975,7 @@ class Trainee(ABC):
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             if mine is not None:
-                slack[f"{name}.{each}"] = np.broadcast_to(self.oracle.param(each)[1], mine.shape)
+                slack[f"{name}.{each}"] = slack_of(mine, *self.part(each, self.oracle.param(each)))
         kept, off = self._kept_of_batches()
         return {"values": values | kept, "slack": slack | off}
 
@@ -891,23 +1054,22 @@ class Trainee(ABC):
 
     def pairs(
         self, order: TrainStep, x: Array, y: Array, loss: Array | None
-    ) -> Generator[tuple[str, Array, tuple[Array, float]], None, None]:
+    ) -> Generator[tuple[str, Array, tuple[Array, Off]], None, None]:
         """Yield the values of this rank with what one process has, in the order of their making."""
         if loss is not None:
             yield "loss", loss, self.loss_before
         for name in self.model.parameters:
             grad, wanted = self.comparable_grad(name), self.oracle.grad(name)
             if order.sync and grad is not None and wanted is not None:
-                yield f"{name}.grad", grad, (self.share(name, wanted[0]), wanted[1])
+                yield f"{name}.grad", grad, self.part(name, wanted)
         for name in self.model.parameters:
             if self.owns(name):
-                whole, off = self.oracle.param(name)
-                yield name, self.params[name], (self.share(name, whole), off)
+                yield name, self.params[name], self.part(name, self.oracle.param(name))
         for name, held in self.buffers.items():
             yield name, held, self.oracle.buffer(name)
 
     #: what one process has for a loss of this rank's rows, and its tolerance; set by `learn`
-    loss_before: tuple[Array, float] = (np.zeros(()), 0.0)
+    loss_before: tuple[Array, Off] = (np.zeros(()), 0.0)
 
     def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
         """Ask one process, before it steps, for the loss of these rows."""
@@ -925,7 +1087,14 @@ def typed(value: Any) -> Array:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def unequal(mine: Array, wanted: Array, most: float) -> str | None:
+def slack_of(mine: Array, wanted: Array, off: Off) -> Array:
+    """Return how far another implementation may be from what a rank has: both are off alike."""
+    with np.errstate(all="ignore"):
+        here = np.nan_to_num(np.abs(mine - wanted)) if mine.shape == wanted.shape else 0.0
+        return np.broadcast_to(off + np.minimum(here, off), mine.shape)
+
+
+def unequal(mine: Array, wanted: Array, most: Off) -> str | None:
     """Return in words how a value is off by more than its tolerance; None where it is not."""
     if mine.shape != wanted.shape:
         return f"has shape {list(mine.shape)}, and one process has {list(wanted.shape)}"
@@ -933,7 +1102,7 @@ def unequal(mine: Array, wanted: Array, most: float) -> str | None:
         return None
     with np.errstate(all="ignore"):
         off = np.abs(mine.astype(np.float64) - wanted)
-        if float(off.max()) <= most:
+        if bool((off <= most).all()):
             return None
         agree = (off <= most) | (np.isnan(mine) & np.isnan(wanted)) | (mine == wanted)
     if bool(agree.all()):
@@ -952,9 +1121,9 @@ def unequal(mine: Array, wanted: Array, most: float) -> str | None:
 ALIKE = 1e-3
 
 
-def factor(mine: Array, wanted: Array, most: float) -> float | None:
+def factor(mine: Array, wanted: Array, most: Off) -> float | None:
     """Return the one factor between two values, or None."""
-    large = np.abs(wanted) > max(100 * most, float(np.abs(wanted).max()) * 1e-3)
+    large = np.abs(wanted) > np.maximum(100 * most, float(np.abs(wanted).max()) * 1e-3)
     if not large.any():
         return None
     with np.errstate(all="ignore"):

@@ -59,9 +59,6 @@ class FullyShard(Strategy):
         "gradient_divide_factor": "Cannot use ReduceOp.PREMUL_SUM with Gloo",
         "shard_placement_fn": "parameters are cut by rows here",
     }
-    broken: ClassVar[Mapping[str, str]] = {
-        "<2.7": "its fully_shard fails on a CPU (`Stream` has no attribute `record_event`)",
-    }
     mesh: str
     modules: tuple[str, ...] = ()
     reshard_after_forward: bool | int | None = None
@@ -92,6 +89,11 @@ class FullyShard(Strategy):
     def reduced(self) -> str:
         """The dtype in which gradients are reduced."""
         return (self.mp_policy and self.mp_policy.reduce_dtype) or self.computed
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """The first releases that had it."""
+        return {"<2.7": "its fully_shard fails on a CPU (`Stream` has no attribute `record_event`)"}
 
     @property
     def where(self) -> str | None:

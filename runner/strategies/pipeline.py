@@ -4,11 +4,13 @@ GPipe sends all parts forward before the first comes back; 1F1B lets a stage tak
 as it can, so that it keeps fewer. With several stages a rank (interleaved 1F1B, breadth first) a
 part passes each rank more than once, and a rank is idle for less; zero-bubble schedules part the
 backward in two, the gradient of the input, for which the stage before waits, and those of the
-weights, which fill the gaps. All compute the same, and one process's gradients where each part's
-are divided by their number (`scale_grads`).
+weights, which fill the gaps. DualPipeV couples the forward of one part with the backward of
+another, for torch to run them as one. All compute the same, and one process's gradients where each
+part's are divided by their number (`scale_grads`).
 
 The orders are those of the papers as `torch.distributed.pipelining` reads them (torch 2.13):
-interleaved 1F1B of arXiv 2104.04473, breadth first of 2211.05953, zero bubble of 2401.10241.
+interleaved 1F1B of arXiv 2104.04473, breadth first of 2211.05953, zero bubble of 2401.10241,
+DualPipeV of 2412.19437.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,9 +32,12 @@ from runner.strategies.base import Arrays, Calls, Strategy, Trainee, TrainStep
 GPIPE, ONE_EACH = "ScheduleGPipe", "Schedule1F1B"
 INTERLEAVED, BREADTH_FIRST = "ScheduleInterleaved1F1B", "ScheduleLoopedBFS"
 ZERO_BUBBLE, ZERO_BUBBLE_V = "ScheduleInterleavedZeroBubble", "ScheduleZBVZeroBubble"
+DUAL_V = "ScheduleDualPipeV"
 #: schedules of one stage a rank, and of several
 SINGLE = (GPIPE, ONE_EACH)
-SEVERAL = (INTERLEAVED, BREADTH_FIRST, ZERO_BUBBLE, ZERO_BUBBLE_V)
+SEVERAL = (INTERLEAVED, BREADTH_FIRST, ZERO_BUBBLE, ZERO_BUBBLE_V, DUAL_V)
+#: schedules of two stages a rank, to the last rank and back
+IN_A_V = (ZERO_BUBBLE_V, DUAL_V)
 #: what a stage does with a part: forward, the whole backward, that by the input, by the weights
 FORWARD, BACKWARD, BY_INPUT, BY_WEIGHT = "F", "B", "I", "W"
 #: what follows and precedes: an activation sent and received, a gradient sent and received
@@ -49,9 +54,6 @@ class Pipeline(Strategy):
 
     name = "pipeline"
     imports = ("torch.distributed.pipelining",)
-    left_out: ClassVar[Mapping[str, str]] = {
-        "schedule=ScheduleDualPipeV": "forwards that overlap backwards are not lowered here",
-    }
     mesh: str
     stages: tuple[tuple[str, ...], ...]
     schedule: str = GPIPE
@@ -75,6 +77,11 @@ class Pipeline(Strategy):
             )
             raise ValueError(message)
         return str(given)
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """Releases before the schedule."""
+        return {"<2.9": f"it has no {DUAL_V}"} if self.schedule == DUAL_V else {}
 
     @property
     def where(self) -> str | None:
@@ -117,7 +124,7 @@ class Pipeline(Strategy):
 
     def rank_of(self, stage: int, size: int) -> int:
         """Return the rank of a stage: stages go round, or to the last rank and back."""
-        if self.schedule == ZERO_BUBBLE_V and stage >= size:
+        if self.schedule in IN_A_V and stage >= size:
             return 2 * size - 1 - stage
         return stage % size
 
@@ -185,8 +192,18 @@ def actions(schedule: str, at: int, stages: int, parts: int) -> Iterator[tuple[s
             forward += 1
 
 
-def computed(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
+#: what a rank does before it looks for what it may do next: one move, or two that are coupled
+Turn: TypeAlias = tuple[Move, ...]
+
+
+def computed(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Turn]:
     """Return what a rank of a schedule of several stages computes, in order."""
+    if schedule == DUAL_V:
+        return _in_a_dual_v(rank, size, parts)
+    return [(move,) for move in _one_by_one(schedule, rank, size, stages, parts)]
+
+
+def _one_by_one(schedule: str, rank: int, size: int, stages: int, parts: int) -> list[Move]:
     if schedule == ZERO_BUBBLE_V:
         return _in_a_v(rank, size, parts)
     own = range(rank, stages, size)
@@ -255,33 +272,97 @@ def _in_a_v(rank: int, size: int, parts: int) -> list[Move]:
     return [each for each in moves if each.part < parts]
 
 
-def _with_rests(moves: list[Move], parts: int) -> list[Move]:
-    """Return moves with the turns in which torch makes stages ready, and takes them down again."""
+class _Turns:
+    """The turns of a rank as they are drawn: it counts the parts of each stage."""
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self._count: dict[tuple[bool, int], int] = defaultdict(int)
+        self._waiting: deque[Move] = deque()
+
+    def take(self, *pairs: tuple[str, int]) -> None:
+        """Do the next part of each stage, in one turn."""
+        turn = []
+        for kind, stage in pairs:
+            key = (kind == FORWARD, stage)
+            turn.append(Move(kind, stage, self._count[key]))
+            self._count[key] += 1
+        self._waiting.extend(move for move in turn if move.kind == BY_INPUT)
+        self.turns.append(tuple(turn))
+
+    def weigh(self) -> None:
+        """Go back by the weights where that waits the longest, if it waits anywhere."""
+        if self._waiting:
+            self.turns.append((self._waiting.popleft()._replace(kind=BY_WEIGHT),))
+
+
+def _in_a_dual_v(rank: int, size: int, parts: int) -> list[Turn]:
+    """Two stages a rank; in the middle each forward on one is coupled with a backward on the other.
+
+    Of the last backwards the part by the weights waits, to fill the end.
+    """
+    down, up = rank, 2 * size - 1 - rank
+    behind = size - 1 - rank
+    drawn = _Turns()
+    take, weigh = drawn.take, drawn.weigh
+    for _ in range(2 * behind):
+        take((FORWARD, down))
+    for _ in range(rank + 1):
+        take((FORWARD, down))
+        take((FORWARD, up))
+    for _ in range(behind):
+        take((BY_INPUT, up))
+        weigh()
+        take((FORWARD, up))
+    for nth in range(parts - size - behind):
+        if nth or behind:
+            take((FORWARD, down), (BACKWARD, up))
+        else:  # on the last rank both stages meet
+            take((FORWARD, down))
+            take((BACKWARD, up))
+        take((FORWARD, up), (BACKWARD, down))
+    for _ in range(behind):
+        take((BACKWARD, up))
+        take((FORWARD, up), (BACKWARD, down))
+    for nth in range(2 * (rank + 1)):
+        take((BACKWARD if nth <= rank else BY_INPUT, (up, down)[nth % 2]))
+    for _ in range(behind):
+        weigh()
+        take((BY_INPUT, down))
+    for _ in range(rank + 1):
+        weigh()
+    return drawn.turns
+
+
+def _with_rests(turns: list[Turn], parts: int) -> list[Turn]:
+    """Return turns with those in which torch makes stages ready, and takes them down again."""
     active: dict[int, None] = {}
     done: dict[int, int] = defaultdict(int)
-    found: list[Move] = []
-    for at, move in enumerate(moves):
-        coming = list(dict.fromkeys(each.stage for each in moves[at:]))[:ACTIVE]
+    found: list[Turn] = []
+    for at, turn in enumerate(turns):
+        ahead = (move.stage for later in turns[at:] for move in later)
+        coming = list(dict.fromkeys(ahead))[:ACTIVE]
         gone = [each for each in active if each not in coming]
         come = [each for each in coming if each not in active]
-        found += [Move(REST, each) for each in (*gone, *come)]
+        found += [(Move(REST, each),) for each in (*gone, *come)]
         active = dict.fromkeys([*(each for each in active if each in coming), *come])
-        found.append(move)
-        done[move.stage] += move.kind in (BACKWARD, BY_WEIGHT)
-        if move.kind in (BACKWARD, BY_WEIGHT) and done[move.stage] == parts:
-            found.append(Move(REST, move.stage))
-    return found + [Move(REST, each) for each in active]
+        found.append(turn)
+        for move in turn:
+            done[move.stage] += move.kind in (BACKWARD, BY_WEIGHT)
+            if move.kind in (BACKWARD, BY_WEIGHT) and done[move.stage] == parts:
+                found.append((Move(REST, move.stage),))
+    return found + [(Move(REST, each),) for each in active]
 
 
 def with_calls(
-    orders: Mapping[int, list[Move]], rank_of: Callable[[int], int], stages: int
+    orders: Mapping[int, list[Turn]], rank_of: Callable[[int], int], stages: int
 ) -> dict[int, list[Move]]:
     """Return what each rank does, with its calls, from what each computes.
 
     Ranks take turns. Who computes sends at once, and with that the receiver's turn to receive is
-    known; a move waits until what it needs was received, or was computed on the same rank.
+    known; a turn waits until what its moves need was received, or was computed on the same rank.
     """
-    left = {rank: deque(moves) for rank, moves in orders.items()}
+    left = {rank: deque(turns) for rank, turns in orders.items()}
     found: dict[int, list[Move]] = {rank: [] for rank in orders}
     known: dict[int, set[Move]] = {rank: set() for rank in orders}
 
@@ -296,15 +377,15 @@ def with_calls(
 
     while any(left.values()):
         before = sum(map(len, left.values()))
-        for rank, moves in left.items():
-            needed = _needed(moves[0], stages) if moves else ()
-            if not moves or (needed and not known[rank] & {*needed}):
+        for rank, turns in left.items():
+            needed = [_needed(move, stages) for move in turns[0]] if turns else []
+            if not turns or any(each and not known[rank] & {*each} for each in needed):
                 continue
-            move = moves.popleft()
-            known[rank].add(move)
-            if move.kind != REST:
-                found[rank].append(move)
-            calls(rank, move)
+            turn = turns.popleft()
+            known[rank].update(turn)
+            found[rank] += [move for move in turn if move.kind != REST]
+            for move in turn:
+                calls(rank, move)
         if sum(map(len, left.values())) == before:
             message = "no stage of this schedule can go on"
             raise ValueError(message)
@@ -392,8 +473,10 @@ class PipelineStage(Trainee):
             return None
         if stages % size or stages // size < 2:
             return f"{schedule} has two stages or more a rank, not {stages} for {size} ranks"
-        if schedule == ZERO_BUBBLE_V and stages != 2 * size:
+        if schedule in IN_A_V and stages != 2 * size:
             return f"{schedule} has two stages a rank, not {stages} for {size} ranks"
+        if schedule == DUAL_V and parts < stages:
+            return f"{schedule} of {stages} stages takes as many microbatches, or more"
         rounds = max(1, parts // size)
         if schedule in (INTERLEAVED, ZERO_BUBBLE) and parts % rounds:
             return f"{schedule} has rounds of equal size, and {parts} microbatches make no {rounds}"

@@ -201,7 +201,7 @@ def _judge_on(case: Case) -> Verdict:
         warn_of_open(case)
     warn_of_empty_slices(case)
     forecast = note_of(case)
-    case.notes += [] if forecast is None else [forecast]
+    case.notes += [*predicted.notes, *([] if forecast is None else [forecast])]
     notes = case.notes if predicted.stores or case.compared > 1 else [*case.notes, NO_VALUE]
     status = _status(case.general, observed, found)
     return Verdict(

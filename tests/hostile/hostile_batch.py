@@ -24,8 +24,8 @@ import runner.pipeline.run
 import runner.reference  # noqa: F401 -- imported once, before the forks
 from runner.cli import ONE_THREAD, main
 
-#: what one row may take
-CPU_S, MEMORY_BYTES = 10, 3 << 29
+#: what one row may take: 10 s of CPU are wanted, and a core that others keep busy takes up to twice
+CPU_S, MEMORY_BYTES = 20, 3 << 29
 #: seconds after which a child that waits for something is ended: far more than any row needs
 PATIENCE_S = 120
 #: what of a child's output is kept

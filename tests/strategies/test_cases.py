@@ -75,7 +75,7 @@ CASES: dict[int, Shown] = {
             ("pipeline_schedules", 2),
             ("pipeline_of_four_stages", 2),
             ("pipeline_of_three_parts", 1),
-            ("pipeline_interleaved", 4),
+            ("pipeline_interleaved", 5),
         ),
     ),
     10: Shown(what="ZeRO-1: owners, broadcasts, bytes", files=(("zero1_owns_parameters", 1),)),

@@ -17,14 +17,16 @@ from runner.modules.linear import Linear
 from runner.modules.loss import MseLoss
 from runner.modules.optimizer import Adam
 from runner.modules.relu import ReLU
+from runner.operations.train import listening
 from runner.reference import simulate
 from runner.report.lowered import lowered
 from runner.strategies import data_parallel, fully_shard, pipeline, tensor_parallel
 from runner.strategies.pipeline import (
+    DUAL_V,
     GPIPE,
+    IN_A_V,
     ONE_EACH,
     SEVERAL,
-    ZERO_BUBBLE_V,
     actions,
     order_of,
 )
@@ -56,15 +58,18 @@ def test_orders_of_several_stages_are_those_that_torch_runs(schedule: str) -> No
     short = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
     for size, each, parts in itertools.product((1, 2, 3, 4), (2, 3), (1, 3, 4, 6, 8)):
         stages = size * each
-        if (schedule == ZERO_BUBBLE_V and each != 2) or parts % max(1, parts // size):
+        if (schedule in IN_A_V and each != 2) or parts % max(1, parts // size):
             continue
-        own = (0, stages - 1) if schedule == ZERO_BUBBLE_V else range(0, stages, size)
+        if schedule == DUAL_V and parts < stages:
+            continue
+        own = (0, stages - 1) if schedule in IN_A_V else range(0, stages, size)
         made = [Stage(at, size, stages) for at in own]
         theirs = getattr(schedules, schedule)(made, parts, loss_fn=max).pipeline_order_with_comms
         for rank in range(size):
             wanted = [
                 (short.get(kind := move.computation_type.name, kind), *move[0:1], move[2])
-                for move in theirs[rank]
+                for turn in theirs[rank]
+                for move in turn.sub_actions or (turn,)
                 if move.microbatch_index is not None
             ]
             mine = order_of(schedule, rank, size, stages, parts)
@@ -79,6 +84,20 @@ class Stage:
         self.group_rank, self.is_first, self.is_last = 0, index == 0, index == stages - 1
         self.has_backward, self.submod, self.group, self.device = False, None, None, "cpu"
         self.stage_index_to_group_rank: Any = None
+
+
+def test_what_is_gathered_again_is_what_was_gathered() -> None:
+    """Over two of four ranks, from halves that each pair has kept."""
+    (scenario,) = load(CORPUS / "fully_shard_reshards_over_two.yaml")
+    planned = plan(scenario)
+    with listening() as told:
+        simulate(planned)
+    gathers = [call for call in told if call.rank == 1 and call.name == "all_gather_single"]
+    up, down, down_again, up_again = (np.sort(call.after["output"]) for call in gathers)
+    assert gathers[0].group.size == 4
+    assert gathers[-1].group.ranks == (0, 1)
+    np.testing.assert_array_equal(up_again, up)
+    np.testing.assert_array_equal(down_again, down)
 
 
 def statuses(name: str) -> list[str]:

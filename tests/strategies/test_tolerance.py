@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runner.strategies.base import EPSILON, factor, tolerance, unequal
+from runner.modules.attention import CausalSelfAttention
+from runner.modules.layer_norm import LayerNorm
+from runner.modules.linear import Linear
+from runner.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
+from runner.modules.relu import ReLU
+from runner.modules.sequential import Residual, Sequential
+from runner.strategies.base import EPSILON, factor, slack_of, tolerance, unequal
 
 EXACT = np.array([1.0, -2.0, 4.0])
 #: the units in the last place that any value may be off by: four of its largest element
@@ -77,3 +83,120 @@ def test_one_factor_is_one_of_all_elements_that_count() -> None:
     assert factor(small * [2, 2, 2, 7], small, 1e-5) == pytest.approx(2)
     assert factor(1.0005 * EXACT, EXACT, 1e-6) is None
     assert factor(np.zeros(3), np.zeros(3), 1e-6) is None
+
+
+def test_what_cancels_is_off_by_a_part_of_its_terms() -> None:
+    nothing = np.zeros(3)
+    assert tolerance(nothing, nothing, nothing) == 0.0
+    terms = np.array([0.0, 2.0, 1.0])
+    assert tolerance(nothing, nothing, nothing, 0.0, terms) == pytest.approx(4 * 2 * EPSILON)
+
+
+def test_another_implementation_is_off_the_other_way() -> None:
+    mine, most = EXACT + np.array([0.0, 0.5, 9.0]), np.array([1.0, 1.0, 2.0])
+    assert list(slack_of(mine, EXACT, most)) == [1.0, 1.5, 4.0]
+    assert list(slack_of(mine, EXACT, 0.0)) == [0.0, 0.0, 0.0]
+    assert list(slack_of(mine, EXACT[:2], 1.0)) == [1.0, 1.0, 1.0]
+
+
+# -------------------------------------------------------------------------------------------------
+# What the terms of a gradient amount to.
+
+
+LAYERS = Sequential(
+    layers=(
+        ("a", CausalSelfAttention(embed_dim=4, num_heads=2)),
+        ("act", ReLU()),
+        ("r", Residual(layers=(("fc", Linear(in_features=4, out_features=4)),))),
+        ("n", LayerNorm(normalized_shape=4)),
+    )
+)
+
+
+def test_terms_are_those_of_each_row_without_their_signs() -> None:
+    rng = np.random.default_rng(1)
+    params = {name: rng.normal(size=shape) for name, shape in LAYERS.shapes().items()}
+    _, saved = LAYERS.forward(params, rng.normal(size=(3, 2, 4)))
+    dy = rng.normal(size=(3, 2, 4))
+    dx, grads, sizes = LAYERS.weighed(params, saved, dy)
+    plain = LAYERS.backward(params, saved, dy)
+    assert np.array_equal(dx, plain[0])
+    assert list(grads) == list(plain[1])
+    assert all(np.array_equal(value, plain[1][name]) for name, value in grads.items())
+    assert sizes.keys() == grads.keys()
+    assert all(np.all(sizes[name] >= np.abs(grads[name]) * (1 - 1e-12)) for name in grads)
+    # by what all keys have in common there is no gradient, and terms there are
+    assert np.abs(grads["a.k.bias"]).max() < 1e-14
+    assert sizes["a.k.bias"].min() > 1e-4
+    assert np.allclose(sizes["n.bias"], np.abs(dy).sum(axis=(0, 1)))
+
+
+# -------------------------------------------------------------------------------------------------
+# How far a step may lead whose gradient is off: held against steps by what it may be instead.
+
+
+OPTIMIZERS: dict[str, Optimizer] = {
+    "SGD": SGD(lr=0.1, momentum=0.9, weight_decay=0.1),
+    "Nesterov": SGD(lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": Adam(lr=0.1),
+    "Adam with decay": Adam(lr=0.1, weight_decay=0.1),
+    "AdamW": AdamW(lr=0.1, weight_decay=0.5),
+    "quick": Adam(lr=0.1, betas=(0.0, 0.5)),
+    "forgetful": Adam(lr=0.1, betas=(0.5, 0.0)),
+    "hardly any eps": Adam(lr=0.1, eps=1e-30),
+}
+
+
+def _walked(
+    optimizer: Optimizer, grads: list[np.ndarray], errors: list[np.ndarray]
+) -> tuple[np.ndarray, Reached | None]:
+    state: dict[str, object] = {}
+    param, reached = np.full(grads[0].shape, 0.5), None
+    for grad, error in zip(grads, errors, strict=True):
+        before, param = param, optimizer.step(param, grad, state)
+        reached = optimizer.reach(before, grad, error, state, reached)
+    return param, reached
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_no_gradients_within_their_errors_lead_further(name: str) -> None:
+    optimizer, rng = OPTIMIZERS[name], np.random.default_rng(3)
+    for steps in (1, 2, 5):
+        # elements of all kinds: of a known direction, of none, and without a gradient
+        scale = np.array([1.0, 1e-3, 1e-6, 0.0, 0.0])
+        grads = [rng.normal(size=5) * scale for _ in range(steps)]
+        errors = [np.array([1e-5, 1e-5, 1e-5, 1e-5, 0.0])] * steps
+        param, reached = _walked(optimizer, grads, errors)
+        assert reached is not None
+        for _ in range(200):
+            signs = [rng.choice([-1.0, 0.0, 1.0, 0.5], 5) for _ in range(steps)]
+            moved = [grad + sign * errors[0] for grad, sign in zip(grads, signs, strict=True)]
+            other, _ = _walked(optimizer, moved, errors)
+            assert np.all(np.abs(other - param) <= reached.off * (1 + 1e-9) + 1e-15)
+
+
+def test_an_error_that_decides_the_direction_opens_an_element() -> None:
+    grads, errors = [np.array([1.0, 1e-7, 0.0, 0.0])], [np.array([1e-6, 1e-6, 1e-6, 0.0])]
+    _, reached = _walked(OPTIMIZERS["AdamW"], grads, errors)
+    assert reached is not None
+    assert list(reached.open) == [False, True, True, False]
+    assert reached.off[0] == pytest.approx(0.1 * 2e-6, rel=1e-3)
+    assert list(reached.off[1:]) == pytest.approx([0.191, 0.1, 0.0], rel=2e-2)
+    # an error that is known for long is small beside what the mean has grown to
+    _, later = _walked(OPTIMIZERS["AdamW"], grads * 9, errors * 9)
+    assert later is not None
+    assert list(later.open) == [False, True, True, False]
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.5, 0.9), (0.9, 0.5), (0.0, 0.5), (0.5, 0.0)])
+def test_no_step_of_adam_is_longer_than_its_longest(betas: tuple[float, float]) -> None:
+    optimizer, rng = Adam(lr=1.0, betas=betas, eps=0.0), np.random.default_rng(5)
+    for count in (1, 2, 7):
+        state: dict[str, object] = {}
+        param = np.zeros(5000)
+        for _ in range(count):
+            before, param = param, optimizer.step(param, rng.normal(size=5000), state)
+        longest = optimizer.longest(count)
+        assert np.abs(param - before).max() <= longest * (1 + 1e-9)
+        if count == 1:
+            assert longest == pytest.approx(1.0)

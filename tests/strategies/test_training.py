@@ -199,7 +199,6 @@ LEFT_OUT = {
     "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
     "bf16_compress_hook": "[DistributedDataParallel: {comm_hook: bf16_compress_hook}]",
     "PREMUL_SUM": "[fully_shard: {mesh: mesh.dp, gradient_divide_factor: 1}]",
-    "ScheduleDualPipeV": "[pipeline: {mesh: mesh.dp, stages: [[up]], schedule: ScheduleDualPipeV}]",
     "RowwiseParallel of the Embedding `up`": "[parallelize_module: {device_mesh: mesh.dp,"
     " parallelize_plan: {up: RowwiseParallel}}]",
     "SyncBatchNorm": "[DistributedDataParallel: {}]",

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from bench_command import BENCHED, benched
 
-from runner.cost.measurements import read_log
+from runner.cost.logs import read_logs
 from runner.pipeline.bench import (
     BenchRow,
     bus_factor,
@@ -89,8 +89,8 @@ def test_the_table_is_read_by_the_parser_of_nccl_tests(tmp_path: Path) -> None:
     lines = nccl_tests_table([row(), row(bytes=8, dtype="int64", item_bytes=8)])
     log = tmp_path / "log.txt"
     log.write_text("\n".join(lines), encoding="utf-8")
-    found = read_log(log, log.read_bytes())
-    assert (found.table.sizes, found.table.times) == ((8, 2**20), (100.0, 100.0))
+    (found,) = read_logs(log, log.read_bytes())
+    assert (found.table().sizes, found.table().times) == ((8, 2**20), (100.0, 100.0))
     (shown,) = [line.split() for line in lines if line.split()[0] == "8"]
     assert shown[:5] == ["8", "1", "int64", "sum", "-1"]
     assert len(shown) == 13

@@ -1,19 +1,22 @@
-"""Analysis on several cores gives what one core gives, in the same order, and leaves nobody."""
+"""What several cores are ordered they give as one core does, in order, and no process is left."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from runner.pipeline.parallel import MOST_AHEAD, WORTHWHILE, Crew
+from runner.pipeline.parallel import WORTHWHILE, Crew
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator, Sequence
     from pathlib import Path
+
+R = TypeVar("R")
 
 pytestmark = [
     pytest.mark.skipif(len(os.sched_getaffinity(0)) == 1, reason="one core does all by itself"),
@@ -26,16 +29,28 @@ LOST, LATE = -1, -2
 #: seconds that no worker of these tests is silent for, unless it never returns
 PATIENCE_S = 60.0
 
-#: cases as the caller has them: objects, told apart by what they are and not by what they equal
-MANY = [[number] for number in range(5 * WORTHWHILE + 3)]
+MANY = range(5 * WORTHWHILE + 3)
 
 
-def crew(do: Callable[[list[int]], int]) -> Crew[list[int], int]:
-    return Crew(do, lambda _, late: LATE if late else LOST, PATIENCE_S)
+def crew(*known: Callable[[int], object], patience_s: float = PATIENCE_S) -> Crew:
+    return Crew(*known, patience_s=patience_s)
 
 
-def square(case: list[int]) -> int:
-    return case[0] ** 2
+def itself(order: int) -> Hashable:
+    return order
+
+
+def given(
+    several: Crew,
+    do: Callable[[int], R],
+    orders: Sequence[int] = MANY,
+    near: Callable[[int], Hashable] = itself,
+) -> Iterator[R | int]:
+    return several.results(do, orders, lost=lambda _, late: LATE if late else LOST, near=near)
+
+
+def square(order: int) -> int:
+    return order**2
 
 
 @pytest.fixture(autouse=True)
@@ -56,58 +71,75 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             os.waitpid(pid, os.WNOHANG)
 
 
-@pytest.mark.parametrize("portion", [1, WORTHWHILE, MOST_AHEAD + 1, len(MANY)])
-def test_results_come_in_the_order_of_the_cases(portion: int) -> None:
+def test_results_come_in_the_order_of_the_orders() -> None:
     with crew(square) as several:
-        for first in range(0, len(MANY), portion):
-            several.ahead(MANY[first : first + portion])
-        assert list(several.results(MANY)) == [square(case) for case in MANY]
+        assert list(given(several, square)) == [square(order) for order in MANY]
 
 
-def test_what_was_not_taken_ahead_is_done_at_the_end() -> None:
-    order = [*MANY[1::2], *MANY[::2]]
-    with crew(square) as several:
-        several.ahead(MANY[:WORTHWHILE])
-        assert list(several.results(order)) == [square(case) for case in order]
+def test_orders_of_a_second_kind_are_done_by_the_same_processes(forked: list[int]) -> None:
+    def process(_: int) -> int:
+        return os.getpid()
+
+    with crew(square, process) as several:
+        assert list(given(several, square)) == [square(order) for order in MANY]
+        assert set(given(several, process)) <= set(forked)
+    assert len(forked) == len(os.sched_getaffinity(0))
 
 
-def test_equal_cases_are_cases_of_their_own() -> None:
-    equal = [[7] for _ in MANY]
-    with crew(square) as several:
-        several.ahead(equal[:WORTHWHILE])
-        assert list(several.results(equal)) == [49] * len(equal)
+def test_what_a_worker_has_read_is_asked_of_it() -> None:
+    known: list[int] = []
+
+    def read(order: int) -> int:
+        known.append(order)
+        return os.getpid()
+
+    def is_known(order: int) -> bool:
+        return order in known
+
+    with crew(read, is_known) as several:
+        assert len(set(given(several, read))) == len(os.sched_getaffinity(0))
+        found = list(given(several, is_known))
+    # a worker that has nothing left takes what is another one's, from the end
+    assert sum(map(int, found)) > len(MANY) / 2
 
 
-def test_more_cases_than_a_queue_holds_are_taken_in_strides(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("runner.pipeline.parallel._QUEUE", 7)
-    with crew(square) as several:
-        assert list(several.results(MANY)) == [square(case) for case in MANY]
+def test_a_worker_without_work_takes_that_of_another() -> None:
+    def process(_: int) -> int:
+        return os.getpid()
+
+    with crew(process) as several:
+        list(given(several, process, near=lambda _: None))  # all near to the one that was last
+        found = Counter(given(several, process, near=lambda _: None))
+    assert len(found) == len(os.sched_getaffinity(0))
 
 
 def test_a_result_may_be_larger_than_a_pipe() -> None:
     large = 300_000
-    enlarged: Crew[list[int], bytes] = Crew(
-        lambda case: bytes(case) * large, lambda _, late: str(late).encode(), PATIENCE_S
-    )
-    with enlarged as several:
-        assert [len(result) for result in several.results(MANY)] == [large] * len(MANY)
+
+    def enlarged(order: int) -> bytes:
+        return bytes([order]) * large
+
+    with crew(enlarged) as several:
+        assert list(given(several, enlarged)) == [bytes([order]) * large for order in MANY]
 
 
-def test_few_cases_stay_in_this_process(forked: list[int]) -> None:
+def test_few_orders_stay_in_this_process(forked: list[int]) -> None:
     few = MANY[: WORTHWHILE - 1]
     with crew(square) as several:
-        several.ahead(few)
-        assert list(several.results(few)) == [square(case) for case in few]
+        assert list(given(several, square, few)) == [square(order) for order in few]
     assert forked == []
 
 
-def test_many_cases_leave_this_process_alone(forked: list[int]) -> None:
-    with crew(lambda _: os.getpid()) as several:
-        several.ahead(MANY[:WORTHWHILE])
-        assert len(forked) == 1
-        assert set(several.results(MANY)) <= set(forked)
+def test_few_orders_and_then_many_are_shared_with_what_is_known(forked: list[int]) -> None:
+    known: list[int] = []
+
+    def sum_of_known(order: int) -> int:
+        return order + sum(known)
+
+    with crew(known.append, sum_of_known) as several:
+        list(given(several, known.append, [5, 7]))
+        assert list(given(several, sum_of_known)) == [order + 12 for order in MANY]
+    assert forked
 
 
 def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
@@ -116,8 +148,7 @@ def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
     thread.start()
     try:
         with crew(square) as several:
-            several.ahead(MANY)
-            assert list(several.results(MANY)) == [square(case) for case in MANY]
+            assert list(given(several, square)) == [square(order) for order in MANY]
     finally:
         over.set()
         thread.join()
@@ -125,41 +156,52 @@ def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
 
 
 def test_an_exception_in_a_worker_is_the_caller_s() -> None:
-    with pytest.raises(ZeroDivisionError), crew(lambda case: 1 // (case[0] - 30)) as several:
-        list(several.results(MANY))
+    def divided(order: int) -> int:
+        return 1 // (order - 30)
+
+    with pytest.raises(ZeroDivisionError), crew(divided) as several:
+        list(given(several, divided))
 
 
-def test_a_case_whose_worker_is_killed_is_lost_and_no_other_one() -> None:
-    def die(case: list[int]) -> int:
-        if case[0] == 30:
+def test_an_order_whose_worker_is_killed_is_lost_and_no_other_one() -> None:
+    def die(order: int) -> int:
+        if order == 30:
             os.kill(os.getpid(), signal.SIGKILL)
-        return square(case)
+        return square(order)
+
+    with crew(die, square) as several:
+        found = list(given(several, die))
+        assert found == [LOST if order == 30 else square(order) for order in MANY]
+        assert list(given(several, square)) == [square(order) for order in MANY]
+
+
+def test_what_all_workers_leave_behind_is_lost() -> None:
+    def die(_: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return 0
 
     with crew(die) as several:
-        found = list(several.results(MANY))
-    assert found == [LOST if case[0] == 30 else square(case) for case in MANY]
+        assert list(given(several, die)) == [LOST] * len(MANY)
 
 
 def test_leaving_early_ends_the_workers(tmp_path: Path) -> None:
-    def endless(case: list[int]) -> int:
+    def endless(order: int) -> int:
         (tmp_path / str(os.getpid())).touch()
-        while case[0]:
+        while order:
             signal.pause()
         return 0
 
     with crew(endless) as several:
-        results = several.results(MANY)
-        assert next(results) == 0
+        assert next(given(several, endless)) == 0
     assert list(tmp_path.iterdir())
 
 
 def test_a_worker_that_never_returns_is_ended_from_outside() -> None:
-    def stuck(case: list[int]) -> int:
-        if case == MANY[-1]:
+    def stuck(order: int) -> int:
+        if order == MANY[-1]:
             threading.Event().wait()
-        return square(case)
+        return square(order)
 
-    several: Crew[list[int], int] = Crew(stuck, lambda _, late: LATE if late else LOST, 2.0)
-    with several:
-        found = list(several.results(MANY))
-    assert found == [*(square(case) for case in MANY[:-1]), LATE]
+    with crew(stuck, patience_s=2.0) as several:
+        found = list(given(several, stuck))
+    assert found == [*(square(order) for order in MANY[:-1]), LATE]

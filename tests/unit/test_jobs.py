@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runner.model.plan import Plan
-    from runner.model.scenario import Scenario
     from runner.model.trace import Trace
     from runner.pipeline.results import Result
 
@@ -133,9 +132,9 @@ class Heard(AtEnd):
         """Begin with nothing."""
         self.story: list[str] = []
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Keep it."""
-        self.story.append(f"{scenario.case} begins")
+        self.story.append(f"{case} begins")
 
     def finish(self, result: Result) -> None:
         """Keep it."""

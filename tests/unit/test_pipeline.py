@@ -52,9 +52,9 @@ class Listening:
         """Keep the total."""
         self.total = total
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Keep the case."""
-        self.begun.append(scenario.case)
+        self.begun.append(case)
 
     def finish(self, result: Result) -> None:
         """Keep the result."""
@@ -237,6 +237,22 @@ def test_a_check_of_many_files_is_that_of_each(tmp_path: Path) -> None:
     assert sorted(map(_told, whole.results)) == sorted(_told(one.results[0]) for one in each)
     part = check(Selection(paths=(str(tmp_path),), shard=Shard(number=2, of=2)), Listening())
     assert len(part.results) == 17 + 16
+
+
+@pytest.mark.usefixtures("forkable")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_cases_of_one_large_file_are_shared_by_all_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = {f"case{number}": GOOD for number in range(20)}
+    many = f"matrix: {{n: {list(range(60))}}}\n{GOOD}"
+    selection = written(tmp_path, **alone, many=many)
+    found = check(selection, Listening())
+    monkeypatch.setattr("runner.pipeline.parallel.WORTHWHILE", 1000)
+    one_by_one = check(selection, Listening())
+    assert len(found.results) == 80
+    assert list(map(_told, found.results)) == list(map(_told, one_by_one.results))
+    assert found.exit_code == one_by_one.exit_code == 0
 
 
 def _told(result: Result) -> tuple[str, str, tuple[str, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from importlib import metadata
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +18,7 @@ from runner.language import load
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.scenario import Section, versions_between
-from runner.model.versions import VersionRange, release_of
+from runner.model.versions import VersionRange, installed, release_of
 from runner.pipeline.attempts import analyse
 from runner.verdict import judge
 
@@ -190,3 +192,25 @@ def test_more_sections_than_can_be_told_apart_are_refused(tmp_path: Path) -> Non
     sections = "".join(f'  "torch>=3.{minor}": {{}}\n' for minor in range(17))
     with pytest.raises(ScenarioError, match="too_many_sections"):
         scenario(tmp_path, f"{STEPS}expect:\n{sections}")
+
+
+def test_the_version_that_is_installed_is_that_of_its_metadata() -> None:
+    try:
+        known = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        known = None
+    installed.cache_clear()
+    assert installed() == known
+
+
+def test_a_folder_that_an_installer_left_behind_is_no_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch-1.0.0.dist-info").mkdir()
+    monkeypatch.setattr("sys.path", [str(tmp_path / "none"), str(tmp_path), *sys.path])
+    installed.cache_clear()
+    assert installed() != "1.0.0"
+    (tmp_path / "torch-1.0.0.dist-info" / "METADATA").write_text("Name: torch\nVersion: 1.0.0\n")
+    installed.cache_clear()
+    assert installed() == "1.0.0"
+    installed.cache_clear()

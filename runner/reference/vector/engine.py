@@ -544,12 +544,17 @@ class Beginning:
         keys = tuple(each.key for each in self._memory.groups[group])
         numbers = self._memory.group_numbers(group)
         used: list[tuple[View, bool]] = []
-        for post in posts:
+        for at, post in enumerate(posts):
             payload = post.payload
             size = prod(payload.shape) * payload.dtype.itemsize
-            ranks = scene.active.ranks
             post.number = self._notes.traffic.post(
-                ranks, post.peers, size, sends=post.sends, step=instance.step.index, group=group
+                scene.active.ranks,
+                post.peers,
+                size,
+                sends=post.sends,
+                step=instance.step.index,
+                group=group,
+                begins=at == 0,
             )
             if isinstance(post.payload, View):
                 self._flights.check(post.payload, writes=not post.sends)

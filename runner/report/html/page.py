@@ -19,7 +19,6 @@ from typing import Any, NoReturn, TextIO
 
 from runner.display import clean, clean_line
 from runner.errors import Mark, Problem, ScenarioError
-from runner.model.scenario import Scenario
 from runner.pipeline.results import Outcome, Result, environment
 from runner.report.output import timeline
 from runner.report.terminal import summary_lines
@@ -520,7 +519,7 @@ class HtmlReport:
     def begin(self, total: int) -> None:
         """Nothing is written before the end."""
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Nothing is written before the end."""
 
     def finish(self, result: Result) -> None:
