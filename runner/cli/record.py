@@ -29,8 +29,8 @@ INCONCLUSIVE, FOUND = 3, 1
 
 #: ranks whose stacks are shown, and lines of each
 MOST_STACKS, MOST_LINES = 4, 6
-#: ranks whose positions are shown
-MOST_RANKS = 16
+#: different positions of ranks that are shown
+MOST_POSITIONS = 16
 
 
 @click.command("record", cls=GroupedCommand, context_settings={"ignore_unknown_options": False})
@@ -215,41 +215,60 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
     under = f" under {ran.launch.launcher}" if ran.launch.launcher else ""
     who = f"{world} rank{'s' * (world > 1)}{under}"
     told = [f"{verdict.status:12} {result.result.file}  {who}, {how}, {seconds:.1f} s"]
+    positions: list[str] = []
+    if result.found or ran.stuck or ran.timed_out or ran.interrupted:
+        positions = standing_lines(records, home, ran.launch)
+        outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
+        for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
+            head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
+            stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
+            positions += [head, *stack]
+    # of a hang where everyone is comes first; after a crash it follows from what is found
+    told += positions if ran.stuck else []
     told += finding_lines(result)
     if verdict.reason:
         told.append(f"  {verdict.reason}")
-    if result.found or ran.stuck or ran.timed_out or ran.interrupted:
-        outside = [rank for rank, each in records.items() if each.truncated and not each.inside]
-        told += standing_lines(records, home, ran.launch)
-        for rank in [r for r in outside if r in ran.stacks][:MOST_STACKS]:
-            told.append(f"  rank {rank} is outside of any call; its Python stack, innermost first:")
-            told += [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
+    told += positions if not ran.stuck else []
     told += [f"  note: {note}" for note in found.notes]
-    told.append(f"  scenario: {found.path} ({result.program.steps} steps)")
+    steps = result.program.steps
+    told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
     return told
 
 
 def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
-    """Return where the ranks stand whose program did not come to its end; some where most did."""
-    from runner.record.analysis import standing
+    """Return where the ranks are whose program did not come to its end; some where most did.
 
-    found = []
+    Ranks at one place are one line.
+    """
+    from runner.record.analysis import standing
+    from runner.record.format import lost_peer
+
+    going: dict[str, list[int]] = {}
+    over: dict[str, list[int]] = {}
     for rank, each in sorted(records.items()):
+        at = standing(each, home)
         if each.ending != "stopped":
-            continue
-        word = "in" if each.inside else "after"
-        if each.error is not None:
-            found.append(f"  rank {rank}: raised in {standing(each, home)}: {each.error[:160]}")
+            over.setdefault(f"{_ending(each)} after {at}", []).append(rank)
+        elif each.error is not None:
+            words = f"raised in {at}: {lost_peer(each.error)[:160]}"
+            going.setdefault(words, []).append(rank)
         else:
             ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
-            found.append(f"  rank {rank}: {ended}{word} {standing(each, home)}")
-    if found and len(found) < len(records):
-        found += [
-            f"  rank {rank}: {_ending(each)} after {standing(each, home)}"
-            for rank, each in sorted(records.items())
-            if each.ending != "stopped"
-        ]
-    return [clean(line) for line in found[:MOST_RANKS]]
+            words = f"{ended}{'in' if each.inside else 'after'} {at}"
+            going.setdefault(words, []).append(rank)
+    found = [*going.items(), *(over.items() if going else ())]
+    return [
+        clean(f"  {_who(ranks, len(records))}: {words}") for words, ranks in found[:MOST_POSITIONS]
+    ]
+
+
+def _who(ranks: Sequence[int], world_size: int) -> str:
+    """Return whose line it is: all ranks, or those that share it."""
+    from runner.verdict.finding import ranks_text
+
+    if len(ranks) == world_size > 1:
+        return f"all {len(ranks)} ranks"
+    return ranks_text(tuple(ranks))
 
 
 def _ending(record: RankRecord) -> str:
@@ -315,12 +334,16 @@ def import_records(**options: Any) -> None:
     verdict = result.result.verdict
     told = [clean_line(f"{verdict.status:12} {script}  {len(records)} ranks, recorded")]
     if not options["quiet"]:
+        positions: list[str] = []
+        if result.found or verdict.status != "PASSED":
+            positions = standing_lines(records, home, launch)
+        is_hang = all(each.truncated and each.error is None for each in records.values())
+        told += positions if is_hang else []
         told += finding_lines(result)
         if verdict.reason:
             told.append(f"  {verdict.reason}")
+        told += positions if not is_hang else []
         told += [f"  note: {each}" for each in _notes_of(records)]
-        if result.found or verdict.status != "PASSED":
-            told += standing_lines(records, home, launch)
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(result, options)
@@ -437,8 +460,6 @@ def difference_lines(
     a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
 ) -> list[str]:
     """Return the differences in words, each with its ranks."""
-    from runner.verdict.finding import ranks_text
-
     if a.world_size != b.world_size:
         lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
     else:
@@ -447,8 +468,7 @@ def difference_lines(
         return [f"equal: {len(a.lines)} ranks communicate alike"]
 
     def who(ranks: Sequence[int]) -> str:
-        is_all = len(ranks) == a.world_size == b.world_size > 1
-        return f"all {len(ranks)} ranks" if is_all else ranks_text(tuple(ranks))
+        return _who(ranks, a.world_size if a.world_size == b.world_size else 0)
 
     ranks = sorted({rank for each in found for rank in each.ranks})
     if ranks:

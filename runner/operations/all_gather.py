@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from runner.expressions.params import ASYNC_OP, GROUP, tensor, tensors
@@ -65,7 +66,7 @@ steps:
         ):
             values = {
                 entry.group_rank: f"tensor {list(entry['tensor'].shape)}, tensor_list "
-                + ", ".join(str(list(item.shape)) for item in entry["tensor_list"])
+                + _shapes(entry["tensor_list"])
                 for entry in entries
             }
             found.append(
@@ -91,3 +92,10 @@ def _own_misfit(entry: Entry) -> Refusal | None:
     return misfit(
         f"tensor has shape {list(own.shape)}, its place in tensor_list {list(place.shape)}"
     )
+
+
+def _shapes(tensors: Sequence[Any]) -> str:
+    """Return the shapes of a list; of several that follow each other and are alike, one."""
+    alike = groupby(str(list(each.shape)) for each in tensors)
+    counted = [(sum(1 for _ in some), shape) for shape, some in alike]
+    return ", ".join(f"{count} x {shape}" if count > 1 else shape for count, shape in counted)

@@ -101,6 +101,9 @@ RENDEZVOUS = "init_process_group"
 _PEER_GONE = re.compile(
     r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
 )
+#: where Gloo's words about a lost rank name no place of the user's: an address, and advice
+_ADDRESS = re.compile(r" \[[^\]\s]*\]:\d+")
+_ADVICE = re.compile(r"[.:]? This is typically caused by .*")
 #: operations whose work may be waited for once
 MESSAGES = frozenset({"send", "recv"})
 
@@ -342,6 +345,13 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def lost_peer(words: str) -> str:
+    """Return a backend's error about a rank that is gone, the same on all ranks that saw it."""
+    if _PEER_GONE.search(words) is None:
+        return words
+    return _ADDRESS.sub("", _ADVICE.sub("", words))
 
 
 def refusal(path: Path, code: str, words: str) -> ScenarioError:
