@@ -7,7 +7,6 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -460,6 +459,8 @@ def difference_lines(
     a: ComparedProgram, b: ComparedProgram, found: Sequence[ProgramDifference]
 ) -> list[str]:
     """Return the differences in words, each with its ranks."""
+    from runner.record.difference import difference_words
+
     if a.world_size != b.world_size:
         lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
     else:
@@ -470,16 +471,16 @@ def difference_lines(
     def who(ranks: Sequence[int]) -> str:
         return _who(ranks, a.world_size if a.world_size == b.world_size else 0)
 
+    changed = [f"{who(ranks)}: {words}" for ranks, words in difference_words(found)]
+    if len(changed) == 1 and not lines:
+        return changed
     ranks = sorted({rank for each in found for rank in each.ranks})
     if ranks:
         verb = "communicates" if len(ranks) == 1 else "communicate"
         lines.append(f"{who(ranks)} {verb} in another way")
-    # a loop has the same difference in each turn
-    told = Counter(f"  {who(each.ranks)}: {each.words}" for each in found)
-    for line, count in list(told.items())[:MOST_DIFFERENCES]:
-        lines.append(line if count == 1 else f"{line} ({count} times)")
-    if len(told) > MOST_DIFFERENCES:
-        lines.append(f"  and {len(told) - MOST_DIFFERENCES} more")
+    lines += [f"  {line}" for line in changed[:MOST_DIFFERENCES]]
+    if len(changed) > MOST_DIFFERENCES:
+        lines.append(f"  and {len(changed) - MOST_DIFFERENCES} more")
     return lines
 
 
@@ -509,6 +510,8 @@ def difference_json(
                 "a": line(each.a),
                 "b": line(each.b),
                 "before": line(each.before) if each.kind == "moved" else None,
+                "calls": [line(call) for call in each.calls],
+                "times": each.times if each.kind == "repeated" else 1,
                 "message": each.words,
             }
             for each in found

@@ -7,6 +7,7 @@ be compared too. What a rank would only know from what it receives is not known 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -47,15 +48,28 @@ MOST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalledLine:
-    """One call of one rank: what it communicates, which is compared, and where it is."""
+    """One call of one rank: what it communicates, which is compared, and where it is.
 
-    what: str
+    `parts` is the operation, then what it passes.
+    """
+
+    parts: tuple[str, ...]
     place: str = ""
 
     @property
-    def told(self) -> str:
+    def what(self) -> str:
+        """Return what is compared."""
+        return " ".join(self.parts)
+
+    @property
+    def full(self) -> str:
         """Return both."""
         return f"{self.what} ({self.place})" if self.place else self.what
+
+    @property
+    def short(self) -> str:
+        """Return the operation and its place."""
+        return f"{self.parts[0]} ({self.place})" if self.place else self.parts[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +85,9 @@ class ComparedProgram:
 class ProgramDifference:
     """One difference, and the ranks that have it.
 
-    `kind` is `added`, `removed`, `changed`, `moved`, `raised` where a rank now raises and makes no
-    call after it, or `rank` where a side lacks the whole rank.
+    `kind` is `added`, `removed`, `changed`, `moved`, `repeated` where `calls`, which follow each
+    other, come `times` more often (less often, where it is negative), `raised` where a rank now
+    raises and makes no call after it, or `rank` where a side lacks the whole rank.
     `position` counts the rank's calls on the side of `a`, or of `b` where it is added, from 0.
     `before` is the call that a moved one now comes before; None at the end.
     """
@@ -85,26 +100,109 @@ class ProgramDifference:
     before: CalledLine | None = None
     #: calls that a rank which raises no longer makes
     missing: int = 0
+    calls: tuple[CalledLine, ...] = ()
+    times: int = 1
 
     @property
     def words(self) -> str:
         """Return it in words."""
         match self.kind, self.a, self.b:
             case "moved", CalledLine() as one, CalledLine() as two:
-                where = f"comes before {self.before.told}" if self.before else "comes last"
-                return f"{one.told} is moved: now it {where}, at {two.place or two.what}"
+                where = f"before {self.before.short}" if self.before else "to the end"
+                return f"{one.parts[0]}{_places(one, two)} moved {where}"
             case "changed", CalledLine() as one, CalledLine() as two:
-                return f"{one.told} is now {two.told}"
-            case "removed", CalledLine() as one, _ if one.what.startswith(RAISES):
-                return f"no longer {one.told}"
+                return _changed(one, two)
+            case "repeated", _, _:
+                turns = abs(self.times)
+                often = "once" if turns == 1 else f"{turns} times"
+                more = f"{often} {'more' if self.times > 0 else 'less'}"
+                verb = "calls" if len(self.calls) == 1 else "repeats"
+                return f"{verb} {_listed(self.calls)} {more}"
+            case "removed", CalledLine() as one, _ if one.parts[0].startswith(RAISES):
+                return f"no longer {one.full}"
             case "removed", CalledLine() as one, _:
-                return f"{one.told} is no longer called"
+                return f"no longer calls {one.full}"
             case "added", _, CalledLine() as two:
-                return f"{two.told} is new"
+                return f"now calls {two.full}"
             case "raised", _, CalledLine() as two:
                 calls = f"{self.missing} call{'s' * (self.missing > 1)}"
-                return two.told + (f": it no longer makes {calls}" if self.missing else "")
+                return two.full + (f": it no longer makes {calls}" if self.missing else "")
         return "is in one of the two only"
+
+
+def _places(one: CalledLine, two: CalledLine) -> str:
+    """Return where a call was, and where it is now, where that is another line."""
+    if one.place == two.place or not one.place or not two.place:
+        place = one.place or two.place
+        return f" ({place})" if place else ""
+    return f" ({one.place}, now {two.place})"
+
+
+def _changed(one: CalledLine, two: CalledLine) -> str:
+    """Return what a call passes differently; of another operation both calls."""
+    if one.parts[0] != two.parts[0]:
+        return f"{one.full} is now {two.full}"
+    mine, theirs = one.parts[1:], two.parts[1:]
+    was = [each for each in (*mine, *_left_out(mine, theirs)) if each not in theirs]
+    now = [each for each in (*theirs, *_left_out(theirs, mine)) if each not in mine]
+    head = f"{one.parts[0]}{_places(one, two)}"
+    if not was:
+        return f"{head} is now {', '.join(now)}"
+    if not now:
+        return f"{head} is no longer {', '.join(was)}"
+    return f"{head}: {', '.join(was)} is now {', '.join(now)}"
+
+
+#: what a call passes where it does not say so
+_DEFAULT_PARTS = {
+    "on": "on all ranks",
+    "op": "op sum",
+    "tag": "tag 0",
+    "src": "src 0",
+    "dst": "dst 0",
+}
+
+
+def _left_out(parts: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the defaults of what only the other call says."""
+    own, theirs = ([each.partition(" ")[0] for each in some] for some in (parts, others))
+    return [_DEFAULT_PARTS[each] for each in theirs if each in _DEFAULT_PARTS and each not in own]
+
+
+def _listed(calls: Sequence[CalledLine]) -> str:
+    if len(calls) == 1:
+        return calls[0].full
+    to = "and" if len(calls) == 2 else "to"
+    return f"{calls[0].short} {to} {calls[-1].short}, {len(calls)} calls,"
+
+
+def difference_words(found: Sequence[ProgramDifference]) -> list[tuple[tuple[int, ...], str]]:
+    """Return differences as lines: ranks, words. What is alike, or of one part, is one line."""
+    lines: dict[str, Counter[int]] = {}
+    at = 0
+    while at < len(found):
+        first, until = found[at], at + 1
+        if first.kind in {"added", "removed"} and not first.words.startswith("no longer raises"):
+            while until < len(found) and _follows(found[until - 1], found[until]):
+                until += 1
+        words = first.words
+        if until - at > 1:
+            lined = [each.b or each.a for each in found[at:until]]
+            calls = _listed([each for each in lined if each is not None]).rstrip(",")
+            words = f"{'now' if first.kind == 'added' else 'no longer'} calls {calls}"
+        lines.setdefault(words, Counter()).update(first.ranks)
+        at = until
+    together = []
+    for words, ranks in lines.items():
+        for count in dict.fromkeys(ranks.values()):
+            chosen = tuple(rank for rank, times in ranks.items() if times == count)
+            together.append((chosen, words if count == 1 else f"{words} ({count} times)"))
+    return together
+
+
+def _follows(one: ProgramDifference, two: ProgramDifference) -> bool:
+    alike = (one.kind, one.ranks) == (two.kind, two.ranks)
+    return alike and two.position == one.position + 1
 
 
 def side_of(path: Path) -> ComparedProgram:
@@ -157,39 +255,41 @@ def _recorded(record: RankRecord) -> Iterator[CalledLine]:
     for item in record.items:
         place = item.place.short(home)
         if isinstance(item, RecordedCall):
-            yield CalledLine(what=_called(item, record.world_size), place=place)
+            yield CalledLine(parts=_called(item, record.world_size), place=place)
         elif isinstance(item, RecordedWait):
-            yield CalledLine(what="wait", place=place)
+            yield CalledLine(parts=("wait",), place=place)
         elif isinstance(item, Blocking) and item.ranks is not None:
-            yield CalledLine(what=f"{item.what} {list(item.ranks)}", place=place)
+            yield CalledLine(parts=(item.what, str(list(item.ranks))), place=place)
     if record.ending == "raised" and record.error is not None:
-        yield CalledLine(what=f"{RAISES}{record.error}", place=record.raised_at.short(home))
+        yield CalledLine(parts=(f"{RAISES}{record.error}",), place=record.raised_at.short(home))
 
 
-def _called(call: RecordedCall, world: int) -> str:
-    told = [call.operation if call.completes else f"{call.operation} (async)"]
+def _called(call: RecordedCall, world: int) -> tuple[str, ...]:
+    parts = [call.operation]
+    if not call.completes:
+        parts.append("async")
     for word, tensors in (("", call.inputs), ("-> ", call.outputs)):
         if tensors:
-            told.append(word + _tensors(tensors))
+            parts.append(word + _tensors(tensors))
     if call.op not in {None, "sum"}:
-        told.append(f"op {call.op}")
+        parts.append(f"op {call.op}")
     if call.root is not None:
-        told.append(f"root {call.root}")
+        parts.append(f"root {call.root}")
     if call.peer is not None:
-        told.append(f"{'to' if MESSAGES.get(call.operation) == 'dst' else 'from'} {call.peer}")
+        parts.append(f"{'to' if MESSAGES.get(call.operation) == 'dst' else 'from'} {call.peer}")
     if call.tag:
-        told.append(f"tag {call.tag}")
+        parts.append(f"tag {call.tag}")
     if any(call.splits):
-        told.append(f"splits {[list(each) for each in call.splits]}")
+        parts.append(f"splits {[list(each) for each in call.splits]}")
     if call.group != tuple(range(world)):
-        told.append(f"on {list(call.group)}")
-    return " ".join(told)
+        parts.append(f"on {list(call.group)}")
+    return tuple(parts)
 
 
 def _tensors(tensors: Sequence[Tensor]) -> str:
     alike = groupby(tensors, key=lambda each: f"{each.dtype}{list(each.shape)}")
-    counted = ((sum(each.count for each in some), told) for told, some in alike)
-    return ", ".join(f"{count} x {told}" if count > 1 else told for count, told in counted)
+    counted = ((sum(each.count for each in some), kind) for kind, some in alike)
+    return ", ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in counted)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -216,23 +316,23 @@ def _side_of_scenario(path: Path, scenario: Scenario) -> ComparedProgram:
                     call.operation.run(process, call.entry)
                 continue
             process.keep(call)
-            found.append(CalledLine(what=_taken(call), place=_place(call)))
+            found.append(CalledLine(parts=_taken(call), place=_place(call)))
         lines[rank] = tuple(found)
     return ComparedProgram(name=str(path), world_size=scenario.world_size, lines=lines)
 
 
-def _taken(call: Call) -> str:
+def _taken(call: Call) -> tuple[str, ...]:
     assert call.operation is not None
     if isinstance(call.operation, Waiting):
-        return call.operation.name  # what a file calls its work is its own
-    told = [call.operation.name]
+        return (call.operation.name,)  # what a file calls its work is its own
+    parts = [call.operation.name]
     for name, value in sorted(call.entry.arguments.items()):
         if name == "group" or (_plain(value) and value in _DEFAULTS):
             continue
-        told.append(f"{name} {_value(value)}")
+        parts.append(f"{name} {_value(value)}")
     if call.entry.group.name != WORLD:
-        told.append(f"on {list(call.entry.group.ranks)}")
-    return " ".join(told)
+        parts.append(f"on {list(call.entry.group.ranks)}")
+    return tuple(parts)
 
 
 _DEFAULTS = (None, False, "sum", 0)
@@ -267,7 +367,7 @@ def differences(a: ComparedProgram, b: ComparedProgram) -> list[ProgramDifferenc
         for each in _of_rank(rank, a.lines.get(rank), b.lines.get(rank)):
             # what comes after a call tells of it only where it moved
             before = each.before if each.kind == "moved" else None
-            key = (each.kind, each.position, each.a, each.b, before)
+            key = (each.kind, each.position, each.a, each.b, before, each.calls, each.times)
             found.setdefault(key, []).append(rank)
             firsts.setdefault(key, each)
     return [replace(firsts[key], ranks=tuple(ranks)) for key, ranks in found.items()]
@@ -339,6 +439,21 @@ def _edits(one: Sequence[CalledLine], two: Sequence[CalledLine]) -> Iterator[Pro
     for tag, i, j, k, m in matcher.get_opcodes():
         if tag == "equal":
             continue
+        shown = one if tag == "delete" else two
+        part = (head + i, head + j) if tag == "delete" else (head + k, head + m)
+        turn = _turn(shown, *part) if tag in {"insert", "delete"} else None
+        if turn is not None:
+            calls, times = turn
+            yield ProgramDifference(
+                kind="repeated",
+                ranks=(),
+                position=part[0],
+                a=calls[0] if tag == "delete" else None,
+                b=calls[0] if tag == "insert" else None,
+                calls=calls,
+                times=-times if tag == "delete" else times,
+            )
+            continue
         pairs: Iterable[tuple[CalledLine | None, CalledLine | None]]
         if tag == "replace" and j - i == m - k and _alike(left[i:j], right[k:m]):
             pairs = list(zip(left[i:j], right[k:m], strict=True))
@@ -354,8 +469,36 @@ def _edits(one: Sequence[CalledLine], two: Sequence[CalledLine]) -> Iterator[Pro
             )
 
 
+def _turn(
+    lines: Sequence[CalledLine], start: int, end: int
+) -> tuple[tuple[CalledLine, ...], int] | None:
+    """Return the turn of a loop that a part repeats, and how often; None where it is no turns.
+
+    What is before the part, or after it, is one turn at least. A turn begins where the first one
+    does::
+
+        a b c a b c | a b c | d      lines, and what is in them only
+    """
+    size = end - start
+    for period in range(1, size + 1):
+        if size % period:
+            continue
+        whole = lines[start - period : end], lines[start : end + period]
+        if not any(len(each) == size + period and _repeats(each, period) for each in whole):
+            continue
+        first = start
+        while first and lines[first - 1] == lines[first - 1 + period]:
+            first -= 1
+        return tuple(lines[first : first + period]), size // period
+    return None
+
+
+def _repeats(lines: Sequence[CalledLine], period: int) -> bool:
+    return all(one == two for one, two in zip(lines[:-period], lines[period:], strict=True))
+
+
 def _alike(left: Sequence[CalledLine], right: Sequence[CalledLine]) -> bool:
     """Whether calls that differ are pairwise of one operation: then their arguments changed."""
-    return all(
-        one.what.split()[0] == two.what.split()[0] for one, two in zip(left, right, strict=True)
-    ) or (len(left) == 1 and left[0].what != right[0].what)
+    return all(one.parts[0] == two.parts[0] for one, two in zip(left, right, strict=True)) or (
+        len(left) == 1 and left[0].what != right[0].what
+    )

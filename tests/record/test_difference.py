@@ -52,21 +52,25 @@ def test_a_call_that_moved_is_told_with_its_rank_and_lines(tmp_path: Path) -> No
     assert found["ranks"] == [1]
     assert {found["a"]["place"], found["b"]["place"]} <= {"train.py:10", "train.py:11"}
     said = compared(a, b).output
-    assert said.startswith("rank 1 communicates in another way\n")
-    assert "is moved" in said
-    assert "train.py:10" in said
-    assert "train.py:11" in said
+    words = (
+        "rank 1: all_gather_single (train.py:10) moved before reduce_scatter_single (train.py:11)"
+    )
+    assert said == f"{words}\n"
 
 
 @pytest.mark.parametrize(
     ("calls", "kind", "words"),
     [
-        ((ALL_GATHER, REDUCE_SCATTER, BARRIER), "removed", "train.py:12) is no longer called"),
-        ((*STEP, BARRIER), "added", "barrier (train.py:13) is new"),
+        (
+            (ALL_GATHER, REDUCE_SCATTER, BARRIER),
+            "removed",
+            "all 2 ranks: no longer calls all_reduce float32[4] (train.py:12)",
+        ),
+        ((*STEP, (*BARRIER[:-1], 14)), "added", "all 2 ranks: now calls barrier (train.py:14)"),
         (
             (ALL_GATHER, REDUCE_SCATTER, LARGER, BARRIER),
             "changed",
-            "all_reduce float32[4] (train.py:12) is now all_reduce float32[5] (train.py:12)",
+            "all 2 ranks: all_reduce (train.py:12): float32[4] is now float32[5]",
         ),
     ],
 )
@@ -101,9 +105,102 @@ def test_what_all_ranks_do_is_told_of_all_ranks(tmp_path: Path) -> None:
     a, b = recorded(tmp_path / "a", STEP, STEP), recorded(tmp_path / "b", calls, calls)
     said = compared(a, b).output
     assert said.splitlines() == [
-        "all 2 ranks communicate in another way",
-        "  all 2 ranks: all_gather float32[4] -> 2 x float32[4] (train.py:14) is new",
+        "all 2 ranks: now calls all_gather float32[4] -> 2 x float32[4] (train.py:14)",
     ]
+
+
+LOOP = """\
+world_size: 4
+groups: {half: {size: 2}}
+tensors: {x: ones(4), y: ones(8), g: ones(3), h: ones(3)}
+steps:
+  - for: {step: "range(3)"}
+    steps:
+      - all_gather_single: {output: y, input: "x[0:2]"}
+      - all_reduce: {tensor: g}
+      - {all_reduce: {tensor: h, group: half}}
+  - barrier: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        pytest.param(
+            "range(3)",
+            "range(4)",
+            "all 4 ranks: repeats all_gather_single (b.yaml:7) to all_reduce (b.yaml:9), "
+            "3 calls, once more",
+            id="one accumulation step more",
+        ),
+        pytest.param(
+            "range(3)",
+            "range(1 if rank == 2 else 3)",
+            "rank 2: repeats all_gather_single (a.yaml:7) to all_reduce (a.yaml:9), "
+            "3 calls, 2 times less",
+            id="a loop ends early on one rank",
+        ),
+        pytest.param(
+            "- all_reduce: {tensor: g}",
+            '- {ranks: "rank != 2", all_reduce: {tensor: g}}',
+            "rank 2: no longer calls all_reduce tensor float32[3] (a.yaml:8) (3 times)",
+            id="one rank skips",
+        ),
+        pytest.param(
+            "g: ones(3)",
+            "g: {dtype: bfloat16, value: ones(3)}",
+            "all 4 ranks: all_reduce (a.yaml:8, now b.yaml:8): "
+            "tensor float32[3] is now tensor bfloat16[3] (3 times)",
+            id="a dtype",
+        ),
+        pytest.param(
+            "tensor: g}",
+            "tensor: g, op: max}",
+            "all 4 ranks: all_reduce (a.yaml:8, now b.yaml:8): op sum is now op max (3 times)",
+            id="a reduction",
+        ),
+        pytest.param(
+            "group: half}}",
+            "group: world}}",
+            "  ranks 0 and 1: all_reduce (a.yaml:9, now b.yaml:9): "
+            "on [0, 1] is now on all ranks (3 times)",
+            id="a group",
+        ),
+        pytest.param(
+            "  - barrier: {}\n",
+            "  - barrier: {}\n  - all_reduce: {tensor: y}\n  - barrier: {}\n",
+            "all 4 ranks: now calls all_reduce (b.yaml:11) and barrier (b.yaml:12), 2 calls",
+            id="two calls at the end",
+        ),
+        pytest.param(
+            "  - barrier: {}\n",
+            "",
+            "all 4 ranks: no longer calls barrier (a.yaml:10)",
+            id="no barrier at the end",
+        ),
+    ],
+)
+def test_what_a_change_does_is_one_line(tmp_path: Path, old: str, new: str, words: str) -> None:
+    for name, text in (("a.yaml", LOOP), ("b.yaml", LOOP.replace(old, new))):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    lines = compared(a, b).output.splitlines()
+    assert words in lines
+    assert len(lines) == (3 if words.startswith(" ") else 1)
+    as_json(a, b)
+
+
+def test_turns_of_a_loop_are_told_as_calls_and_times(tmp_path: Path) -> None:
+    a = recorded(tmp_path / "a", (*STEP[:3] * 2, BARRIER))
+    b = recorded(tmp_path / "b", (*STEP[:3] * 4, BARRIER))
+    (found,) = as_json(a, b)["differences"]
+    assert (found["kind"], found["times"]) == ("repeated", 2)
+    assert [each["place"] for each in found["calls"]] == [
+        "train.py:10",
+        "train.py:11",
+        "train.py:12",
+    ]
+    assert as_json(b, a)["differences"][0]["times"] == -2
 
 
 def test_ranks_that_differ_alike_are_one_difference_whatever_comes_after(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What `scenario import` says of a record, line by line: where every rank is, then what is wrong."""
+"""What `scenario import` says of a record: where every rank is, then what is wrong."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def test_of_a_hang_where_the_ranks_are_comes_first_each_place_once(tmp_path: Pat
 
 
 def test_ranks_that_are_at_one_place_are_one_line(tmp_path: Path) -> None:
-    takes = [("recv_", [], [["float32", [4], 64, 16]], {"peer": peer}, 14) for peer in (1, 0)]
+    takes: list[tuple[Any, ...]] = [
+        ("recv_", [], [["float32", [4], 64, 16]], {"peer": peer}, 14) for peer in (1, 0)
+    ]
     folder = recorded(tmp_path / "a", (BARRIER, takes[0]), (BARRIER, takes[1]))
     for rank in range(2):
         ended_by(folder, rank)
