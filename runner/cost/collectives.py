@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from runner.cost.measurements import TABLED, Tables, time_in
+from runner.cost.measurements import TABLED, Tables, Taken, time_in
 from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
 from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
@@ -338,7 +338,16 @@ class CollectiveTimes:
             message = f"topology {self.topology.name} has no table of {name}"
             hint = f"it has {', '.join(sorted(tables))}"
             raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
-        return Timing(time_in(known, len(ranks), size), "table")
+        tuner = self.topology.tuner
+
+        def taken(count: int) -> Taken | None:
+            nodes = -(-count // (self.topology.node_ranks or count))
+            if tuner is None or name not in COLLECTIVES:
+                return None
+            return lambda each: tuner.best(name, each, count, nodes).way
+
+        model = "table" if taken(len(ranks)) is None else "table and tuner"
+        return Timing(time_in(known, len(ranks), size, taken), model)
 
     def _by_nccl(self, name: str, size: float, ranks: Ranks) -> Timing | None:
         tuner = self.topology.tuner

@@ -211,7 +211,7 @@ def _made(
     algorithms = dict.fromkeys(f"{each.algorithm}" for each in timings if each.algorithm)
     shown = f" ({'; '.join(algorithms)})" if algorithms else ""
     tuner = topology.tuner
-    if tuner is not None and any(model.startswith("nccl") for model in models):
+    if tuner is not None and any("nccl" in model or "tuner" in model for model in models):
         shown += f"; NCCL {tuner.version}, constants of {tuner.constants.commit}"
     origin = f"{' and '.join(models)}{shown}, on {topology.name}: {topology.source}"
     error = "; ".join(f"{model}: {MODELS[model]}" for model in models)

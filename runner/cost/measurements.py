@@ -2,12 +2,14 @@
 
 Between two rows a time is a straight line in bytes: what does not depend on the size, and bytes at
 one bandwidth. Beyond the first and the last row it goes on so for a factor of two, and no further.
+Where NCCL takes another algorithm between two rows, times jump: if its tuner says which it takes,
+the line through the two rows above goes down to the size from which that algorithm is taken.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
@@ -23,6 +25,10 @@ from runner.operations.base import Collective
 REACH = 2.0
 #: how far apart two rows may be for what lies between them to be believed
 GAP = 16.0
+
+
+#: a size in bytes -> what NCCL takes for it
+Taken: TypeAlias = Callable[[float], tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +48,11 @@ class Table:
         sizes = tuple(sorted(times))
         return cls(sizes, tuple(median(times[size]) for size in sizes), source)
 
-    def at(self, size: float) -> float:
-        """Return the time of a size. Raises ScenarioError where the table is silent about it."""
+    def at(self, size: float, taken: Taken | None = None) -> float:
+        """Return the time of a size, with the algorithm that is `taken` for each, if that is known.
+
+        Raises ScenarioError where the table is silent about it.
+        """
         sizes = self.sizes
         if not sizes[0] / REACH <= size <= sizes[-1] * REACH:
             message = (
@@ -70,7 +79,15 @@ class Table:
         time = first + (size - low) / (high - low) * (last - first)
         if size < low:  # no more than the first row takes, no less than its bandwidth allows
             return min(first, max(time, first * size / low))
-        return max(last, time) if size > high else time
+        if size > high:
+            return max(last, time)
+        if taken is None or upper + 1 == len(sizes) or size == low:
+            return time
+        after = sizes[upper + 1]
+        if taken(low) != taken(size) == taken(high) == taken(after):
+            time = last + (size - high) / (after - high) * (self.times[upper + 1] - last)
+            return min(last, max(time, last * size / high))
+        return time
 
 
 #: operation -> the collective under which its table stands: nccl-tests has one for both
@@ -101,14 +118,20 @@ def tabled(name: str) -> str:
 Tables: TypeAlias = Mapping[str, Mapping[int, Table]]
 
 
-def time_in(tables: Mapping[int, Table], ranks: int, size: float) -> float:
+def time_in(
+    tables: Mapping[int, Table],
+    ranks: int,
+    size: float,
+    taken: Callable[[int], Taken | None] = lambda _: None,
+) -> float:
     """Return the time of a collective on so many ranks, in microseconds.
 
     Between tables of two numbers of ranks, and up to twice the larger, it is a straight line in
-    ranks: a step more for each rank more. Raises ScenarioError where no table tells.
+    ranks: a step more for each rank more. `taken` says what NCCL takes on so many ranks. Raises
+    ScenarioError where no table tells.
     """
     if ranks in tables:
-        return tables[ranks].at(size)
+        return tables[ranks].at(size, taken(ranks))
     known = sorted(tables)
     shown = ", ".join(map(str, known))
     if len(known) < 2:
@@ -120,7 +143,7 @@ def time_in(tables: Mapping[int, Table], ranks: int, size: float) -> float:
     upper = next((at for at, each in enumerate(known) if each >= ranks), len(known) - 1)
     upper = max(1, upper)
     low, high = known[upper - 1], known[upper]
-    first, last = tables[low].at(size), tables[high].at(size)
+    first, last = (tables[each].at(size, taken(each)) for each in (low, high))
     return first + (ranks - low) / (high - low) * (last - first)
 
 

@@ -272,6 +272,11 @@ class TunerChoice:
     protocol: str
     time: float
 
+    @property
+    def way(self) -> tuple[str, str]:
+        """The algorithm and the protocol."""
+        return self.algorithm, self.protocol
+
 
 #: NCCL's collectives, by torch's names
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"

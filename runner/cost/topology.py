@@ -38,6 +38,8 @@ MODELS = {
     "to 8 KiB): 2.2 to 2.4 times too quick",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
     "left out; up to 53 % where the algorithm changes",
+    "table and tuner": "interpolated, the algorithm as NCCL's tuner chooses: 2 % (mean), 8 to 12 % "
+    "(worst) on 8 H100 or H200, on sizes left out",
     "torch": "8.5 times off from 64 MiB up, 2.3 times below",
 }
 
@@ -66,7 +68,7 @@ class Topology:
     """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
 
     `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
-    tuner says.
+    tuner says. Beside tables a tuner tells where the algorithm changes.
     """
 
     name: str
@@ -261,6 +263,8 @@ _SIZE = re.compile(r"([0-9.]+(?:e[+-]?\d+)?)\s*(?:([KMGT])(?:iB|B)?|B|bytes)?", 
 _TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NODES = re.compile(r"(\d+) nodes")
+#: what states NCCL's tuner
+_TUNER = ("version", "gpu", "channels", "cpu", "tree")
 
 
 def bandwidth(text: str) -> float | None:
@@ -519,8 +523,19 @@ class _Reader:
         return {"model": model, **(self.nccl(node) if model == "nccl" else self.table(node))}
 
     def nccl(self, node: Node) -> dict[str, Any]:
-        known = ("model", "version", "gpu", "channels", "cpu", "tree", "launch", "factor")
-        keys = self.keys(node, known, "`collectives`")
+        keys = self.keys(node, ("model", *_TUNER, "launch", "factor"), "`collectives`")
+        launch = keys.get("launch")
+        factor = keys.get("factor")
+        return {
+            "tuner": self.tuner(keys, node),
+            "launch": 0.0
+            if launch is None
+            else self.quantity(launch, "launch", microseconds, "`14us`", zero=True),
+            "factor": 1.0 if factor is None else self.factor(factor, "factor"),
+        }
+
+    def tuner(self, keys: Mapping[str, Any], node: Any) -> Tuner | None:
+        """Return NCCL's tuner on the machine."""
         version = str(getattr(keys.get("version"), "text", ""))
         constants = constants_of(version)
         if constants is None:
@@ -540,19 +555,11 @@ class _Reader:
             words[name] = getattr(keys.get(name), "value", default)
             if words[name] not in allowed:
                 self.wrong(f"`{name}` is one of {', '.join(allowed)}", keys[name].mark)
-        launch = keys.get("launch")
-        factor = keys.get("factor")
         if constants is None or self.problems:
-            return {}
-        return {
-            "tuner": Tuner(version, constants, str(gpu), words["cpu"], words["tree"], channels),
-            "launch": 0.0
-            if launch is None
-            else self.quantity(launch, "launch", microseconds, "`14us`", zero=True),
-            "factor": 1.0 if factor is None else self.factor(factor, "factor"),
-        }
+            return None
+        return Tuner(version, constants, str(gpu), words["cpu"], words["tree"], channels)
 
-    def channels(self, node: Any, whole: Node) -> dict[str, Channels]:
+    def channels(self, node: Any, whole: Any) -> dict[str, Channels]:
         """Return, by algorithm, how many channels there are and the GB/s of each."""
         if node is None:
             hint = "`channels: {ring: [24, 15]}`: how many, and GB/s of each"
@@ -579,9 +586,13 @@ class _Reader:
 
     def table(self, node: Node) -> dict[str, Any]:
         tables: dict[str, dict[int, Table]] = {}
+        tuner = None
         for key, value in node.entries:
             name = key_text(key)
             if name == "model":
+                continue
+            if name == "tuner":
+                tuner = self.tuner(self.keys(value, _TUNER, "`tuner`"), value)
                 continue
             try:
                 name = tabled(name)
@@ -602,7 +613,7 @@ class _Reader:
                     tables.setdefault(name, {})[count] = table
         if not tables and not self.problems:
             self.wrong("`collectives` has no table", node.mark)
-        return {"tables": tables}
+        return {"tables": tables, "tuner": tuner}
 
     def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""

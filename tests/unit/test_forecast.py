@@ -325,6 +325,44 @@ def test_between_two_rows_a_time_is_a_latency_and_bytes_at_one_bandwidth() -> No
         assert table.at(size) == pytest.approx(12 + size / 500)
 
 
+def test_where_the_algorithm_changes_the_line_above_goes_down_to_there(tmp_path: Path) -> None:
+    """Up to 1,500 bytes 10 us whatever the size, then 20 us and 100 bytes a microsecond."""
+    rows = [(size, 10.0 if size <= 1500 else 20 + size / 100) for size in (250, 1000, 4000, 16000)]
+    table = Table.of(rows, "made up")
+
+    def taken(size: float) -> tuple[str, str]:
+        return ("ring", "LL") if size <= 1500 else ("nvls", "Simple")
+
+    assert table.at(2000, taken) == pytest.approx(40)
+    assert table.at(2000) == pytest.approx(10 + 50 / 3)
+    for size in (1000, 1200, 4000, 8000, 20000):  # below the change, and far from it, as without
+        assert table.at(size, taken) == table.at(size)
+    assert table.at(2000, lambda size: (str(size), "")) == table.at(2000)
+    file = tmp_path / "tuned.yaml"
+    text = (
+        "version: 1\ntopology: tuned\ndescribes: made up\nsource: a test\ncollectives:\n"
+        "  model: table\n"
+        "  tuner: {version: 2.30.7, gpu: hopper, channels: {ring: [24, 15], nvls: [16, 20]}}\n"
+        "  all_reduce: {8: {256K: 20us, 1M: 27us, 4M: 54us, 16M: 123us}}\n"
+    )
+    file.write_text(text, encoding="utf-8")
+    assert_schema(file)
+    found = [
+        forecast(traffic_of(one(tmp_path)), topology(str(file)), scale=size / 8)
+        for size in (2**20 - 8, 2**20, 2**21)
+    ]
+    line = 54 - (123 - 54) / 12 * 2
+    assert [each.time for each in found] == [pytest.approx(27, rel=1e-4), 27, pytest.approx(line)]
+    assert found[0].origin.startswith("table and tuner; NCCL 2.30.7")
+    assert found[0].error.startswith("table and tuner")
+    file.write_text(text.replace("gpu: hopper", "gpu: hoper"), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="`gpu` is one of"):
+        topology(str(file))
+    file.write_text(text.replace("version: 2", "launch: 2"), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="has no `launch`"):
+        topology(str(file))
+
+
 def test_noise_at_the_ends_of_a_table_does_not_run_away() -> None:
     table = Table.of([(1024, 10.0), (2048, 90.0), (4096, 80.0)], "noise")
     assert table.at(512) == pytest.approx(5)  # a line alone would come out below zero
