@@ -554,6 +554,8 @@ def scenarios(
         for constants, suffix in cases(tree, context, sets, found)
     ]
     problems.raise_any()
+    if not problems.warnings:
+        return tuple(made)
     return tuple(replace(each, warnings=problems.warnings) for each in made)
 
 

@@ -186,8 +186,12 @@ class _Desk:
             problems=loaded.problems,
         )
 
+    @uncollected()
     def judge(self, at: tuple[int, int]) -> _Judged:
-        """Analyse a case; its file is read again where another process had read it."""
+        """Analyse a case; its file is read again where another process had read it.
+
+        What it makes for many ranks is gone before the collector may walk over it.
+        """
         if at not in self._cases:
             loaded = self.read(at[0])
             if at not in self._cases:

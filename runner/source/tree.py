@@ -188,11 +188,14 @@ _MERGE = "<<"
 
 @dataclass(slots=True)
 class _Open:
-    """A collection whose end has not come yet; `size` counts its nodes, aliases expanded."""
+    """A collection whose end has not come yet; `size` counts its nodes, aliases expanded.
+
+    Its node gets its place at the end: that of its first key, or all of it between brackets.
+    """
 
     node: Sequence | Mapping
+    event: Any
     anchor: str | None
-    flow: bool
     size: int = 1
     depth: int = 1
     key: Node | None = None
@@ -206,6 +209,7 @@ class Composer:
         """Start with nothing read."""
         self.source = source
         self.limits = limits
+        self._start = Mark(source=source, line=1, column=1)
         self.root: Node | None = None
         self.problems: list[Problem] = []
         self._stack: list[_Open] = []
@@ -252,33 +256,36 @@ class Composer:
         self._add(node, 1, 1)
 
     def _mapping(self, event: Any) -> None:
-        self._open(event, Mapping(self._mark(event), []))
+        self._open(event, Mapping(self._start, []))
 
     def _sequence(self, event: Any) -> None:
-        self._open(event, Sequence(self._mark(event), []))
+        self._open(event, Sequence(self._start, []))
 
     def _open(self, event: Any, node: Sequence | Mapping) -> None:
         wanted = TAG_PREFIX + ("map" if isinstance(node, Mapping) else "seq")
         if event.tag not in {None, "!", wanted}:
-            self._unknown_tag(event, node.mark)
+            self._unknown_tag(event, self._mark(event))
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append(_Open(node, event.anchor, bool(event.flow_style)))
-        self._limit_depth(len(self._stack), node.mark)
+        self._stack.append(_Open(node, event, event.anchor))
+        if len(self._stack) > self.limits.max_nesting:
+            self._limit_depth(len(self._stack), self._mark(event))
 
     def _close(self, event: Any) -> None:
         opened = self._stack.pop()
-        node, mark = opened.node, opened.node.mark
-        if opened.flow:
+        node, begun = opened.node, opened.event
+        if begun.flow_style:
             node.mark = Mark(
                 source=self.source,
-                line=mark.line,
-                column=mark.column,
+                line=begun.start_mark.line + 1,
+                column=begun.start_mark.column + 1,
                 end_line=event.end_mark.line + 1,
                 end_column=event.end_mark.column + 1,
             )
         elif isinstance(node, Mapping) and node.entries:
             node.mark = node.entries[0][0].mark
+        else:
+            node.mark = self._mark(begun)
         self._anchored(opened.anchor, node, opened.size, opened.depth)
         self._add(node, opened.size, opened.depth)
 

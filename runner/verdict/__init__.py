@@ -91,24 +91,20 @@ def judge(
     version = torch or (None if observed is None else observed.environment.get("torch"))
     taken, all_seen = _taken(predicted, observed) if reference else (None, False)
     try:
-        parts = [
-            _judge_on(
-                replace(
-                    start(
-                        plan,
-                        prediction,
-                        observed,
-                        final,
-                        general=predicted,
-                        taken=taken,
-                        reference=reference,
-                        limits=limits,
-                    ),
-                    cases_of=cases_of,
-                )
+        parts = []
+        for prediction, final in sections(scenario, predicted, observed, name, version):
+            case = start(
+                plan,
+                prediction,
+                observed,
+                final,
+                general=predicted,
+                taken=taken,
+                reference=reference,
+                limits=limits,
             )
-            for prediction, final in sections(scenario, predicted, observed, name, version)
-        ]
+            case.cases_of = cases_of
+            parts.append(_judge_on(case))
         if taken is None and all_seen and not any(part.findings for part in parts):
             parts = [_of_no_order(scenario, part) for part in parts]
     except ScenarioError as error:
@@ -117,7 +113,9 @@ def judge(
         )
     merged = _left_open(scenario, predicted, observed, _merged(parts))
     if name is None and reference and not merged.findings:
-        warned = warnings_of_gloo(scenario, predicted, version)
+        warned = list(warnings_of_gloo(scenario, predicted, version))
+        if not warned:
+            return merged
         return replace(merged, warnings=_distinct([*merged.warnings, *warned]))
     return merged
 
