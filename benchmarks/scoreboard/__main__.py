@@ -21,10 +21,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.scoreboard.catalogue import programs, sample
-from benchmarks.scoreboard.spoken import Confirmed, Spoken, confirmed, spoken
-from benchmarks.scoreboard.static import Analysed, analysed
-from benchmarks.scoreboard.table import side_by_side, static_table
-from benchmarks.scoreboard.tally import of_confirmed, of_spoken, of_static
+from benchmarks.scoreboard.figures import (
+    of_confirmed,
+    of_static,
+    of_torch,
+    side_by_side,
+    static_table,
+)
+from benchmarks.scoreboard.witnesses import (
+    Analysis,
+    Confirmation,
+    TorchReport,
+    analyse,
+    confirm,
+    run_on_torch,
+)
 from runner.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
@@ -43,12 +54,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        static = [analysed(program, folder).verdict for program in programs()]
+        static = [analyse(program, folder).verdict for program in programs()]
         rows = {"static": of_static(static)}
-        _say(_heading(len(static)), *static_table(rows["static"]), "")
-        _say(*(f"- wrong: {each.told()}" for each in static if not each.right))
+        _print(_heading(len(static)), *static_table(rows["static"]), "")
+        _print(*(f"- wrong: {each.describe()}" for each in static if not each.right))
         if not options.static_only:
-            chosen = [analysed(each, folder) for each in sample(options.sample, options.seed)]
+            chosen = [analyse(each, folder) for each in sample(options.sample, options.seed)]
             rows |= _on_gloo(chosen, timeout_s=options.timeout)
     if options.json is not None:
         figures = {
@@ -76,33 +87,33 @@ def _heading(count: int) -> str:
     )
 
 
-def _on_gloo(chosen: Sequence[Analysed], *, timeout_s: float) -> dict[str, Any]:
+def _on_gloo(chosen: Sequence[Analysis], *, timeout_s: float) -> dict[str, Any]:
     """Run a sample three times, print the table, and return the figures."""
     alone = LaunchOptions(backend="gloo", timeout_s=timeout_s, confirm="timeout")
     ours = LaunchOptions(backend="gloo", timeout_s=PATIENCE_S)
-    plain = _each(chosen, alone, lambda each, launcher: spoken(each, launcher, "off"))
-    detail = _each(chosen, alone, lambda each, launcher: spoken(each, launcher, "detail"))
-    run = _each(chosen, ours, confirmed)
+    plain = _each(chosen, alone, lambda each, launcher: run_on_torch(each, launcher, "off"))
+    detail = _each(chosen, alone, lambda each, launcher: run_on_torch(each, launcher, "detail"))
+    run = _each(chosen, ours, confirm)
     rows = {
         "static of the sample": of_static(each.verdict for each in chosen),
-        "gloo": of_spoken(each for each in plain if isinstance(each, Spoken)),
-        "gloo, detail": of_spoken(each for each in detail if isinstance(each, Spoken)),
-        "confirmed": of_confirmed(each for each in run if isinstance(each, Confirmed)),
+        "gloo": of_torch(each for each in plain if isinstance(each, TorchReport)),
+        "gloo, detail": of_torch(each for each in detail if isinstance(each, TorchReport)),
+        "confirmed": of_confirmed(each for each in run if isinstance(each, Confirmation)),
     }
-    _say(*side_by_side(*rows.values()), "")
+    _print(*side_by_side(*rows.values()), "")
     for each in run:
         if each.status != "PASSED":
-            _say(f"- {each.status}: {each.program.name}: {'; '.join(each.said)}")
+            _print(f"- {each.status}: {each.program.name}: {'; '.join(each.findings)}")
     for each in (*plain, *detail):
         if each.unable or (each.program.correct and each.alarmed):
-            _say(f"- {each.outcome or each.unable}: {each.program.name}: {each.messages}")
+            _print(f"- {each.outcome or each.unable}: {each.program.name}: {each.messages}")
     return rows
 
 
 def _each(
-    chosen: Sequence[Analysed],
+    chosen: Sequence[Analysis],
     options: LaunchOptions,
-    measure: Callable[[Analysed, Launcher], Any],
+    measure: Callable[[Analysis, Launcher], Any],
 ) -> list[Any]:
     """Measure every program of the sample on one launcher, once that is warm."""
     with Launcher(options) as launcher:
@@ -121,7 +132,7 @@ def _write(folder: Path) -> None:
         (folder / f"{number:04}.yaml").write_text(head + program.text)
 
 
-def _say(*lines: str) -> None:
+def _print(*lines: str) -> None:
     for line in lines:
         print(line, flush=True)
 

@@ -1,123 +1,111 @@
-"""Buffering hazards, and rings of receives that no buffer helps."""
+"""Programs that rely on what need not be: a buffer, or that a collective synchronises, or not."""
 
 from __future__ import annotations
 
 from itertools import product
 from typing import TYPE_CHECKING
 
-from benchmarks.scoreboard.calling import call
-from benchmarks.scoreboard.kinds import KINDS, Kind
-from benchmarks.scoreboard.letters import RECEIVING, SENDING, post
-from benchmarks.scoreboard.sketch import (
+from benchmarks.scoreboard.collectives import MEETING, ROOTED, Kind, call
+from benchmarks.scoreboard.program import (
+    COMPLETES,
     DEADLOCK,
     PLACES,
+    RECEIVES,
+    SENDS,
+    Draft,
     Place,
     Program,
-    Sketch,
+    Writer,
     twins,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+BUFFERS = ("circular_wait", "buffering_hazard")
+
 
 def programs() -> Iterator[Program]:
     """Yield what only a backend that buffers lets pass, and rings that none lets pass."""
-    for number, (place, how, back) in enumerate(
-        product(PLACES, ("send", "isend", "batch"), ("recv", "irecv"))
-    ):
+    for number, (place, how, back) in enumerate(product(PLACES, SENDS, RECEIVES[:2])):
         for stride in sorted({1, place.size - 1}):
-            yield from _ring(number, place, how, back, stride=stride)
-    for number, (place, back) in enumerate(product(PLACES, RECEIVING)):
+            yield from _ring(number, place, how, back, stride)
+    for number, (place, back) in enumerate(product(PLACES, RECEIVES)):
         for stride in sorted({1, place.size - 1}):
-            yield from _receiving_ring(number, place, back, stride=stride)
-    for number, (place, how) in enumerate(product(PLACES, SENDING)):
+            yield from _receiving_ring(number, place, back, stride)
+    for number, (place, how) in enumerate(product(PLACES, SENDS)):
         yield from _crossed_tags(number, place, how)
-    meeting = [kind for kind in KINDS if kind.role == "all"]
-    for number, (kind, place) in enumerate(product(meeting, PLACES[:5])):
-        yield from _before_collective(number, place, kind)
+    for number, (kind, place) in enumerate(product(MEETING, PLACES[:5])):
+        name = f"a send before {kind.name}, its receive after it, in a {place.name}"
+        source, target = place.ends
+        write = _send_before(kind, source, target, "the send")
+        yield from _hazard(write, place, number, name, "the send")
 
 
-def _ring(number: int, place: Place, how: str, back: str, *, stride: int) -> Iterator[Program]:
-    """Every member sends before it receives; in the twin one of them receives first."""
-    members = place.members
+def synchrony() -> Iterator[Program]:
+    """Yield rooted collectives crossed by a message between the root and the last leaf.
 
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
-        sketch.tensor("mine", "full(3, rank)")
-        sketch.tensor("theirs", "zeros(3)")
+    One of the two needs no other rank, and may leave early (MPI 4.1, 6.14).
+    """
+    for number, (kind, place) in enumerate(product(ROOTED, PLACES)):
+        early, late = place.ends if kind.role == "src" else place.ends[::-1]
+        yield from _overtaken(number, place, kind, early, late)
+        name = (
+            f"a send before {kind.name} by who is needed, its receive after it, in a {place.name}"
+        )
+        write = _send_before(kind, early, late, "send")
+        yield from _hazard(write, place, number, name, "send")
 
-        def send(at: int) -> None:
-            peer = members[(at + stride) % place.size]
-            post(
-                sketch,
-                f"send {at}",
-                how,
-                rank=members[at],
-                peer=peer,
-                tensor="mine",
-                sends=True,
-            )
 
-        def receive(at: int) -> None:
-            peer = members[(at - stride) % place.size]
-            post(
-                sketch,
-                f"receive {at}",
-                back,
-                rank=members[at],
-                peer=peer,
-                tensor="theirs",
-                sends=False,
-            )
-
-        for at in range(place.size):
-            first, second = (send, receive) if wrong or at else (receive, send)
-            first(at)
-            second(at)
-        return sketch
-
+def _hazard(write: Writer, place: Place, number: int, name: str, first: str) -> Iterator[Program]:
     return twins(
-        build,
-        name=f"everyone {how}s to +{stride} before {back} in a {place.name}",
+        write,
+        place,
+        number,
+        name=name,
         family="buffering hazard",
-        expected=("circular_wait", "buffering_hazard"),
-        first="send 0",
+        expected=BUFFERS,
+        first=first,
         outcomes=DEADLOCK,
     )
 
 
-def _receiving_ring(number: int, place: Place, how: str, *, stride: int) -> Iterator[Program]:
-    """Every member receives before it sends: no buffer helps."""
-    members = place.members
+def _ring(number: int, place: Place, how: str, back: str, stride: int) -> Iterator[Program]:
+    """Every member sends before it receives; in the twin one of them receives first."""
 
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
-        sketch.tensor("mine", "full(3, rank)")
-        sketch.tensor("theirs", "zeros(3)")
-        for at, rank in enumerate(members):
-            ahead, behind = members[(at + stride) % place.size], members[(at - stride) % place.size]
-            handle = f"receive_{at}"
-            name = f"receive {at}"
-            post(
-                sketch,
-                name,
-                how if wrong or how == "batch" else "irecv",
-                rank=rank,
-                peer=behind,
-                tensor="theirs",
-                sends=False,
-                wait=wrong,
-            )
-            post(sketch, f"send {at}", "send", rank=rank, peer=ahead, tensor="mine", sends=True)
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("mine")
+        draft.tensor("theirs", value="zeros(3)")
+        for at, rank in enumerate(place.members):
+            last = not wrong and at == 0
+            if not last:
+                draft.send(f"send {at}", how, rank, place.member(at + stride), "mine")
+            draft.receive(f"receive {at}", back, rank, place.member(at - stride), "theirs")
+            if last:
+                draft.send(f"send {at}", how, rank, place.member(at + stride), "mine")
+
+    name = f"everyone {how}s to +{stride} before {back} in a {place.name}"
+    return _hazard(write, place, number, name, "send 0")
+
+
+def _receiving_ring(number: int, place: Place, how: str, stride: int) -> Iterator[Program]:
+    """Every member receives before it sends: no buffer helps."""
+    started = how if how == "batch" else "irecv"
+
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("mine")
+        draft.tensor("theirs", value="zeros(3)")
+        for at, rank in enumerate(place.members):
+            name, behind = f"receive {at}", place.member(at - stride)
+            draft.receive(name, how if wrong else started, rank, behind, "theirs", wait=wrong)
+            draft.send(f"send {at}", "send", rank, place.member(at + stride), "mine")
             if not wrong:
-                sketch.step(f"{name}, waited", ranks=rank, wait=handle)
-        return sketch
+                draft.step(f"{name}, waited", ranks=rank, wait=f"receive_{at}")
 
     return twins(
-        build,
+        write,
+        place,
+        number,
         name=f"everyone {how}s from -{stride} before it sends in a {place.name}",
         family="call matching",
         expected=("circular_wait",),
@@ -128,76 +116,58 @@ def _receiving_ring(number: int, place: Place, how: str, *, stride: int) -> Iter
 
 def _crossed_tags(number: int, place: Place, how: str) -> Iterator[Program]:
     """Two messages, taken in the other order than they are sent; in the twin they are started."""
-    source, target = place.members[-1], place.members[0]
+    target, source = place.ends
+    started = "isend" if how == "send" else how
 
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
-        for name in ("red", "blue"):
-            sketch.tensor(name, "full(3, rank)")
-        sending = how if wrong or how != "send" else "isend"
-        for tag, name in enumerate(("red", "blue"), start=1):
-            post(
-                sketch,
-                f"send {name}",
-                sending,
-                rank=source,
-                peer=target,
-                tensor=name,
-                sends=True,
-                tag=tag,
-                wait=wrong,
-            )
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("red", "blue")
+        for tag, name in ((1, "red"), (2, "blue")):
+            sends = how if wrong else started
+            draft.send(f"send {name}", sends, source, target, name, tag=tag, wait=wrong)
         for tag, name in ((2, "blue"), (1, "red")):
-            post(
-                sketch,
-                f"take {name}",
-                "recv",
-                rank=target,
-                peer=source,
-                tensor=name,
-                sends=False,
-                tag=tag,
-            )
+            draft.receive(f"take {name}", "recv", target, source, name, tag=tag)
         if not wrong:
-            sketch.step("the wait", ranks=source, wait=["send_red", "send_blue"])
-        return sketch
+            draft.step("the wait", ranks=source, wait=["send_red", "send_blue"])
 
-    return twins(
-        build,
-        name=f"two messages by {how}, taken in the other order, in a {place.name}",
-        family="buffering hazard",
-        expected=("circular_wait", "buffering_hazard"),
-        first="send red",
-        outcomes=DEADLOCK,
-    )
+    name = f"two messages by {how}, taken in the other order, in a {place.name}"
+    return _hazard(write, place, number, name, "send red")
 
 
-def _before_collective(number: int, place: Place, kind: Kind) -> Iterator[Program]:
-    """A send before a collective, its receive after it."""
-    source, target = place.members[0], place.members[-1]
+def _send_before(kind: Kind, source: int, target: int, name: str) -> Writer:
+    """Return what writes a send before a collective, and its receive after it."""
 
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
-        sketch.tensor("letter", "full(3, rank)")
-
-        def receive() -> None:
-            post(sketch, "take", "recv", rank=target, peer=source, tensor="letter", sends=False)
-
-        post(sketch, "the send", "send", rank=source, peer=target, tensor="letter", sends=True)
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("letter")
+        draft.send(name, "send", source, target)
         if not wrong:
-            receive()
-        call(sketch, kind, "the call", ranks=list(place.ranks))
+            draft.receive("take", "recv", target, source)
+        call(draft, kind, "the call", ranks=list(draft.place.ranks))
         if wrong:
-            receive()
-        return sketch
+            draft.receive("take", "recv", target, source)
+
+    return write
+
+
+def _overtaken(number: int, place: Place, kind: Kind, early: int, late: int) -> Iterator[Program]:
+    """A rank that needs no other must have left the collective for the other one to enter it."""
+
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("letter")
+        if wrong:
+            draft.receive("take", "recv", late, early)
+        call(draft, kind, "the call", ranks=list(place.ranks))
+        draft.send("send", "send", early, late)
+        if not wrong:
+            draft.receive("take", "recv", late, early)
 
     return twins(
-        build,
-        name=f"a send before {kind.name}, its receive after it, in a {place.name}",
+        write,
+        place,
+        number,
+        name=f"a receive before {kind.name}, its send after it by who needs nobody,"
+        f" in a {place.name}",
         family="buffering hazard",
-        expected=("circular_wait", "buffering_hazard"),
-        first="the send",
-        outcomes=DEADLOCK,
+        expected=("buffering_hazard",),
+        first="take",
+        outcomes=COMPLETES,
     )

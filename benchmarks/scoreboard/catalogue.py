@@ -4,42 +4,40 @@ from __future__ import annotations
 
 import random
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from benchmarks.scoreboard import (
     arguments,
     buffering,
-    calls,
+    call_matching,
     communicators,
-    concurrent,
-    conditions,
-    envelopes,
+    memory,
     messages,
-    races,
-    refused,
-    synchrony,
-    touching,
-    unwaited,
 )
-from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program
+from benchmarks.scoreboard.program import CLASSES, CORRECT, Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
+Each = TypeVar("Each")
+
+#: in this order: numbers of files and samples depend on it
 SOURCES = (
-    calls.programs,
+    call_matching.programs,
     communicators.programs,
-    arguments.programs,
+    arguments.disagreements,
     messages.programs,
     buffering.programs,
-    touching.programs,
-    concurrent.programs,
-    unwaited.programs,
-    races.programs,
-    refused.programs,
-    synchrony.programs,
-    envelopes.programs,
-    conditions.programs,
+    memory.touched,
+    memory.shared,
+    memory.unwaited,
+    messages.from_anyone,
+    arguments.refusals,
+    buffering.synchrony,
+    communicators.messages,
+    messages.batches,
+    call_matching.conditional,
+    memory.undefined,
 )
 
 
@@ -53,18 +51,18 @@ def programs() -> tuple[Program, ...]:
     return tuple(found.values())
 
 
-def by_label(chosen: Iterable[Program]) -> dict[str, list[Program]]:
-    """Return programs by the row of the table that they count for, in the table's order."""
-    rows: dict[str, list[Program]] = {label: [] for label in (*CLASSES, CORRECT)}
-    for program in chosen:
-        rows[program.label].append(program)
+def by_label(chosen: Iterable[Each], program: Callable[[Each], Program]) -> dict[str, list[Each]]:
+    """Return what is about programs by the row of the table that each counts for, in its order."""
+    rows: dict[str, list[Each]] = {label: [] for label in (*CLASSES, CORRECT)}
+    for each in chosen:
+        rows[program(each).label].append(each)
     return {label: held for label, held in rows.items() if held}
 
 
 def sample(each: int, seed: int, of: Sequence[Program] | None = None) -> tuple[Program, ...]:
     """Return `each` programs of every class, and as many correct ones, chosen by `seed`."""
     chosen: list[Program] = []
-    for label, held in by_label(programs() if of is None else of).items():
+    for label, held in by_label(programs() if of is None else of, lambda each: each).items():
         # a generator of its own for every row: one class that grows does not change the others
         generator = random.Random(f"{seed}:{label}")  # noqa: S311 -- a sample is no secret
         chosen += generator.sample(held, min(each, len(held)))

@@ -1,20 +1,23 @@
-"""Communicator matching: the wrong group, two groups in crossed order, groups made differently."""
+"""Communicators: the wrong group, two groups in crossed order, groups made differently."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.scoreboard.calling import call
-from benchmarks.scoreboard.kinds import KINDS, Kind
-from benchmarks.scoreboard.sketch import (
+from benchmarks.scoreboard.collectives import KINDS, MEETING, Kind, call
+from benchmarks.scoreboard.program import (
     ANYTHING,
     COMPLETES,
     DEADLOCK,
+    RECEIVES,
+    SENDS,
+    Draft,
     Place,
     Program,
-    Sketch,
     twins,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -46,26 +49,31 @@ SMALLER = Place(
 )
 DOUBLES = (SAME_TWO, SAME_THREE, SMALLER)
 
-Step = tuple[str, list[int], dict[str, Any]]
+#: (what sends, what receives): blocking, and started and waited for
+SIDES = tuple(product(SENDS[:2], RECEIVES[:2]))
 
-
-def _other(place: Place) -> Place:
-    members = tuple(place.groups["other"])
-    return Place(name="other", world_size=place.world_size, members=members, group="other")
+#: a group that some ranks create: the step's name, the ranks, the arguments
+Creation = tuple[str, list[int], dict[str, Any]]
 
 
 def programs() -> Iterator[Program]:
-    """Yield the class."""
+    """Yield collectives on the wrong group or in crossed order, and groups made differently."""
     for number, (kind, place) in enumerate(product(KINDS, (SAME_TWO, SAME_THREE))):
         for at in (0, place.size - 1):
             yield from _wrong_group(number, place, kind, at, later=False)
             if not kind.objects:
                 yield from _wrong_group(number, place, kind, at, later=True)
-    meeting = [kind for kind in KINDS if kind.role == "all"]
-    for number, (one, two) in enumerate(product(meeting, meeting)):
+    for number, (one, two) in enumerate(product(MEETING, MEETING)):
         yield from _crossed(number, DOUBLES[number % len(DOUBLES)], one, two)
     for world_size in (3, 4):
         yield from _created(world_size)
+
+
+def messages() -> Iterator[Program]:
+    """Yield messages that miss each other in another group."""
+    for number, (side, place) in enumerate(product(SIDES, DOUBLES)):
+        for other in ("other", "world"):
+            yield from _across(number, place, side, other)
 
 
 def _wrong_group(
@@ -73,28 +81,26 @@ def _wrong_group(
 ) -> Iterator[Program]:
     """One member calls on another group of the same ranks.
 
-    Somebody is always stuck: the leaves without their source, the root without a leaf.
+    Some rank is always stuck: the leaves without their source, the root without a leaf.
     """
     odd = place.members[at]
-    handle = "work" if later else None
+    other = replace(place, group="other")
+    work, more = ("work", "more") if later else (None, None)
 
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
+    def write(draft: Draft, *, wrong: bool) -> None:
         if wrong:
-            call(sketch, kind, "the call of most", ranks=place.others(odd), handle=handle)
-            call(sketch, kind, "the call of one", ranks=[odd], group="other", handle=handle)
+            call(draft, kind, "the call of most", ranks=place.others(odd), handle=work)
+            call(draft, kind, "the call of one", ranks=[odd], place=other, handle=work)
         else:
-            call(sketch, kind, "the call", handle=handle)
-            call(
-                sketch, kind, "the next", number=1, group="other", handle="more" if later else None
-            )
+            call(draft, kind, "the call", handle=work)
+            call(draft, kind, "the next", number=1, place=other, handle=more)
         if later:
-            sketch.step("the wait", wait="work" if wrong else ["more", "work"])
-        return sketch
+            draft.step("the wait", wait="work" if wrong else ["more", "work"])
 
     return twins(
-        build,
+        write,
+        place,
+        number,
         name=f"{kind.name} on the wrong one of {place.name}, by rank {odd}"
         + (", async" if later else ""),
         family=FAMILY,
@@ -106,38 +112,34 @@ def _wrong_group(
 
 def _crossed(number: int, place: Place, one: Kind, two: Kind) -> Iterator[Program]:
     """Two members enter the operations of two groups in crossed order."""
-    other = _other(place)
+    other = replace(place, name="other", members=tuple(place.groups["other"]), group="other")
     odd = max(set(place.members) & set(other.members))
 
-    def build(*, wrong: bool, later: bool = False) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
+    def cross(draft: Draft, *, later: bool = False) -> None:
+        work, more = ("work", "more") if later else (None, None)
+        call(draft, one, "on one by most", ranks=place.others(odd), handle=work)
+        ranks = list(other.members)
+        call(draft, two, "on other by all", number=1, ranks=ranks, place=other, handle=more)
+        call(draft, one, "on one by the last", ranks=[odd], handle=work)
 
-        def enter(name: str, ranks: list[int], *, second: bool) -> None:
-            call(
-                sketch,
-                two if second else one,
-                name,
-                number=int(second),
-                ranks=ranks,
-                place=other if second else place,
-                handle=("more" if second else "work") if later else None,
-            )
+    def write(draft: Draft, *, wrong: bool) -> None:
+        if wrong:
+            cross(draft)
+            return
+        call(draft, one, "on one by all", ranks=list(place.members))
+        ranks = list(other.members)
+        call(draft, two, "on other by all", number=1, ranks=ranks, place=other)
 
-        if wrong or later:
-            enter("on one by most", place.others(odd), second=False)
-            enter("on other by all", list(other.members), second=True)
-            enter("on one by the last", [odd], second=False)
-        else:
-            enter("on one by all", list(place.members), second=False)
-            enter("on other by all", list(other.members), second=True)
-        if later:
-            sketch.step("the wait", wait=["work", "more"])
-        return sketch
+    def write_async(draft: Draft, *, wrong: bool) -> None:
+        cross(draft, later=True)
+        if not wrong:
+            draft.step("the wait", wait=["work", "more"])
 
     name = f"{one.name} and {two.name} crossed on a {place.name}"
     yield from twins(
-        build,
+        write,
+        place,
+        number,
         name=name,
         family=FAMILY,
         expected=("group_order",),
@@ -145,8 +147,40 @@ def _crossed(number: int, place: Place, one: Kind, two: Kind) -> Iterator[Progra
         outcomes=DEADLOCK,
     )
     if not (one.objects or two.objects):
-        document = build(wrong=False, later=True).document()
+        document = written(write_async, place, number, wrong=False)
         yield Program(name=f"{name}, async, right", family=FAMILY, document=document)
+
+
+def _across(number: int, place: Place, side: tuple[str, str], other: str) -> Iterator[Program]:
+    """Sent on one group, received on another that has both ranks as well."""
+    source, target = place.members[:2]
+    if place is SMALLER and other == "world":
+        source, target = target, source
+
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("letter")
+        calls: tuple[tuple[str, int, str, dict[str, Any]], ...] = (
+            ("the call", source, side[0], {"dst": target, "group": "one"}),
+            ("it", target, side[1], {"src": source, "group": other if wrong else "one"}),
+        )
+        works = {rank: f"{how}_work" for _, rank, how, _ in calls if how.startswith("i")}
+        for name, rank, how, peer in calls:
+            action = {"tensor": "letter", **peer}
+            draft.step(name, ranks=rank, handle=works.get(rank), **{how: action})
+        for rank, work in works.items():
+            draft.step(f"wait of {rank}", ranks=rank, wait=work)
+
+    return twins(
+        write,
+        place,
+        number,
+        name=f"{side[0]} on one, {side[1]} on {'the world' if other == 'world' else other}"
+        f" of {place.name}",
+        family=FAMILY,
+        expected=("unmatched_send", "unmatched_recv"),
+        first="the call",
+        outcomes=DEADLOCK,
+    )
 
 
 # ---------------------------------------------------------------------------- creation
@@ -224,21 +258,20 @@ def _creation(
     place: Place,
     name: str,
     *,
-    bad: list[Step],
-    good: list[Step],
+    bad: list[Creation],
+    good: list[Creation],
     expected: str,
     outcomes: frozenset[str],
 ) -> Iterator[Program]:
-    def build(*, wrong: bool) -> Sketch:
-        sketch = Sketch(place)
-        sketch.prelude(number)
-        sketch.tensor("x", "full(2, rank)")
+    def write(draft: Draft, *, wrong: bool) -> None:
+        draft.tensor("x", value="full(2, rank)")
         for label, ranks, arguments in bad if wrong else good:
-            sketch.step(label, ranks=ranks, new_group=arguments)
-        return sketch
+            draft.step(label, ranks=ranks, new_group=arguments)
 
     return twins(
-        build,
+        write,
+        place,
+        number,
         name=f"{name} in a {place.name}",
         family=FAMILY,
         expected=(expected,),

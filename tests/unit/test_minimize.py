@@ -36,7 +36,7 @@ from runner.minimize import (
 from runner.source.edit import spans
 
 if TYPE_CHECKING:
-    from benchmarks.scoreboard.sketch import Program
+    from benchmarks.scoreboard.program import Program
     from runner.model.plan import Plan
     from runner.model.trace import Trace
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.scoreboard.catalogue import by_label, programs, sample
-from benchmarks.scoreboard.sketch import CLASSES, CORRECT, Program
-from benchmarks.scoreboard.static import analysed
+from benchmarks.scoreboard.program import CLASSES, CORRECT, Program
+from benchmarks.scoreboard.witnesses import analyse
 from runner.vocabulary import DIAGNOSES
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_generator_yields_enough_programs_of_every_class() -> None:
-    rows = by_label(programs())
+    rows = by_label(programs(), lambda program: program)
     assert len(programs()) >= 1500
     assert set(rows) == {*CLASSES, CORRECT}
     assert min(map(len, rows.values())) >= 20
@@ -48,7 +48,7 @@ def test_a_sample_depends_on_its_seed_alone() -> None:
 
 @pytest.mark.parametrize("program", SAMPLE, ids=lambda program: program.name)
 def test_the_analysis_says_what_is_known_by_construction(program: Program, folder: Path) -> None:
-    verdict = analysed(program, folder).verdict
+    verdict = analyse(program, folder).verdict
     if program.correct:
         assert not verdict.alarmed, program.text
         return

@@ -1,4 +1,7 @@
-"""A program of the scoreboard: its YAML, and what is right or wrong with it by construction."""
+"""A program of the scoreboard: its YAML, and what is right or wrong with it by construction.
+
+A `Draft` becomes YAML step by step; `twins` makes a wrong program and its right twin of one draft.
+"""
 
 from __future__ import annotations
 
@@ -84,8 +87,22 @@ class Place:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Everybody who takes a step on the group."""
+        """All ranks that take a step on the group."""
         return self.takers or self.members
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The first and the last member."""
+        return self.members[0], self.members[-1]
+
+    def member(self, at: int) -> int:
+        """Return the rank of a member, counted round and round."""
+        return self.members[at % self.size]
+
+    @property
+    def on_group(self) -> dict[str, str]:
+        """The argument that names the group; none for the world."""
+        return {"group": self.group} if self.group else {}
 
     @property
     def size(self) -> int:
@@ -93,7 +110,7 @@ class Place:
         return len(self.members)
 
     def others(self, odd: int) -> list[int]:
-        """Everybody who takes a step on the group, except one rank."""
+        """Return all ranks that take a step on the group, except one."""
         return [rank for rank in self.ranks if rank != odd]
 
     def root(self, role: str, at: int) -> dict[str, int]:
@@ -130,17 +147,47 @@ PAIRS = Place(
 )
 PLACES = (TWO, THREE, FOUR, PART, SPARSE, PAIRS)
 
+#: how a message is sent or received: blocking, started and waited for, or in a batch
+SENDS = ("send", "isend", "batch")
+RECEIVES = ("recv", "irecv", "batch")
 
-class Sketch:
-    """A program in the making: YAML as plain data."""
 
-    def __init__(self, place: Place) -> None:
+class Side(Protocol):
+    """Adds the steps of a rank that sends a message, or of one that receives it."""
+
+    def __call__(
+        self,
+        name: str,
+        how: str,
+        rank: int,
+        peer: int,
+        tensor: str = "letter",
+        /,
+        *,
+        tag: int = 0,
+        wait: bool = True,
+    ) -> None:
+        """Let `rank` do its part as `how` says."""
+
+
+class Draft:
+    """A program that is being written: YAML as plain data.
+
+    `number` chooses what comes before the fault, so that it is not always the first step.
+    """
+
+    def __init__(self, place: Place, number: int) -> None:
         """Begin with a place's world and groups."""
         self.place = place
         self.groups: dict[str, Any] = dict(place.groups)
         self.tensors: dict[str, Any] = {}
         self.objects: dict[str, Any] = {}
         self.steps: list[dict[str, Any]] = []
+        if number % 3 == 1:
+            self.step("before", barrier={})
+        if number % 3 == 2:
+            self.tensor("warm", value="full(2, rank)")
+            self.step("before", all_reduce={"tensor": "warm"})
 
     def step(
         self,
@@ -159,18 +206,68 @@ class Sketch:
             step["as"] = handle
         self.steps.append(step)
 
-    def tensor(self, name: str, value: Any) -> str:
-        """Let every rank hold `value`; return the name."""
-        self.tensors[name] = value
-        return name
+    def tensor(self, *names: str, value: Any = "full(3, rank)") -> None:
+        """Let every rank hold `value` under each name."""
+        self.tensors |= dict.fromkeys(names, value)
 
-    def prelude(self, variant: int) -> None:
-        """Put something right before the fault, so that it is not always the first step."""
-        if variant % 3 == 1:
-            self.step("before", barrier={})
-        if variant % 3 == 2:
-            self.tensor("warm", "full(2, rank)")
-            self.step("before", all_reduce={"tensor": "warm"})
+    def send(
+        self,
+        name: str,
+        how: str,
+        source: int,
+        target: int,
+        tensor: str = "letter",
+        *,
+        tag: int = 0,
+        wait: bool = True,
+    ) -> None:
+        """Add the source's steps of a message; `how` is one of SENDS.
+
+        Without `wait` the handle is `name` with underscores.
+        """
+        self._message(name, how, source, {"dst": target}, tensor, tag, wait=wait)
+
+    def receive(
+        self,
+        name: str,
+        how: str,
+        target: int,
+        source: int | None,
+        tensor: str = "letter",
+        *,
+        tag: int = 0,
+        wait: bool = True,
+    ) -> None:
+        """Add the target's steps of a message, one of RECEIVES; `source` None: from anyone."""
+        peer = {} if source is None else {"src": source}
+        self._message(name, how, target, peer, tensor, tag, wait=wait)
+
+    def sides(self, *, sends: bool) -> tuple[Side, Side]:
+        """Return what adds a rank's side of a message, which it sends or not, and its peer's."""
+        return (self.send, self.receive) if sends else (self.receive, self.send)
+
+    def _message(
+        self,
+        name: str,
+        how: str,
+        rank: int,
+        peer: Mapping[str, int],
+        tensor: str,
+        tag: int,
+        *,
+        wait: bool,
+    ) -> None:
+        where = self.place.on_group | ({"tag": tag} if tag else {})
+        action: Any = {"tensor": tensor, **peer, **where}
+        if how == "batch":
+            ((role, other),) = peer.items()
+            word = "isend" if role == "dst" else "irecv"
+            action = [{"op": word, "tensor": tensor, "peer": other, **where}]
+            how = "batch_isend_irecv"
+        handle = None if how in {"send", "recv"} else name.replace(" ", "_")
+        self.step(name, ranks=rank, handle=handle, **{how: action})
+        if handle and wait:
+            self.step(f"{name}, waited", ranks=rank, wait=handle)
 
     def document(self) -> dict[str, Any]:
         """Return the whole file, as plain data."""
@@ -193,15 +290,24 @@ class _Dumper(_FASTEST):  # type: ignore[misc]
         return True
 
 
-class Builder(Protocol):
-    """Makes either side of a twin."""
+class Writer(Protocol):
+    """Writes either side of a twin into a draft."""
 
-    def __call__(self, *, wrong: bool) -> Sketch:
-        """Return the wrong program, or the right one."""
+    def __call__(self, draft: Draft, *, wrong: bool) -> None:
+        """Write the wrong program, or the right one."""
 
 
-def twins(
-    build: Builder,
+def written(write: Writer, place: Place, number: int, *, wrong: bool) -> Mapping[str, Any]:
+    """Return one side of a twin as a document."""
+    draft = Draft(place, number)
+    write(draft, wrong=wrong)
+    return draft.document()
+
+
+def twins(  # noqa: PLR0913 -- what is known of a program
+    write: Writer,
+    place: Place,
+    number: int,
     *,
     name: str,
     family: str,
@@ -210,14 +316,15 @@ def twins(
     outcomes: frozenset[str],
     allowed: tuple[str, ...] = (),
 ) -> Iterator[Program]:
-    """Yield the wrong program that `build` makes, and its correct twin."""
+    """Yield the wrong program that `write` writes, and its correct twin."""
     yield Program(
         name=name,
         family=family,
-        document=build(wrong=True).document(),
+        document=written(write, place, number, wrong=True),
         expected=expected,
         allowed=allowed,
         first=first,
         outcomes=outcomes,
     )
-    yield Program(name=f"{name}, right", family=family, document=build(wrong=False).document())
+    right = written(write, place, number, wrong=False)
+    yield Program(name=f"{name}, right", family=family, document=right)
