@@ -1407,11 +1407,17 @@ class Simulation:
                 self.together[indexes] = (one, other)
 
     def _weigh(self, operation: Collective, joined: Mapping[int, Joining]) -> None:
-        """Note the bytes of a collective of objects, all of whose members are there."""
+        """Note the bytes of a collective of objects, all of whose members are there.
+
+        Those that disagree on the root may pass no object at all.
+        """
         members = [joined[at] for at in sorted(joined)]
         if any(operation.refuse(each.entry) is not None for each in members):
             return
-        calls = operation.tensor_calls([each.entry for each in members])
+        entries = [each.entry for each in members]
+        if operation.rooted and len({operation.root(entry) for entry in entries}) > 1:
+            return
+        calls = operation.tensor_calls(entries)
         parts = tuple((call.name, call.size) for call in calls)
         for at, member in enumerate(members if calls else ()):
             self.traffic.weigh(member.number, sum(call.sent[at] for call in calls), parts)

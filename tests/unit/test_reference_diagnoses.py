@@ -81,3 +81,18 @@ def test_what_a_stuck_rank_would_raise_ends_no_analysis(tmp_path: Path) -> None:
     )
     found = runner.simulate(runner.plan(runner.load(path)[0]))
     assert [each.name for each in found.diagnoses] == ["missing_participant"]
+
+
+def test_a_scatter_of_objects_of_which_no_rank_is_the_source_is_a_root_mismatch(
+    tmp_path: Path,
+) -> None:
+    """Rank 0 takes rank 1 for the source, and rank 1 rank 0: neither passes a list."""
+    program = Program(
+        name="no_source",
+        text="world_size: 2\n"
+        "objects: {mine: [null]}\n"
+        "steps:\n"
+        "  - scatter_object_list:\n"
+        "      {scatter_object_output_list: mine, src: {0: 1, 1: 0}}\n",
+    )
+    assert [each.name for each in analysed(program, tmp_path).diagnoses] == ["root_mismatch"]
