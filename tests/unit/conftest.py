@@ -1,21 +1,7 @@
-"""Unit tests need no torch: one that imports it, or starts ranks, belongs to tests/torch."""
+"""Unit tests need no torch; what takes seconds by nature is in tests/sweeps or tests/processes."""
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING
+from torch_free import without_torch
 
-import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def without_torch(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail a test that starts ranks, and the first one of a process that imports torch itself."""
-    starts = request.node.get_closest_marker("torch") or "launcher" in request.fixturenames
-    assert not starts, "it starts processes on torch: it belongs to tests/torch"
-    before = "torch" in sys.modules
-    yield
-    assert before or "torch" not in sys.modules, "it imports torch: it belongs to tests/torch"
+__all__ = ["without_torch"]

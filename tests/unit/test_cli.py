@@ -1,11 +1,9 @@
-"""The command line: exit codes, reports, help, and what it never imports."""
+"""The command line: exit codes, reports, help."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -315,40 +313,6 @@ def test_help_stands_in_groups() -> None:
         "Bounds",
         "Other:",
     ]
-
-
-def imported(*arguments: str) -> set[str]:
-    """Return the modules that a fresh process imports for a command line."""
-    code = (
-        "import sys; sys.argv = ['scenario', *sys.argv[1:]]\n"
-        "from runner.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "print('\\n'.join(sys.modules), file=sys.stderr)\n"
-    )
-    command = [sys.executable, "-c", code, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return set(done.stderr.split())
-
-
-def test_help_imports_neither_numpy_nor_torch_nor_rich() -> None:
-    assert {"numpy", "torch", "rich", "yaml"}.isdisjoint(imported("--help"))
-
-
-@pytest.mark.parametrize("command", ["run", "check", "list"])
-def test_the_help_of_a_command_imports_no_language(command: str) -> None:
-    assert {"numpy", "torch", "yaml", "runner.operations"}.isdisjoint(imported(command, "--help"))
-
-
-def test_check_never_imports_torch() -> None:
-    modules = imported("check", "good.yaml")
-    assert "numpy" in modules
-    assert "torch" not in modules
-
-
-def test_a_log_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
-    assert "rich" not in imported("check", "good.yaml")
 
 
 @pytest.mark.parametrize("command", ["check", "run", "run --dry-run", "bless", "minimize"])

@@ -489,7 +489,7 @@ QUICK, SLOW = FACTOR * (6.6 + 0.6), FACTOR * (8.4 + 3.4)
     [
         (4096, QUICK, 2 * 16384 * FACTOR / PORT),  # LL: a flag beside every word
         (4097, SLOW, 16388 * FACTOR / PORT),
-        (2**20, SLOW, 2**22 * FACTOR / PORT),
+        (2**16, SLOW, 2**18 * FACTOR / PORT),
     ],
 )
 def test_a_batch_is_one_call_of_nccl(

@@ -7,24 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from jsonschema import Draft202012Validator
-from jsonschema.validators import extend
-from mutants import FILES as SMALL
-from mutants import Plain, mutants
-from sampling import strides
 
 from runner.errors import ScenarioError
 from runner.expressions.params import KINDS
 from runner.language.document import load_content
 from runner.language.schema import scenario_schema, scenario_schema_text
-from runner.language.validation import Law, findings, law, require_all
+from runner.language.validation import Law, require_all
 from runner.limits import DEFAULT
 from runner.operations import OPERATIONS
-from runner.source.tree import Node, plain, read_tree
+from runner.source.tree import plain, read_tree
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = sorted(path.name for path in (ROOT / "scenarios").iterdir() if path.is_dir())
 WRONG = ROOT / "tests" / "problems"
 
 #: mistakes that are mistakes of form, so that an editor must underline them too
@@ -115,59 +109,7 @@ def test_every_example_of_an_operation_validates() -> None:
         assert not errors, operation.name
 
 
-# ---------------------------------------------------------------------- the law, and its judge
-
-
-@cache
-def judge() -> Draft202012Validator:
-    """Return jsonschema's own judge of a file; a number with a point is no integer, as in YAML."""
-    checker = Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
-    )
-    made: Any = extend(Draft202012Validator, type_checker=checker)  # type: ignore[no-untyped-call]
-    found: Draft202012Validator = made(scenario_schema())
-    return found
-
-
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_every_scenario_fits_the_compiled_law_and_jsonschema(folder: str) -> None:
-    for path in (ROOT / "scenarios" / folder).rglob("*.yaml"):
-        tree = read_tree(str(path), path.read_bytes(), limits=DEFAULT)
-        data = as_json(plain(tree))
-        assert [error.message for error in validator().iter_errors(data)] == [], path
-        assert law().fits(tree), path
-
-
-def test_the_compiled_law_and_jsonschema_agree_on_wrong_files() -> None:
-    refused = 0
-    for path in WRONG.glob("*.yaml"):
-        try:
-            tree = read_tree(str(path), path.read_bytes(), limits=DEFAULT)
-        except ScenarioError:
-            continue  # it is no YAML
-        fits = law().fits(tree)
-        refused += not fits
-        assert fits == judge().is_valid(as_json(plain(tree))), path
-    assert refused > len(FORM)
-
-
-@pytest.mark.parametrize("stride", strides(29, 7))
-@pytest.mark.parametrize("name", SMALL)
-def test_the_compiled_law_and_jsonschema_agree_on_mutants(name: str, stride: int) -> None:
-    """Of every mutant that does not fit jsonschema finds something, and of no other."""
-    fitting = 0
-    every = list(mutants(yaml.safe_load(SMALL[name])))[::stride]
-    for mutant in every:
-        content: bytes = yaml.dump(mutant, Dumper=Plain, sort_keys=False, encoding="utf-8")
-        try:
-            tree: Node = read_tree("it.yaml", content, limits=DEFAULT)
-        except ScenarioError:
-            continue
-        fits = law().fits(tree)
-        fitting += fits
-        assert fits == judge().is_valid(as_json(plain(tree))), content
-        assert fits == (not list(findings(tree))), content
-    assert 0 < fitting < len(every)
+# ---------------------------------------------------------------------- the law
 
 
 def test_a_schema_without_an_operation_says_how_it_is_made() -> None:

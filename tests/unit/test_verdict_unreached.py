@@ -209,7 +209,7 @@ def test_a_step_of_no_rank_behind_a_hang_has_a_warning(tmp_path: Path) -> None:
 
 
 def test_a_long_loop_is_not_counted_to_its_end(tmp_path: Path) -> None:
-    loops = '  - for: {i: "range(400)"}\n    steps:\n      - for: {j: "range(400)"}\n'
+    loops = '  - for: {i: "range(230)"}\n    steps:\n      - for: {j: "range(230)"}\n'
     steps = loops + "        steps:\n          - {ranks: 'i + j < 0', barrier: {}}\n"
     text = HEAD + STUCK + steps + HANGS
     verdict = checked(text, tmp_path)

@@ -1,0 +1,12 @@
+"""Sweeps: what holds for the whole corpus, for generated programs, for many ranks. No torch."""
+
+from __future__ import annotations
+
+import pytest
+from torch_free import without_torch
+
+__all__ = ["without_torch"]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.slow)
