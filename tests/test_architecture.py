@@ -342,6 +342,89 @@ def test_cohorts_leave_no_more_to_the_engine_that_walks() -> None:
     assert len(left) <= LEFT_TO_WALKING
 
 
+@pytest.mark.parametrize("folder", ["unit", "sweeps", "processes"])
+def test_tests_without_torch_import_none(folder: str) -> None:
+    """Neither do the modules of tests/shared that they use; tests/unit starts no process."""
+    tests = Path(__file__).parent
+    shared = {path.stem: path for path in (tests / "shared").glob("*.py")}
+    waiting = sorted((tests / folder).rglob("*.py"))
+    seen: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        seen.add(path)
+        for name in imported_names(ast.parse(path.read_text(encoding="utf-8"))):
+            assert name.partition(".")[0] != "torch", path
+            assert folder != "unit" or name != "subprocess", path
+            if shared.get(name) not in {None, *seen}:
+                waiting.append(shared[name])
+
+
+#: private names of this package that tests use, with what no public name shows
+PRIVATE = {
+    "ColumnEvents._event": "how many events are made, which only their time shows",
+    "DataParallel._reduce": "a fault of ours within a strategy",
+    "Process._last": "the memory of calls, which a program is compared without",
+    "TerminalReport._bar": "what a bar is told, which a terminal redraws",
+    "files._linked": "a file system that cannot name an unnamed file",
+    "files._unnamed": "a file system without unnamed files",
+    "nccl._of_the_library": "a torch whose NCCL is not loaded",
+}
+
+
+#: whose private names are a test's own, or another library's
+OWN_OR_FOREIGN = {"self", "cls", "torch", "os", "etree"}
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the private names that a test imports, replaces, or takes of what is not its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("runner"):
+            yield from (alias.name for alias in node.names if private(alias.name))
+        elif isinstance(node, ast.Attribute) and private(node.attr):
+            owner = node.value
+            while isinstance(owner, ast.Attribute):
+                owner = owner.value
+            if not (isinstance(owner, ast.Name) and owner.id in OWN_OR_FOREIGN):
+                yield node.attr
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "setattr"
+        ):
+            last = [
+                each.value.rpartition(".")[2]
+                for each in node.args[:2]
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            ]
+            yield from filter(private, last)
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def test_tests_use_public_names() -> None:
+    """What a private name does, a test sees by a public one: of the package, or of the command."""
+    folder = Path(__file__).parent
+    known = {name.rpartition(".")[2] for name in PRIVATE}
+    used: dict[str, set[str]] = defaultdict(set)
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).parts
+        if parts[:2] == ("record", "scripts") or parts[:2] == ("torch", "upstream"):
+            continue  # scripts as people write them
+        for name in private_names(ast.parse(path.read_text(encoding="utf-8"))):
+            used[name].add(path.name)
+    assert used.keys() == known, dict(used)
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
 def test_no_two_test_files_share_a_name() -> None:
     """The folders of tests are no packages: pytest could not import the second one."""
     names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.expressions.arrays import kind
+from runner.expressions.arrays import NumpyLibrary, TorchLibrary, kind
 from runner.expressions.compile import compile_expression
 from runner.expressions.functions import NumpyArrays, TorchArrays
 from runner.vocabulary import DTYPES
@@ -184,7 +184,9 @@ def described(arrays: NumpyArrays, value: Any) -> Any:
         return [described(arrays, item) for item in value]
     if not arrays.is_array(value):
         return type(value).__name__, repr(value)
-    host = arrays._library.to_numpy(value)  # noqa: SLF001 -- the way to the numbers themselves
+    own = isinstance(value, np.ndarray)
+    library = NumpyLibrary() if own else TorchLibrary(pytest.importorskip("torch"))
+    host = library.to_numpy(value)
     return arrays.dtype(value), host.shape, host.tolist()
 
 

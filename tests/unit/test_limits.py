@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import click
 import pytest
 
-from runner.cli.options import _with_bounds
+from runner.cli import cli
 from runner.limits import COUNTS, FLAGS, RAISING, Limits, beyond
 
 
@@ -22,7 +23,10 @@ def test_a_complaint_names_the_option_that_raises_the_bound(name: str) -> None:
     said = beyond(name, replace(Limits(), **{name: 7}))  # type: ignore[arg-type]
     assert said == f"at most 7 {COUNTS[name]} ({RAISING[name]} raises it)"
     short = RAISING[name].removeprefix("`--limit ").removesuffix("=N`")
-    assert _with_bounds(["--limit", f"{short}=7"]) == [f"{FLAGS[name]}=7"]
+    command = cli.get_command(click.Context(cli), "check")
+    assert command is not None
+    taken = command.make_context("check", ["--limit", f"{short}=7"]).params
+    assert taken[FLAGS[name].removeprefix("--").replace("-", "_")] == 7
 
 
 def test_ten_thousand_ranks_are_possible_when_asked_for() -> None:

@@ -18,7 +18,7 @@ from runner.report.diagram.layout import PictureView
 from runner.report.json import document, results_of
 from runner.report.text import details, more
 from runner.timeline import packed, timeline
-from runner.timeline.codec import _unpacked
+from runner.timeline.codec import unpacked
 
 if TYPE_CHECKING:
     from runner.model.trace import Trace
@@ -69,7 +69,7 @@ def test_a_name_too_long_for_its_lanes_is_cut(drawn: Timeline) -> None:
 
 
 def test_the_page_reads_the_hosts_from_the_timeline(drawn: Timeline) -> None:
-    assert _unpacked(json.loads(json.dumps(packed(drawn)))) == drawn
+    assert unpacked(json.loads(json.dumps(packed(drawn)))) == drawn
     assert [lane["host"] for lane in packed(drawn)["lanes"]] == ["node0"] * 2 + ["node1"] * 2
 
 
