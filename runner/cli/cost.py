@@ -26,6 +26,7 @@ from runner.display import clean
 from runner.errors import ScenarioError
 
 if TYPE_CHECKING:
+    from runner.cost.measurements import Table
     from runner.cost.picture import Point
     from runner.cost.topology import Topology
     from runner.model.scenario import Scenario
@@ -101,8 +102,9 @@ MOST_POINTS = 1000
     TIMES,
     "--against",
     type=click.Path(),
-    metavar="BENCH.json",
-    help="Hold the forecast against what `scenario bench --json` measured.",
+    metavar="FILE",
+    help="Hold the forecast against what `scenario bench --json` measured, or nccl-tests of a "
+    "collective.",
 )
 @option(
     COSTS,
@@ -308,12 +310,15 @@ def _points(
 ) -> Iterator[Point]:
     """Yield the forecasts of a case: one for each size that is asked for."""
     from runner.cost.forecast import forecast, forecast_lines
+    from runner.cost.measurements import TABLED
     from runner.cost.picture import Point
+    from runner.pipeline.bench import collective_of
 
     assert analysis.predicted is not None
     assert analysis.predicted.traffic is not None
     labels = _labels(analysis)
     topology = _on_nodes(topology, scenario.world_size, options["nodes"])
+    collective, own = collective_of(analysis)
     for size, scale in _scales(scenario, analysis, options):
         found = forecast(
             analysis.predicted.traffic,
@@ -328,6 +333,8 @@ def _points(
             bytes=size,
             lines=tuple(forecast_lines(found, labels, options["by"] or "step")),
             forecast=found,
+            collective=None if collective is None else TABLED.get(collective, collective),
+            size=None if own is None else float(round(own * scale)),
         )
 
 
@@ -426,9 +433,14 @@ def _against(
 ) -> int:
     """Hold forecasts against measurements; returns an exit code. No verdict is made of it."""
     from runner.cost.forecast import microseconds
-    from runner.cost.logs import measured
+    from runner.cost.logs import is_log, measured, read_logs, tables_of
+    from runner.files import read_file
 
     try:
+        content = read_file(Path(path), root=Path(path).parent.resolve())
+        if is_log(content):
+            tables = tables_of(read_logs(Path(path), content))
+            return _against_log(path, tables, points, cases, quiet=quiet)
         rows = measured(Path(path))
     except ScenarioError as error:
         refuse(error)
@@ -461,6 +473,39 @@ def _against(
             )
     if not compared:
         click.echo(f"--against {path}: no row of it is of these cases and sizes", err=True)
+        return 2
+    return 0
+
+
+def _against_log(
+    path: str,
+    tables: Mapping[str, Mapping[int, Table]],
+    points: Sequence[Point],
+    cases: list[dict[str, Any]],
+    *,
+    quiet: bool,
+) -> int:
+    """Hold forecasts of collectives against a log, whose calls are many in a row."""
+    from runner.cost.forecast import microseconds
+
+    compared = 0
+    timed = [entry for entry in cases if "time_us" in entry]
+    for point, entry in zip(points, timed, strict=True):
+        table = tables.get(point.collective or "", {}).get(point.ranks)
+        if table is None or point.size not in table.sizes:
+            continue
+        compared += 1
+        mean, pace = table.at(point.size), point.forecast.pace
+        entry["measured"] = {"mean_us": mean, "pace_us": pace, "ratio": pace / mean}
+        if not quiet:
+            click.echo(
+                f"{point.case} {point.size:.12g} bytes, many calls in a row: forecast "
+                f"{microseconds(pace)} a call, measured {microseconds(mean)}: "
+                f"forecast / measured {pace / mean:.3g}"
+            )
+    if not compared:
+        message = f"--against {path}: no row of it is of a collective, ranks and size at hand"
+        click.echo(message, err=True)
         return 2
     return 0
 

@@ -90,6 +90,11 @@ class Forecast:
     exact: bool
     replay: Replay
 
+    @property
+    def pace(self) -> float:
+        """Microseconds for each of many such calls in a row, of a program that is one call."""
+        return max(self.host, self.time - self.host)
+
     def json(self) -> dict[str, Any]:
         """Return what JSON has of it, beside the structure."""
         return {

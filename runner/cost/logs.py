@@ -85,16 +85,17 @@ def read_logs(path: Path, content: bytes) -> tuple[Log, ...]:
 
 def merged(logs: Iterable[Log]) -> tuple[Log, ...]:
     """Return logs of which no two are of the same collective on as many ranks."""
-    found: dict[tuple[str | None, int | None], Log] = {}
+    found: dict[tuple[str | None, int | None], list[Log]] = {}
     for each in logs:
-        key = each.collective, each.ranks
-        known = found.get(key)
-        if known is None:
-            found[key] = each
-            continue
-        sources = dict.fromkeys([*known.source.split(", "), each.source])
-        found[key] = replace(known, rows=known.rows + each.rows, source=", ".join(sources))
-    return tuple(found.values())
+        found.setdefault((each.collective, each.ranks), []).append(each)
+    return tuple(
+        replace(
+            same[0],
+            rows=tuple(row for each in same for row in each.rows),
+            source=", ".join(dict.fromkeys(each.source for each in same)),
+        )
+        for same in found.values()
+    )
 
 
 def chosen(
@@ -121,17 +122,18 @@ def chosen(
 
 
 def tables_of(logs: Iterable[Log]) -> dict[str, dict[int, Table]]:
-    """Return the tables of logs that say of what they are: collective -> ranks -> table.
+    """Return the tables of logs: collective -> ranks -> table.
 
     Programs that measure no collective are left out beside those that do. Raises ScenarioError
-    where none does.
+    where none does, or a log does not say of what it is.
     """
     found: dict[str, dict[int, Table]] = {}
     whole = merged(logs)
     known = [each for each in whole if each.collective in PROGRAMS.values()]
     for each in known or whole:
-        assert each.collective is not None
-        assert each.ranks is not None
+        if each.collective is None or each.ranks is None:
+            message = f"{each.source} does not say of which collective, or of how many ranks, it is"
+            raise _wrong(message, "keep the lines before its rows, which do")
         found.setdefault(tabled(each.collective), {})[each.ranks] = each.table()
     return found
 
@@ -334,6 +336,14 @@ def _from_bench(path: Path, whole: dict[str, Any]) -> list[Log]:
         )
         for row in rows
     ]
+
+
+def is_log(content: bytes) -> bool:
+    """Return whether a file is what nccl-tests wrote, and not `scenario bench --json`."""
+    try:
+        return "results" in json.loads(content)
+    except ValueError:
+        return True
 
 
 #: values of a row that a comparison needs

@@ -16,13 +16,18 @@ from runner.cost.structure import amount
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One forecast of a sweep: a case at one size. `bytes` is None where the size is its own."""
+    """One forecast of a sweep: a case at one size. `bytes` is None where the size is its own.
+
+    A case that is one collective has its name, and its bytes as nccl-tests counts them.
+    """
 
     case: str
     ranks: int
     bytes: float | None
     lines: tuple[str, ...]
     forecast: Forecast
+    collective: str | None = None
+    size: float | None = None
 
 
 # -------------------------------------------------------------------------------------------------

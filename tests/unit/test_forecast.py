@@ -825,6 +825,38 @@ def test_forecasts_are_held_against_measurements(tmp_path: Path) -> None:
     assert case["measured"]["ratio"] == pytest.approx(case["time_us"] / 20)
 
 
+IN_A_ROW = """
+# all_reduce_perf
+#  Rank  7 Group  0 Pid  13 on    host-1 device  7 [0x0b] NVIDIA H100
+#    size   count   type redop root   time  algbw  busbw #wrong   time  algbw  busbw #wrong
+     1024     256  float   sum   -1  15.20   0.00   0.00      0  16.17   0.00   0.00      0
+ 67108864  16777216 float  sum   -1  325.0   0.00   0.00      0  324.7   0.00   0.00      0
+"""
+
+
+def test_forecasts_are_held_against_logs_as_calls_in_a_row(tmp_path: Path) -> None:
+    """Of nccl-tests, which makes many calls and waits then."""
+    log = tmp_path / "all.log"
+    log.write_text(IN_A_ROW, encoding="utf-8")
+    arguments = (str(one(tmp_path)), "--topology", "h100-8x400g", "--against", str(log))
+    code, cases = told(*arguments, "--sizes", "1K:64M:256")
+    assert code == 0
+    small, _, large = cases
+    taken = small["time_us"] - LAUNCH
+    expected = {"mean_us": 16.17, "pace_us": taken, "ratio": taken / 16.17}
+    assert small["measured"] == pytest.approx(expected)
+    assert large["measured"]["pace_us"] == pytest.approx(large["time_us"] - LAUNCH)
+    code, output = costs(*arguments, "--sizes", "1K")
+    assert (code, "measured 16.17 us" in output) == (0, True)
+    code, output = costs(*arguments, "--sizes", "2K")
+    assert (code, "no row of it is of a collective" in output) == (2, True)
+    hidden = replace(topology("h100-8x400g"), launch=1000.0)
+    assert forecast(traffic_of(one(tmp_path)), hidden).pace == 1000
+    log.write_text(IN_A_ROW.replace("# all_reduce_perf", ""), encoding="utf-8")
+    code, output = costs(*arguments, "--sizes", "1K")
+    assert (code, "does not say of which collective" in " ".join(output.split())) == (2, True)
+
+
 def test_topologies_are_listed_and_shown() -> None:
     code, output = invoke("topology", "list")
     assert code == 0
