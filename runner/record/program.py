@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count as count_from
 from itertools import pairwise
@@ -145,6 +145,15 @@ Busy: TypeAlias = dict[str, tuple[int, tuple[TensorInUse, ...]]]
 
 #: stands for the name of work that is waited for together with other work
 TOGETHER = "*"
+#: stands for the name of a receive that is waited for alone; marks its tensor
+IN_ORDER = "#"
+AHEAD = "ahead"
+#: steps of a program from which on such receives are numbered where that makes it shorter
+MOST_NAMED = 40
+#: how much shorter it must become
+SHORTER = 0.9
+#: turns of a loop whose numbers are listed, where they do not grow by as much in each
+MOST_LISTED = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +265,13 @@ class _ProgramWriter:
         #: what a rank's steps of such work begin, or wait for
         self._links: dict[int, list[tuple[int, ...]]] = {}
         self._names: Mapping[int, Sequence[str]] = {}
+        #: whether receives that are waited for alone are folded without a name, and those of steps
+        self._is_numbered = False
+        self._orders: dict[int, list[int]] = {}
+        #: tensors of such receives: dtype and shape of one
+        self._ahead: dict[str, tuple[str, tuple[int, ...]]] = {}
+        #: `id` of a step -> the part of such a tensor that it takes
+        self._parts: Mapping[int, str] = {}
         self._creating = self._find_groups()
         self._find_meshes()
         self._coordinates = self._dimensions()
@@ -413,24 +429,90 @@ class _ProgramWriter:
         records do, all work has a name of its own from the start, as it has on its rank.
         """
         for self._is_together in (True, False):
-            self._tensors, self._assumed, self._links = {}, {}, {}
-            records = sorted(self._records.items())
-            known: dict[tuple[Item, ...], tuple[Item, ...]] = {}
-            programs = {}
-            for rank, record in records:
-                program = self._program(record)
-                programs[rank] = known.setdefault(program, program)
-            nodes = merged(programs, self._distance)
-            alike = {
-                (id(programs[rank]), tuple(links)): rank
-                for rank, links in self._links.items()
-                if links
-            }
-            found = _UnnamedWork(nodes, {rank: links for (_, links), rank in alike.items()}).names()
-            if found is not None:
-                self._names = found
+            programs, nodes, names = self._attempt(self._distance)
+            if names is not None:
                 break
+        self._names = names or {}
+        if _counted(nodes) > MOST_NAMED and any(map(self._received_alone, self._records.values())):
+            kept = dict(self._tensors)
+            numbered = self._numbered(SHORTER * _counted(nodes))
+            if numbered is not None:
+                return numbered
+            self._tensors = kept
         return programs, nodes
+
+    def _attempt(
+        self, like: Callable[[int, Any], Hashable]
+    ) -> tuple[dict[int, tuple[Item, ...]], list[Node], dict[int, list[str]] | None]:
+        """Return programs, their nodes, and names of work; None where no names do."""
+        self._tensors, self._assumed, self._links = {}, {}, {}
+        self._orders, self._ahead = {}, {}
+        known: dict[tuple[Item, ...], tuple[Item, ...]] = {}
+        programs = {}
+        for rank, record in sorted(self._records.items()):
+            program = self._program(record)
+            programs[rank] = known.setdefault(program, program)
+        nodes = merged(programs, like)
+        alike = {
+            (id(programs[rank]), tuple(links)): rank for rank, links in self._links.items() if links
+        }
+        links = {rank: each for (_, each), rank in alike.items()}
+        return programs, nodes, _UnnamedWork(nodes, links).names()
+
+    def _numbered(self, most: float) -> tuple[dict[int, tuple[Item, ...]], list[Node]] | None:
+        """Return programs and nodes whose receives are numbered.
+
+        None where that has more than so many steps, or where no index says what a step waits for.
+        """
+        self._is_together, self._is_numbered = True, True
+        chosen = None
+        for like in (self._distance, self._way):
+            try:
+                programs, nodes, names = self._attempt(like)
+            except _TouchedEarlyError:
+                break
+            if names is None or _counted(nodes) > most:
+                continue
+            found = _NumberedWork(nodes, self._orders, self._world, self._coordinates).parts()
+            if found is not None:
+                most = _counted(nodes) - 1
+                chosen = programs, nodes, names, found, self._tensors, self._ahead
+        self._is_numbered = False
+        if chosen is None:
+            return None
+        programs, nodes, names, found, self._tensors, ahead = chosen
+        for name, (dtype, shape) in ahead.items():
+            for pool, size in found.sizes(name):
+                dims = ", ".join(map(str, shape if size == 1 else (size, *shape)))
+                self._tensors[f"{name}{pool}"] = _value(dtype, f'"zeros([{dims}])"')
+        self._names, self._parts = {**names, **found.handles}, found.tensors
+        return programs, nodes
+
+    def _received_alone(self, record: RankRecord) -> frozenset[int]:
+        """Return the receives that are waited for later, once, in a step of their own."""
+        if record.threaded:
+            return frozenset()
+        together = self._awaited_together(record)
+        waits = [each for each in record.items if isinstance(each, RecordedWait)]
+        times = Counter(number for each in waits for number in each.numbers)
+        return frozenset(
+            call.number
+            for call in record.calls
+            if MESSAGES.get(call.operation) == "src"
+            and not (call.completes or call.loose or call.coalesced)
+            and call.waited
+            and times[call.number] == 1
+            and call.number not in together
+            and len(call.outputs) == 1
+        )
+
+    def _way(self, rank: int, own: Any) -> Hashable:
+        """Return how far from a rank its messages go by the shorter way around."""
+        if own is None or own[0] is None:
+            return None
+        if isinstance(own[0], int):
+            return own[0] if own[0] <= self._world // 2 else own[0] - self._world
+        return self._distance(rank, own)
 
     def _distance(self, rank: int, own: Any) -> Hashable:
         """Return how far from a rank its messages go, or those that it waits for."""
@@ -463,7 +545,9 @@ class _ProgramWriter:
         handles: dict[int, list[str]] = {}
         busy: Busy = {}
         together = self._awaited_together(record) if self._is_together else frozenset()
+        alone = self._received_alone(record) if self._is_numbered else frozenset()
         links = self._links[rank] = []
+        order = self._orders[rank] = []
         waits = _WaitStep(links)
         loose: dict[tuple[int, ...], list[str]] = {}
         for item in record.items:
@@ -472,7 +556,11 @@ class _ProgramWriter:
                 names = [name for each in item.numbers for name in handles.get(each, ())]
                 for name in names:
                     busy.pop(name, None)
-                yield from waits.take(names, at)
+                if alone.isdisjoint(item.numbers):
+                    yield from waits.take(names, at)
+                else:
+                    order += item.numbers
+                    yield from waits.alone(at)
                 continue
             yield from waits.steps()
             if isinstance(item, RecordedCall):
@@ -480,15 +568,12 @@ class _ProgramWriter:
                     # operations of a group end in order: what torch awaits somewhere has ended
                     yield self._awaited(loose.pop(item.group), busy)
                 is_together = item.number in together
-                for each in self._call(rank, item, at, handles, busy, is_together=is_together):
-                    step: Any = each[0]
-                    if step.handle is not None and step.handle.startswith(TOGETHER):
-                        own: Any = each[1][1]
-                        to = "" if own is None else own[0]
-                        waits.unnamed[step.handle] = len(links), f"{step.operation} {to}"
-                        links.append((len(links),))
-                        step = replace(step, handle=TOGETHER)
-                    yield step, each[1]
+                if item.number in alone:
+                    order.append(item.number)
+                    yield self._ahead_of_use(rank, item, at, handles, busy)
+                    continue
+                called = self._call(rank, item, at, handles, busy, is_together=is_together)
+                yield from _linked(called, waits, links)
                 if item.loose:
                     loose.setdefault(item.group, []).extend(handles[item.number])
             else:
@@ -626,6 +711,34 @@ class _ProgramWriter:
                 (at, own),
             )
 
+    def _ahead_of_use(
+        self, rank: int, call: RecordedCall, at: str, handles: dict[int, list[str]], open_work: Busy
+    ) -> Item:
+        """Return the step of a receive without a name, which is waited for later.
+
+        Raises _TouchedEarlyError where its memory is in use: then names matter.
+        """
+        (tensor,) = call.outputs
+        if any(_overlap(tensor, each.tensor) for _, held in open_work.values() for each in held):
+            raise _TouchedEarlyError
+        dtype = tensor.dtype if tensor.dtype in DTYPES else "uint8"
+        shape = self._shape(call, tensor)
+        name = f"{_short(dtype)}_{'x'.join(map(str, shape)) or 'scalar'}_{AHEAD}"
+        self._ahead[name] = dtype, shape
+        handle = f"{IN_ORDER}{call.number}"
+        open_work[handle] = (call.number, (TensorInUse(name=name, tensor=tensor, writes=True),))
+        handles[call.number] = [handle]
+        own = None if call.peer is None else (call.peer - rank) % self._world
+        step = ProgramStep(
+            operation=call.operation,
+            group=self._named.get((rank, int(call.group_name)), WORLD),
+            tensors=(name,),
+            handle=IN_ORDER,
+            is_async=True,
+            has_peer=call.peer is not None,
+        )
+        return step, (at, (own, call.tag))
+
     def _tensors_of(
         self,
         call: RecordedCall,
@@ -716,6 +829,8 @@ class _ProgramWriter:
         """Return the first name that no work in flight uses for other memory."""
         flying = [each for _, held in busy.values() for each in held]
         for each in flying:
+            if each.name in self._ahead and _overlap(tensor, each.tensor):
+                raise _TouchedEarlyError
             if _overlap(tensor, each.tensor) and self._tensors.get(each.name) == _value(
                 dtype, value
             ):
@@ -820,6 +935,8 @@ class _ProgramWriter:
 
     def _leaf_lines(self, node: Leaf, inside: list[int], indent: str) -> list[str]:
         step: Any = node.key
+        if id(node) in self._parts:
+            step = replace(step, tensors=(self._parts[id(node)],))
         ranks = sorted(node.ranks)
         members = self._members(step.group) if step.kind == "call" else None
         everyone = inside if members is None else [rank for rank in inside if rank in members]
@@ -830,7 +947,8 @@ class _ProgramWriter:
         if chosen is not None:
             told.insert(0, f"ranks: {chosen}")
         if step.handle is not None:
-            handle = step.handle if step.handle != TOGETHER else self._names[id(node)][0]
+            is_named = step.handle not in {TOGETHER, IN_ORDER}
+            handle = step.handle if is_named else self._names[id(node)][0]
             told.append(f"as: {handle}")
         places = {rank: str(place) for rank, (place, _) in node.ranks.items() if place}
         if places:
@@ -892,7 +1010,7 @@ class _ProgramWriter:
 
     def _wait(self, node: Leaf) -> str:
         step: Any = node.key
-        names = [each for each in step.handles if each != TOGETHER]
+        names = [each for each in step.handles if each not in {TOGETHER, IN_ORDER}]
         names += self._names.get(id(node), ())
         return f"wait: {names[0] if len(names) == 1 else _flow(names)}"
 
@@ -990,7 +1108,7 @@ class _UnnamedWork:
                     self._has_any.add(id(node))
                 continue
             step: Any = node.key
-            self._named |= {step.handle, *step.handles} - {None, TOGETHER}
+            self._named |= {step.handle, *step.handles} - {None, TOGETHER, IN_ORDER}
             if step.handle == TOGETHER:
                 self._sites[id(node)] = _Site(loops=loops, turns=turns)
                 self._has_any.add(id(node))
@@ -1110,6 +1228,176 @@ class _UnnamedWork:
 
 
 # -------------------------------------------------------------------------------------------------
+# Numbers of receives that are waited for alone.
+
+
+class _TouchedEarlyError(Exception):
+    """The memory of a receive is touched before it is over."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NumberedParts:
+    """What such receives are called: by the `id` of a step its handle, and its tensor.
+
+    `pools` has by the name of a tensor how many of it there are, in each pool of receives.
+    """
+
+    handles: Mapping[int, list[str]]
+    tensors: Mapping[int, str]
+    pools: Mapping[str, Mapping[str, int]]
+
+    def sizes(self, name: str) -> list[tuple[str, int]]:
+        """Return of a tensor the pools, and how many there are in each."""
+        return sorted(self.pools.get(name, {}).items())
+
+
+class _NumberedWork:
+    """The steps that begin receives, and those that wait for one: which, is an index.
+
+    Receives of which one step waits for some are a pool. Those of a pool are numbered on each rank
+    as they begin, from 0 when none is under way. Where the numbers of a step grow alike with each
+    turn of its loop, on every rank, they are its index::
+
+        turn           0     1     2     3
+        irecv ahead    2     3     4     5      ahead[i1 + 2]
+        wait           0     1     2     3      ahead[i1]
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        orders: Mapping[int, Sequence[int]],
+        world: int,
+        coordinates: Sequence[Coordinate],
+    ) -> None:
+        self._nodes, self._world, self._coordinates = nodes, world, coordinates
+        #: of each rank, in order: the step, the turns of its loops, the number of its receive
+        self._events = {
+            rank: [
+                (node, turns, each)
+                for (node, turns), each in zip(self._walked(nodes, rank), order, strict=True)
+            ]
+            for rank, order in orders.items()
+            if order
+        }
+        #: `id` of a step -> that of the one which stands for its pool
+        self._pools: dict[int, int] = {}
+        for events in self._events.values():
+            begun: dict[int, int] = {}
+            for node, _, each in events:
+                if each in begun:
+                    self._pools[self._pool(id(node))] = self._pool(begun[each])
+                else:
+                    begun[each] = id(node)
+
+    def _walked(
+        self, nodes: Sequence[Node], rank: int, turns: tuple[int, ...] = ()
+    ) -> Iterator[tuple[Leaf, tuple[int, ...]]]:
+        for node in nodes:
+            if rank not in node.ranks:
+                continue
+            if isinstance(node, Loop):
+                for turn in range(node.ranks[rank]):
+                    yield from self._walked(node.body, rank, (*turns, turn))
+                continue
+            step: Any = node.key
+            if step.handle == IN_ORDER or IN_ORDER in step.handles:
+                yield node, turns
+
+    def _pool(self, at: int) -> int:
+        while self._pools.setdefault(at, at) != at:
+            at = self._pools[at]
+        return at
+
+    def parts(self) -> _NumberedParts | None:
+        """Return what the receives are called; None where no index says which one is meant."""
+        return self._named(is_eager=True) or self._named(is_eager=False)
+
+    def _named(self, *, is_eager: bool) -> _NumberedParts | None:
+        """Return names; numbers begin anew when none is under way, eagerly or in a new turn."""
+        steps: dict[int, Leaf] = {}
+        seen: dict[int, dict[int, list[tuple[tuple[int, ...], int]]]] = {}
+        for rank, events in self._events.items():
+            indices = self._indices(events, is_eager=is_eager)
+            for node, turns, each in events:
+                steps[id(node)] = node
+                seen.setdefault(id(node), {}).setdefault(rank, []).append((turns, indices[each]))
+        texts: dict[int, str] = {}
+        most: Counter[int] = Counter()
+        for at, by_rank in seen.items():
+            text = self._index(by_rank)
+            if text is None:
+                return None
+            texts[at] = text
+            indices_of = [index for some in by_rank.values() for _, index in some]
+            most[self._pool(at)] = max(most[self._pool(at)], 1 + max(indices_of))
+        pools = list(dict.fromkeys(map(self._pool, steps)))
+        named = {pool: f"_{at}" if at else "" for at, pool in enumerate(pools)}
+        sizes: dict[str, dict[str, int]] = {}
+        handles, tensors = {}, {}
+        for at, node in steps.items():
+            pool = self._pool(at)
+            ending = named[pool] if most[pool] == 1 else f"{named[pool]}[{texts[at]}]"
+            step: Any = node.key
+            handles[at] = [_text(f"{AHEAD}{ending}")]
+            if step.tensors:
+                sizes.setdefault(step.tensors[0], {})[named[pool]] = most[pool]
+                tensors[at] = _text(f"{step.tensors[0]}{ending}")
+        return _NumberedParts(handles=handles, tensors=tensors, pools=sizes)
+
+    def _indices(
+        self, events: Iterable[tuple[Leaf, tuple[int, ...], int]], *, is_eager: bool
+    ) -> dict[int, int]:
+        """Return the number in its pool of each receive of a rank."""
+        following: Counter[int] = Counter()
+        pending: Counter[int] = Counter()
+        outer: dict[int, int] = {}
+        found: dict[int, int] = {}
+        for node, turns, each in events:
+            pool = self._pool(id(node))
+            if each in found:
+                pending[pool] -= 1
+                continue
+            turn = turns[0] if turns else -1
+            if not pending[pool] and (is_eager or outer.get(pool) != turn):
+                following[pool] = 0
+            outer[pool] = turn
+            found[each] = following[pool]
+            following[pool] += 1
+            pending[pool] += 1
+        return found
+
+    def _index(self, by_rank: Mapping[int, list[tuple[tuple[int, ...], int]]]) -> str | None:
+        """Return the index of a step as an expression of its rank and turns; None without one."""
+        firsts = {rank: events[0][1] for rank, events in by_rank.items()}
+        grown: dict[int, int] = {}  # turn of the innermost loop -> how much more than in the first
+        for rank, events in by_rank.items():
+            for turns, index in events:
+                turn = turns[-1] if turns else 0
+                if grown.setdefault(turn, index - firsts[rank]) != index - firsts[rank]:
+                    return None
+        first = count(firsts, self._world, self._coordinates)
+        slope = grown.get(1, 0)
+        if not any(grown.values()):
+            return first
+        depth = len(next(iter(by_rank.values()))[0][0])
+        if all(more == slope * turn for turn, more in grown.items()) and slope > 0:
+            turning = f"{f'{slope} * ' if slope > 1 else ''}i{depth - 1}"
+        elif len(grown) <= MOST_LISTED:
+            turning = f"{[grown[turn] for turn in range(len(grown))]}[i{depth - 1}]"
+        else:
+            return None
+        if first == "0":
+            return turning
+        return f"{turning} + {f'({first})' if ' if ' in first else first}"
+
+
+def _text(name: str) -> str:
+    """Return a name with an index as YAML."""
+    return f'"{name}"' if "[" in name else name
+
+
+# -------------------------------------------------------------------------------------------------
 # Sizes: those of a model are too large to be computed with, and only their relations matter.
 
 
@@ -1198,6 +1486,11 @@ class _WaitStep:
             yield from self.steps()
         self._names, self._at = [*self._names, *names], at
 
+    def alone(self, at: str) -> Iterable[Item]:
+        """Yield the step of those before, and one that waits for a receive without a name."""
+        yield from self.steps()
+        yield ProgramStep(kind="await", handles=(IN_ORDER,)), (at, None)
+
     def steps(self) -> Iterable[Item]:
         """Yield the step of what was taken."""
         if self._names:
@@ -1210,6 +1503,21 @@ class _WaitStep:
                 own = tuple(sorted({what for _, what in unnamed}))
             yield ProgramStep(kind="await", handles=tuple(named)), (self._at, own)
             self._names = []
+
+
+def _linked(
+    called: Iterable[Item], waits: _WaitStep, links: list[tuple[int, ...]]
+) -> Iterable[Item]:
+    """Yield steps; those that begin work without a name are known to `waits` and `links`."""
+    for each in called:
+        step: Any = each[0]
+        if step.handle is not None and step.handle.startswith(TOGETHER):
+            own: Any = each[1][1]
+            to = "" if own is None else own[0]
+            waits.unnamed[step.handle] = len(links), f"{step.operation} {to}"
+            links.append((len(links),))
+            step = replace(step, handle=TOGETHER)
+        yield step, each[1]
 
 
 def _laid_out(text: str) -> str:

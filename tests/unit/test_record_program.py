@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ from runner.record.format import (
     ScriptPlace,
     Tensor,
 )
-from runner.record.program import RecordedProgram, program_of
+from runner.record.program import MOST_NAMED, SHORTER, RecordedProgram, program_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -261,6 +262,49 @@ def test_a_schedule_of_one_forward_and_one_backward_folds(world: int, microbatch
     assert 'ranks: "rank > 0", recv: {tensor: f32_2, src: "rank - 1"}' in program.text
 
 
+def received_ahead(world: int, microbatches: int, steps: int) -> list[list[Done]]:
+    """Each rank takes the next message of the one before it while it works on the last one.
+
+    Rank r is r messages ahead, so that more is in flight on later ranks.
+    """
+    programs: list[list[Done]] = []
+    for rank in range(world):
+        program: list[Done] = []
+        for _ in range(steps):
+            begun: list[int] = []
+
+            def begin(program: list[Done] = program, begun: list[int] = begun) -> None:
+                begun.append(len(program))
+                program.append(("irecv", (rank - 1) % world, 10))  # noqa: B023
+
+            for _ in range(rank + 1):
+                begin()
+            for at in range(microbatches):
+                if len(begun) < microbatches:
+                    begin()
+                program.append(("wait", [begun[at]], 20))
+                program.append(("send", (rank + 1) % world, 30))
+        programs.append(program)
+    return programs
+
+
+def test_receives_in_flight_are_numbered_where_that_is_shorter() -> None:
+    program = written(with_messages(received_ahead(4, 16, 2)))
+    assert program.steps <= 12, program.text
+    assert '"ahead[i1' in program.text
+    assert 'tensor: "f32_2_ahead[i1' in program.text
+
+
+def test_memory_that_is_touched_in_flight_keeps_its_name() -> None:
+    records = with_messages(received_ahead(4, 16, 2))
+    for record in records.values():
+        _, second, *_ = (each for each in record.calls if each.operation == "recv")
+        call = next(each for each in record.calls if each.operation == "send")
+        call.inputs = second.outputs  # what is sent is still being received
+    program = program_of(records, name="train", folder="/me")
+    assert "ahead" not in program.text
+
+
 @st.composite
 def some_programs(draw: st.DrawFn) -> list[list[Done]]:
     """Ranks that begin work, and wait for some of it, in parts that some ranks repeat."""
@@ -300,9 +344,17 @@ def some_programs(draw: st.DrawFn) -> list[list[Done]]:
 
 
 @settings(deadline=None, max_examples=60, derandomize=True)
-@given(some_programs())
-def test_every_rank_begins_and_waits_for_what_its_record_does(programs: list[list[Done]]) -> None:
-    written(with_messages(programs))
+@given(programs=some_programs(), is_numbered=st.booleans())
+def test_every_rank_begins_and_waits_for_what_its_record_does(
+    programs: list[list[Done]],
+    is_numbered: bool,  # noqa: FBT001
+) -> None:
+    steps, share = (0, 2.0) if is_numbered else (MOST_NAMED, SHORTER)
+    with (
+        mock.patch("runner.record.program.MOST_NAMED", steps),
+        mock.patch("runner.record.program.SHORTER", share),
+    ):
+        written(with_messages(programs))
 
 
 # -------------------------------------------------------------------------------------------------
