@@ -166,7 +166,7 @@ class Adam(Optimizer):
     def reach(
         self, param: Array, grad: Array, error: Array, state: State, reached: Reached | None
     ) -> Reached:
-        """Let both means be anywhere that the gradients allow, each by itself.
+        """Let both means be anywhere that the gradients allow, after the first step each by itself.
 
         A step follows the direction of a mean, however small that is: where rounding decides
         about its sign it is a whole step, either way. It is never longer than it can be made by
@@ -189,10 +189,12 @@ class Adam(Optimizer):
         )
         longest = self.longest(count) * (1 - first**count)
         with np.errstate(all="ignore"):
-            ways = [
-                np.where(end == 0, 0.0, end / np.where(end * way > 0, near, far))
-                for way, end in ((-1, mean - off_mean), (1, mean + off_mean))
-            ]
+            ways = []
+            for way, end in ((-1, mean - off_mean), (1, mean + off_mean)):
+                # the first step has one gradient in both means
+                own = np.abs(end) / (1 - first) + self.eps
+                root = own if count == 1 else np.where(end * way > 0, near, far)
+                ways.append(np.where(end == 0, 0.0, end / root))
             here = np.where(mean == 0, 0.0, mean / now)
             least, most = (np.clip(each, -longest, longest) for each in ways)
             rate = self.lr / (1 - first**count)

@@ -120,16 +120,15 @@ class Model:
     @property
     def coarse(self) -> Sequential:
         """The layers in the dtype in which ranks compute."""
-        dtype = next((each.computed for each in self.parallel if each.computed != "float32"), None)
-        return self.network if dtype is None else Coarse(layers=self.network.layers, dtype=dtype)
+        if self.computed == "float32":
+            return self.network
+        return Coarse(layers=self.network.layers, dtype=self.computed)
 
     @property
-    def dtypes(self) -> tuple[str, ...]:
-        """The dtypes in which ranks compute and reduce."""
-        return (
-            "float32",
-            *(dtype for each in self.parallel for dtype in (each.computed, each.reduced)),
-        )
+    def computed(self) -> str:
+        """The dtype in which ranks go forward and backward."""
+        coarse = (each.computed for each in self.parallel if each.computed != "float32")
+        return next(coarse, "float32")
 
     @property
     def reduced(self) -> str:
@@ -256,6 +255,8 @@ class TrainStep:
 
 #: by how much more than rounding a value may be off: other orders of addition
 SLACK = 8.0
+#: and a gradient in a coarser dtype: most of what it is made of is rounded alike
+COARSE_SLACK = 3.0
 #: and so many units in the last place of a tensor's largest element
 ULPS = 4.0
 #: by how much more float32 may be off than where the optimizer steps in float64: what is further
@@ -406,11 +407,11 @@ class Moment:
         exact: OneProcess,
         rounded: OneProcess,
         shaken: OneProcess,
-        last_bit: float,
+        bits: tuple[float, float],
         ways: tuple[OneProcess, ...] = (),
     ) -> None:
-        """Hold the three, with the last bit of the coarsest dtype."""
-        self._last_bit = last_bit
+        """Hold the three, with the last bits of what computes and of what reduces, if coarse."""
+        self._bits = bits
         self._exact, self._rounded, self._shaken = exact, rounded, shaken
         self._ways = ways
         self._reached: dict[str, Reached] = {}
@@ -436,7 +437,7 @@ class Moment:
             OneProcess(model, exact, np.float64),
             OneProcess(model, rounded, np.float32),
             OneProcess(model, shaken, np.float32),
-            last_bit=max(EPSILON, *(last_bit(each) for each in model.dtypes)),
+            bits=(coarse_bit(model.computed), coarse_bit(model.computed, model.reduced)),
         )
 
     def after(self, order: TrainStep) -> Moment:
@@ -448,7 +449,7 @@ class Moment:
             charge(self._exact.count, order.input, processes=count, moments=1)
             exact, rounded, shaken = (each.learned(order) for each in self.processes)
             ways = tuple(each.learned(order) for each in self._ways)
-            later = Moment(exact, rounded, shaken, self._last_bit, ways)
+            later = Moment(exact, rounded, shaken, self._bits, ways)
             later._reached, later.steps = dict(self._reached), self.steps + 1
             later.loose = dict(self.loose)
             if order.step:
@@ -493,7 +494,7 @@ class Moment:
             pairs = zip(self.processes, saved.processes, strict=True)
             exact, rounded, shaken = (mine.loaded(other) for mine, other in pairs)
             ways = tuple(self._exact.loaded(other) for other in saved._ways)
-            later = Moment(exact, rounded, shaken, self._last_bit, ways)
+            later = Moment(exact, rounded, shaken, self._bits, ways)
             later._reached = {
                 name: reached for name, reached in saved._reached.items() if name in exact.params
             }
@@ -534,7 +535,7 @@ class Moment:
                 most = self._of_reached(key[1], exact, rounded, shaken)
             else:
                 size = self._exact.sizes.get(key[1]) if key[0] == "grad" else None
-                most = tolerance(exact, rounded, shaken, self._coarse(exact), size)
+                most = tolerance(exact, rounded, shaken, self._bit(key), size)
                 most = self._followed(key, exact, [value(each) for each in self._ways], most)
             self._known[key] = held, most
         return self._known[key]
@@ -559,31 +560,32 @@ class Moment:
             )
         return reached.off + tolerance(exact, *left)
 
-    def _followed(self, key: Any, exact: Array, ways: list[Array], most: float) -> float:
+    def _followed(self, key: Any, exact: Array, ways: list[Array], most: Off) -> Off:
         """Return the tolerance of what depends on open elements of weights."""
         with np.errstate(invalid="ignore"):
             apart = [np.abs(each - exact) for each in ways]
         finite = [each[np.isfinite(each)] for each in apart]
         follows = SLACK * max((float(each.max()) for each in finite if each.size), default=0.0)
-        if follows > most and follows >= float(np.abs(exact).max()):
+        if follows > np.max(most) and follows >= float(np.abs(exact).max()):
             name = "loss" if key[0] == "loss" else f"{key[1]}.grad" if key[0] == "grad" else key[1]
             self._note(
                 name,
                 f"to within {follows:.2g}",
                 "it depends on weights whose steps rounding decides",
             )
-        return max(most, follows)
+        return np.maximum(most, follows) if ways else most
 
     def _note(self, name: str, how: str, why: str) -> None:
         """Note once what is known less closely than rounding alone has it."""
         self.loose.setdefault(name, f"{name} is known {how} after step {self.steps - 1}: {why}")
 
-    def _coarse(self, exact: Array) -> float:
-        """Return what the last bit of a coarse dtype makes of a value, but of a weight."""
-        if self._last_bit <= EPSILON or not exact.size:
-            return 0.0
-        size = np.abs(exact[np.isfinite(exact)])
-        return self._last_bit * float(size.max()) if size.size else 0.0
+    def _bit(self, key: Any) -> float:
+        """Return the last bit of the coarse dtype that a value passes through; 0 for none.
+
+        What follows a step passes through its gradients.
+        """
+        computed, reduced = self._bits
+        return reduced if self.steps or key[0] == "grad" else computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -688,10 +690,11 @@ def _key(value: Any) -> tuple[Any, ...]:
     return array.shape, array.dtype.str, array.tobytes()
 
 
-def last_bit(dtype: str) -> float:
-    """Return the spacing of a dtype at 1."""
+def coarse_bit(*dtypes: str) -> float:
+    """Return the largest spacing at 1 of dtypes that are coarser than float32; 0 where none is."""
     found: Any = ml_dtypes.finfo
-    return float(found(getattr(ml_dtypes, dtype, dtype)).eps)
+    bits = [float(found(getattr(ml_dtypes, each, each)).eps) for each in dtypes]
+    return max((each for each in bits if each > EPSILON), default=0.0)
 
 
 def _signs(value: Array) -> Array:
@@ -703,26 +706,32 @@ def tolerance(
     exact: Array,
     rounded: Array,
     shaken: Array,
-    coarse_part: float = 0.0,
+    bit: float = 0.0,
     size: Array | None = None,
-) -> float:
+) -> Off:
     """Return how far a value may be off that is computed in another order (STRATEGIES.md, 3.6).
 
-    What float32 is off by counts as far as forward and backward explain it. `coarse_part` is what
-    the last bit amounts to of a dtype that is coarser than float32, where one is computed in.
+    What float32 is off by counts as far as forward and backward explain it. `bit` is the last bit
+    of a dtype that is coarser than float32, where one is computed in; 0 otherwise.
     `size` is what the terms of a sum amount to: where they cancel, what rounding leaves is a part
-    of them, and not of the sum (Higham, Accuracy and Stability of Numerical Algorithms, 4.2).
+    of them, and not of the sum (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Ranks
+    round their parts of a sum to a coarse dtype, each by half a bit of its own: of all terms
+    together that is so much for each element.
     """
-    size = np.abs(exact) if size is None else np.maximum(size, np.abs(exact))
+    terms = np.abs(exact) if size is None else np.maximum(size, np.abs(exact))
+    parts = bit * np.nan_to_num(terms, nan=0.0, posinf=0.0) if bit and size is not None else 0.0
     if not all(bool(np.isfinite(each).all()) for each in (exact, rounded, shaken)):
         finite = np.isfinite(exact) & np.isfinite(rounded) & np.isfinite(shaken)
-        exact, rounded, shaken, size = (each[finite] for each in (exact, rounded, shaken, size))
+        exact, rounded, shaken, terms = (each[finite] for each in (exact, rounded, shaken, terms))
     if not exact.size:
         return 0.0
     off, moved = float(np.abs(exact - rounded).max()), float(np.abs(exact - shaken).max())
-    last = EPSILON * float(size.max())
+    last = EPSILON * float(terms.max())
     off = min(off, TRUSTED * (moved + last))
-    return SLACK * max(off, moved, coarse_part) + ULPS * last
+    if not bit:
+        return SLACK * max(off, moved) + ULPS * last
+    slack = SLACK if size is None else COARSE_SLACK
+    return slack * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
 
 
 def norm(grads: Any) -> float:
