@@ -101,7 +101,7 @@ MOST_POINTS = 1000
 @option(
     TIMES,
     "--against",
-    type=click.Path(),
+    type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Hold the forecast against what `scenario bench --json` measured, or nccl-tests of a "
     "collective.",
@@ -259,7 +259,7 @@ def _costed(
     except ScenarioError as error:
         shown = [each for problem in error.problems for each in problem_lines(problem)]
         told = "\n".join(str(problem) for problem in error.problems)
-        lines += [f"  no forecast: {each.printable}" for each in shown[:1]]
+        lines += [f"  no forecast: {each.printable.strip()}" for each in shown[:1]]
         lines += [f"  {each.printable}" for each in shown[1:]]
         return [{**entry, "no_forecast": told}], lines, 2, []
     if len(points) == 1:
@@ -579,7 +579,7 @@ def show_topology(name: str) -> None:
 
 
 @topology.command("fit")
-@click.argument("logs", nargs=-1, required=True, type=click.Path())
+@click.argument("logs", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--ranks", type=click.IntRange(min=2), help="Of how many ranks the logs are.")
 @click.option("--collective", metavar="NAME", help="Of which collective the logs are.")
 @click.option("--name", default="measured", show_default=True, help="What to call it.")
@@ -607,7 +607,8 @@ def fit_topology(
         path = Path(each)
         try:
             asked = None if collective is None else tabled(collective)
-            log = chosen(read_logs(path, read_file(path, root=path.parent)), path, asked, ranks)
+            content = read_file(path, root=path.parent.resolve())
+            log = chosen(read_logs(path, content), path, asked, ranks)
         except ScenarioError as error:
             refuse(error)
         for value, flag in (("ranks", "--ranks"), ("collective", "--collective")):

@@ -341,6 +341,19 @@ def test_fit_takes_what_it_is_asked_for(asked: tuple[str, ...], tmp_path: Path) 
     assert " ".join(ASKED[asked][1].split()) in " ".join(output.split())
 
 
+def test_a_log_of_the_folder_at_hand_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused as a link out of its project."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text("# all_reduce_perf\n" + LOG, encoding="utf-8")
+    code, output = invoke("topology", "fit", "a.log", "-o", "mine.yaml")
+    assert (code, output) == (0, "")
+    assert topology("mine.yaml").tables["all_reduce"][2].at(8) == pytest.approx(24.11)
+    code, output = invoke("topology", "fit", "b.log")
+    assert (code, "'b.log' does not exist" in output) == (2, True)
+
+
 def test_fit_says_what_a_log_does_not(tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_text(LOG, encoding="utf-8")
