@@ -268,7 +268,8 @@ class CollectiveTimes:
         }.get(self.model)
         if lacks is not None and lacks[0]:
             message = f"topology {topology.name} has {lacks[1]}"
-            raise ScenarioError([Problem(code="bad_topology", message=message)])
+            hint = "take one that has, as h100-8x400g or azure-nd-h100-v5, or add it to a copy"
+            raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
         self._network: Network | None = None
         self._known: dict[tuple[str, float, tuple[int, ...]], Timing] = {}
 

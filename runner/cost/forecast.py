@@ -544,10 +544,10 @@ def _part_lines(found: Forecast, parts: Sequence[PartCost], labels: Mapping[int,
         label = named or f"step {part.part}"
         share = part.on_path / found.time if found.time else 0.0
         link = f", busiest {part.link} {microseconds(part.held)}" if part.link else ""
-        lines.append(
-            f"{label}: {part.calls} calls, {amount(part.size)}"
-            f" ({amount(part.busiest_rank)} by one rank){link}, {share:.0%} of the path"
-        )
+        calls = f"{part.calls} call{'' if part.calls == 1 else 's'}"
+        sent = f", {amount(part.size)} ({amount(part.busiest_rank)} by one rank)"
+        told = sent if part.size else ""  # a collective in one call sends no message
+        lines.append(f"{label}: {calls}{told}{link}, {share:.0%} of the path")
     return lines
 
 

@@ -312,11 +312,13 @@ def path_of(asked: str, folder: Path | None = None) -> tuple[Path, Path | None]:
     if asked in presets():
         return PRESETS / f"{asked}.yaml", PRESETS
     path = Path(asked) if folder is None else folder / asked
-    if not Path(asked).suffix and not path.exists():
+    if not path.exists():
         within = [name for name in presets() if asked in name]
-        close = within[0] if within else nearest(asked, presets())
-        message = f"no topology is called {asked!r}"
-        hint = f"did you mean {close}?" if close else f"known are {', '.join(presets())}"
+        close = " or ".join(within) or nearest(asked, presets())
+        named = Path(asked).suffix
+        message = f"there is no file {path}" if named else f"no topology is called {asked!r}"
+        known = f"{', '.join(presets())}, or a file"
+        hint = f"did you mean {close}?" if close else f"known are {known}"
         raise ScenarioError([Problem(code="bad_topology", message=message, hint=hint)])
     # what a scenario names lies in its own project; a command line may name any file
     return path, path.parent.resolve() if folder is None else None

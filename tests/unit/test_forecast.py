@@ -848,6 +848,7 @@ def test_forecasts_are_held_against_logs_as_calls_in_a_row(tmp_path: Path) -> No
     assert large["measured"]["pace_us"] == pytest.approx(large["time_us"] - LAUNCH)
     code, output = costs(*arguments, "--sizes", "1K")
     assert (code, "measured 16.17 us" in output) == (0, True)
+    assert "all_reduce, line 4: 1 call, 100% of the path" in output
     code, output = costs(*arguments, "--sizes", "2K")
     assert (code, "no row of it is of a collective" in output) == (2, True)
     hidden = replace(topology("h100-8x400g"), launch=1000.0)
@@ -864,7 +865,11 @@ def test_topologies_are_listed_and_shown() -> None:
     code, output = invoke("topology", "show", "flat")
     assert (code, "bandwidth: 1GB/s" in output) == (0, True)
     assert invoke("topology", "show", "flatt")[0] == 2
-    for asked, meant in (("flatt", "flat"), ("400g", "h100-8x400g")):
+    for asked, meant in (
+        ("flatt", "flat"),
+        ("400g", "h100-8x400g"),
+        ("h100", "azure-nd-h100-v5 or h100-8x400g"),
+    ):
         assert f"did you mean {meant}?" in invoke("topology", "show", asked)[1]
 
 
