@@ -37,6 +37,9 @@ R = TypeVar("R")
 #: fewer orders than this are done sooner than a process is forked
 WORTHWHILE = 16
 
+#: orders for each process that is forked, at least: a machine has more cores than there is to do
+EACH = 8
+
 #: orders that a worker has before it, at most, so that it need not wait for the next one
 MOST_AHEAD = 8
 
@@ -95,8 +98,8 @@ class Crew:
         worker where that is no loss. No process is forked once a result is asked for: the caller
         may start threads. The results of one call are taken before the next one.
         """
-        if not self._all() and len(orders) >= WORTHWHILE and not self._alone:
-            for _ in range(self._cores):
+        if len(orders) >= WORTHWHILE and not self._alone:
+            for _ in range(len(self._all()), min(self._cores, len(orders) // EACH)):
                 self._fork()
         if not self._all():
             return map(do, orders)

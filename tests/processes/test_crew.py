@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from runner.pipeline.parallel import WORTHWHILE, Crew
+from runner.pipeline.parallel import EACH, WORTHWHILE, Crew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -30,6 +30,9 @@ LOST, LATE = -1, -2
 PATIENCE_S = 60.0
 
 MANY = range(5 * WORTHWHILE + 3)
+
+#: the processes that do so many orders
+WORKERS = min(len(os.sched_getaffinity(0)), len(MANY) // EACH)
 
 
 def crew(*known: Callable[[int], object], patience_s: float = PATIENCE_S) -> Crew:
@@ -83,7 +86,7 @@ def test_orders_of_a_second_kind_are_done_by_the_same_processes(forked: list[int
     with crew(square, process) as several:
         assert list(given(several, square)) == [square(order) for order in MANY]
         assert set(given(several, process)) <= set(forked)
-    assert len(forked) == len(os.sched_getaffinity(0))
+    assert len(forked) == WORKERS
 
 
 def test_what_a_worker_has_read_is_asked_of_it() -> None:
@@ -97,7 +100,7 @@ def test_what_a_worker_has_read_is_asked_of_it() -> None:
         return order in known
 
     with crew(read, is_known) as several:
-        assert len(set(given(several, read))) == len(os.sched_getaffinity(0))
+        assert len(set(given(several, read))) == WORKERS
         found = list(given(several, is_known))
     # a worker that has nothing left takes what is another one's, from the end
     assert sum(map(int, found)) > len(MANY) / 2
@@ -110,7 +113,7 @@ def test_a_worker_without_work_takes_that_of_another() -> None:
     with crew(process) as several:
         list(given(several, process, near=lambda _: None))  # all near to the one that was last
         found = Counter(given(several, process, near=lambda _: None))
-    assert len(found) == len(os.sched_getaffinity(0))
+    assert len(found) == WORKERS
 
 
 def test_a_result_may_be_larger_than_a_pipe() -> None:
@@ -140,6 +143,18 @@ def test_few_orders_and_then_many_are_shared_with_what_is_known(forked: list[int
         list(given(several, known.append, [5, 7]))
         assert list(given(several, sum_of_known)) == [order + 12 for order in MANY]
     assert forked
+
+
+def test_there_are_no_more_processes_than_there_is_to_do(
+    forked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    with crew(square) as several:
+        few = MANY[:WORTHWHILE]
+        assert list(given(several, square, few)) == [square(order) for order in few]
+        assert len(forked) == WORTHWHILE // EACH
+        assert list(given(several, square)) == [square(order) for order in MANY]
+        assert len(forked) == len(MANY) // EACH
 
 
 def test_a_process_with_threads_is_not_forked(forked: list[int]) -> None:
