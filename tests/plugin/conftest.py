@@ -1,8 +1,14 @@
-"""Sessions of pytest within these tests load our plugin and no stranger's: most of their time."""
+"""Sessions of pytest within these tests load our plugin and no stranger's: most of their time.
+
+A session in this process forgets the modules that it imports, and PyYAML's compiled part does not
+bear to be imported twice: what a session collects with is imported here, before all of them.
+"""
 
 from __future__ import annotations
 
 import pytest
+
+import runner.pipeline.run  # noqa: F401 -- see above
 
 
 @pytest.fixture(autouse=True)

@@ -24,15 +24,15 @@ def test_a_bound_is_raised_on_the_command_line_and_in_the_configuration(
     pytester: pytest.Pytester,
 ) -> None:
     pytester.makefile(".yaml", large=LARGE)
-    refused = pytester.runpytest_subprocess("--scenarios", "large.yaml")
+    refused = pytester.runpytest_inprocess("--scenarios", "large.yaml")
     refused.stdout.fnmatch_lines(["*--limit ranks=N*"])
-    taken = pytester.runpytest_subprocess(
+    taken = pytester.runpytest_inprocess(
         "--scenarios", "--scenario-limit", "ranks=70", "large.yaml"
     )
     taken.stdout.fnmatch_lines(["*your expectation*"])
     taken.stdout.no_fnmatch_line("*--limit ranks=N*")
     pytester.makeini("[pytest]\nscenario_bounds = max-ranks=70\n")
-    configured = pytester.runpytest_subprocess("--scenarios", "large.yaml")
+    configured = pytester.runpytest_inprocess("--scenarios", "large.yaml")
     configured.stdout.no_fnmatch_line("*--limit ranks=N*")
 
 
@@ -46,7 +46,7 @@ def test_a_bound_is_raised_on_the_command_line_and_in_the_configuration(
 )
 def test_a_wrong_bound_is_told(pytester: pytest.Pytester, given: str, told: str) -> None:
     pytester.makefile(".yaml", large=LARGE)
-    result = pytester.runpytest_subprocess("--scenarios", "--scenario-bound", given, "large.yaml")
+    result = pytester.runpytest_inprocess("--scenarios", "--scenario-bound", given, "large.yaml")
     result.stderr.fnmatch_lines([told])
 
 
@@ -60,8 +60,8 @@ def test_links_are_followed_where_they_are_asked_for(
     inside = pytester.mkdir("project")
     (inside / "pyproject.toml").write_text("", encoding="utf-8")
     (inside / "link.yaml").symlink_to(real)
-    refused = pytester.runpytest_subprocess("--scenarios", "project/link.yaml", "--collect-only")
-    followed = pytester.runpytest_subprocess(
+    refused = pytester.runpytest_inprocess("--scenarios", "project/link.yaml", "--collect-only")
+    followed = pytester.runpytest_inprocess(
         "--scenarios", "--scenario-follow-links", "project/link.yaml", "--collect-only"
     )
     assert "link.yaml" in refused.stdout.str()

@@ -29,7 +29,7 @@ def collected(pytester: pytest.Pytester) -> Callable[..., list[str]]:
     """Collect with some arguments; return the node ids, or what pytest said without any."""
 
     def collect(*arguments: str) -> list[str]:
-        done = pytester.runpytest_subprocess("--collect-only", "-q", *arguments)
+        done = pytester.runpytest_inprocess("--collect-only", "-q", *arguments)
         found = [line for line in done.outlines if "::" in line and " " not in line]
         return found or [*done.outlines, *done.errlines]
 
@@ -71,7 +71,7 @@ def test_nothing_is_imported_where_nobody_asks(pytester: pytest.Pytester) -> Non
 
 def test_other_peoples_yaml_is_left_alone_and_told(pytester: pytest.Pytester) -> None:
     write(pytester, compose_yaml=COMPOSE, tests__sum_yaml=SUM, tests__settings_yaml="a: 1")
-    done = pytester.runpytest_subprocess("--collect-only", "--scenarios")
+    done = pytester.runpytest_inprocess("--collect-only", "--scenarios")
     done.stdout.fnmatch_lines(
         ["*2 other YAML files left alone (compose.yaml, settings.yaml)", "*ScenarioItem sum*"]
     )
@@ -161,6 +161,6 @@ def test_an_invalid_file_is_found_under_whatever_name_was_asked_for(
 def test_a_wrong_option_is_a_usage_error(
     arguments: tuple[str, ...], told: str, pytester: pytest.Pytester
 ) -> None:
-    done = pytester.runpytest_subprocess(*arguments)
+    done = pytester.runpytest_inprocess(*arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(f"ERROR: *{told}*")
