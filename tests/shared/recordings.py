@@ -25,6 +25,7 @@ from runner.record.program import program_of
 #: word of a script -> why torch 2.6 cannot run it on this machine: on any ranks, on real ones
 LACKING_IN_2_6 = {
     "fully_shard": "FSDP2 of torch 2.6 asks the CPU for a stream's events",
+    "ScheduleDualPipeV": "torch 2.6 has no DualPipeV",
 }
 LACKING_IN_2_6_LIVE = {
     "torch.distributed.pipelining": "the pipeline schedules of torch 2.6 hang on Gloo",
