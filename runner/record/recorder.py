@@ -53,8 +53,8 @@ _PREFIXES = tuple(
 )
 
 
-#: seconds in which threads of a backend drop what they hold of Python's
-LET_GO_S = 0.02
+#: seconds in which a thread of a backend comes to drop what it holds of Python's; tries
+LET_GO_S, MOST_LET_GO = 0.02, 25
 
 #: files between a call of `torch.distributed` and its kernel
 _ENTRIES = ("distributed_c10d.py", "c10d_logger.py", "typing_extensions.py", "contextlib.py")
@@ -547,14 +547,16 @@ class Recorder:
             # of the world, after which a rank is in none of its groups
             whole = name.startswith("destroy") and group in (None, self.dist.GroupMember.WORLD)
             with self._inside(name, {"whole": True} if whole else {}):
+                if not name.startswith("destroy"):
+                    return function(*args, **kwargs)
+                # dropped at the end: torch 2.6 drops them in its call, and would wait there
+                kept = [*module._world.pg_map]
                 try:
                     return function(*args, **kwargs)
                 finally:
-                    if name.startswith("destroy"):
-                        self._groups.clear()
-                        # a thread of Gloo's may still wait for the lock of Python's, to drop what
-                        # it has done: what drops the group next would hold that, and wait for it
-                        time.sleep(LET_GO_S)
+                    self._groups.clear()
+                    let_go()
+                    del kept
 
         watched.__name__, watched.__doc__ = name, function.__doc__
         watched.__wrapped__ = function  # type: ignore[attr-defined]
@@ -581,6 +583,38 @@ class Recorder:
         if not self._ended and os.getpid() == self._pid:
             self._ended = True
             self._put(f'["end",{int(code)},{self._now()}]')
+
+
+def let_go() -> None:
+    """Let threads of a backend drop what they hold of Python's, until none wants a processor.
+
+    Such a thread needs the lock of Python's. What drops a group of Gloo's holds that lock and waits
+    for the group's threads; and a thread that asks for it once Python ends aborts the process.
+    """
+    before = -1
+    for _ in range(MOST_LET_GO):
+        time.sleep(LET_GO_S)
+        wanted = _wanted_by_others()
+        if wanted == before:
+            return
+        before = wanted
+
+
+def _wanted_by_others() -> int:
+    """Return for how long other threads of the process ran, or waited for a processor.
+
+    In nanoseconds; always the same where the system does not say it.
+    """
+    own, total = threading.get_native_id(), 0
+    try:
+        for task in os.listdir("/proc/self/task"):
+            if int(task) != own:
+                with open(f"/proc/self/task/{task}/schedstat", encoding="ascii") as file:
+                    ran, waited, _ = file.read().split()
+                total += int(ran) + int(waited)
+    except (OSError, ValueError):
+        return -1
+    return total
 
 
 class _Blocking:
@@ -880,6 +914,7 @@ def attach(folder: str) -> Recorder:
 
     sys.excepthook = excepting
     atexit.register(recorder.end, 0)
+    atexit.register(let_go)
     if os.environ.get(STACKS):
         import faulthandler
         import signal
