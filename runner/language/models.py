@@ -480,18 +480,18 @@ def _police_strategy(strategy: Strategy, network: Sequential, node: Node, contex
     misfit = strategy.misfit(network)
     if misfit is not None:
         context.problems.add("bad_value", f"{strategy.name}: {misfit}", node.mark)
-    where = strategy.where
     dims = {name for name in context.names.groups if "." in name}
     known = {*context.names.groups, "world", *(name.partition(".")[0] for name in dims)}
-    if where is not None and where not in known:
-        context.problems.unknown(
-            "unknown_group",
-            f"{strategy.name} works on `{where}`, and there is no such group",
-            where,
-            tuple(sorted(known)),
-            node.mark,
-            listed="known are",
-        )
+    for group in strategy.groups:
+        if group not in known:
+            context.problems.unknown(
+                "unknown_group",
+                f"{strategy.name} works on `{group}`, and there is no such group",
+                group,
+                tuple(sorted(known)),
+                node.mark,
+                listed="known are",
+            )
 
 
 def _within_bounds(name: str, network: Sequential, key: Node, context: Context) -> bool:

@@ -15,7 +15,11 @@ from runner.strategies.data_parallel import (
     ZeroRedundancyOptimizer,
 )
 from runner.strategies.fully_shard import FullyShard, FullySharded
-from runner.strategies.model_averager import ModelAveraged, PeriodicModelAverager
+from runner.strategies.model_averager import (
+    DataParallelAveraged,
+    ModelAveraged,
+    PeriodicModelAverager,
+)
 from runner.strategies.pipeline import Pipeline, PipelineStage
 from runner.strategies.tensor_parallel import (
     FullyShardedTensorParallel,
@@ -56,6 +60,7 @@ TRAINEES: dict[tuple[str, ...], type[Trainee]] = {
     ("parallelize_module", "fully_shard"): FullyShardedTensorParallel,
     ("pipeline",): PipelineStage,
     ("PeriodicModelAverager",): ModelAveraged,
+    ("DistributedDataParallel", "PeriodicModelAverager"): DataParallelAveraged,
 }
 
 __all__ = [

@@ -80,12 +80,20 @@ class Strategy(ABC):
     def where(self) -> str | None:
         """The group, or the mesh, over which it works; None is the world."""
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups that it names."""
+        return () if self.where is None else (self.where,)
+
     @abstractmethod
     def apply(self, real: Any) -> None:
         """Let torch apply it to a model that was built, in the worker."""
 
     def misfit(self, network: Sequential) -> str | None:
-        """Return why it does not go with the layers of a model, or None."""
+        """Return why it does not go with the layers of a model, or None.
+
+        Raises LeftOutError where torch lets it go with them, and no model here does.
+        """
         return None
 
 
@@ -734,6 +742,14 @@ def tolerance(
     return slack * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
 
 
+def apart(value: Array, exact: Array) -> float:
+    """Return how far a value may be off of which float64 has another one."""
+    with np.errstate(all="ignore"):
+        off = np.abs(value - exact)
+    off = off[np.isfinite(off)]
+    return SLACK * float(off.max()) if off.size else 0.0
+
+
 def norm(grads: Any) -> float:
     """Return the norm of gradients taken together."""
     return float(np.sqrt(sum(float((each.astype(np.float64) ** 2).sum()) for each in grads)))
@@ -821,10 +837,14 @@ class Trainee(ABC):
         """Return this rank's part of a whole parameter, or of its gradient."""
         return whole
 
-    def part(self, name: str, known: tuple[Array, Off]) -> tuple[Array, Off]:
-        """Return this rank's part of what one process has, and how far it may be off."""
+    def part(self, name: str, known: tuple[Array, Off], more: float = 0.0) -> tuple[Array, Off]:
+        """Return this rank's part of what one process has, and how far it may be off.
+
+        `more` is what the strategy adds to that.
+        """
         whole, off = known
-        return self.share(name, whole), off if isinstance(off, float) else self.share(name, off)
+        mine = off if isinstance(off, float) else self.share(name, off)
+        return self.share(name, whole), mine + more
 
     def held(self) -> Arrays:
         """Return what the rank holds before step 1, by the names of a scenario."""
@@ -898,12 +918,13 @@ class Trainee(ABC):
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
-            for key, value, wanted in (
-                (f"{name}.{each}.grad", grad, self.oracle.grad(each)),
-                (f"{name}.{each}", mine, self.oracle.param(each)),
+            more = self.rounding(each)
+            for key, value, wanted, own in (
+                (f"{name}.{each}.grad", grad, self.oracle.grad(each), more[0]),
+                (f"{name}.{each}", mine, self.oracle.param(each), more[1]),
             ):
                 if value is not None and wanted is not None:
-                    slack[key] = slack_of(value, *self.part(each, wanted))
+                    slack[key] = slack_of(value, *self.part(each, wanted, own))
         kept, off = self._kept_of_batches()
         notes = self._new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
@@ -926,6 +947,10 @@ class Trainee(ABC):
         return values, slack
 
     # ------------------------------------------------------------------ checkpoints
+
+    def consolidated(self) -> Calls:
+        """Make the calls that bring the optimizer's state to the first rank, before it is saved."""
+        yield from ()
 
     def written(self) -> dict[str, Any]:
         """Return what the rank writes: where each part lies in the whole, the part, the state."""
@@ -1045,6 +1070,15 @@ class Trainee(ABC):
 
     # ------------------------------------------------------------------ against one process
 
+    @property
+    def departure(self) -> str | None:
+        """Return why the strategy, as it is stated, is not one process; None where it is."""
+        return None
+
+    def rounding(self, name: str) -> tuple[float, float]:
+        """Return how far more a gradient and a parameter may be off than those of one process."""
+        return 0.0, 0.0
+
     def compared(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> Unequal | None:
         """Return the first value that is not what one process has; once a model."""
         if self.told:
@@ -1058,6 +1092,8 @@ class Trainee(ABC):
                 layer = next((label for label, leaf in leaves if leaf.over_batch), None)
                 if layer is not None and order.batch is not None:
                     prose += f" (`{layer}` normalises by the rows that the rank has, not by all)"
+                elif self.departure is not None:
+                    prose += f" ({self.departure})"
                 return Unequal(model=self.model.name, value=name, prose=f"{name} {prose}")
         return None
 
@@ -1070,10 +1106,12 @@ class Trainee(ABC):
         for name in self.model.parameters:
             grad, wanted = self.comparable_grad(name), self.oracle.grad(name)
             if order.sync and grad is not None and wanted is not None:
-                yield f"{name}.grad", grad, self.part(name, wanted)
+                off = self.rounding(name)[0]
+                yield f"{name}.grad", grad, self.part(name, wanted, off)
         for name in self.model.parameters:
             if self.owns(name):
-                yield name, self.params[name], self.part(name, self.oracle.param(name))
+                off = self.rounding(name)[1]
+                yield name, self.params[name], self.part(name, self.oracle.param(name), off)
         for name, held in self.buffers.items():
             yield name, held, self.oracle.buffer(name)
 

@@ -9,32 +9,36 @@ of ranks before they are summed.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.modules.base import Array
+from runner.modules.sequential import Sequential
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call
+from runner.operations.save import told
 from runner.strategies.alone import Alone
 from runner.strategies.base import (
     Arrays,
     Calls,
+    Checkpoint,
+    LeftOutError,
     Model,
     Strategy,
     TrainStep,
+    apart,
+    copied,
     summed,
     weights,
 )
+from runner.strategies.comm_hooks import Bucket, Hook, hook_of
 from runner.vocabulary import WORLD
-
-#: hooks of DistributedDataParallel, and where torch has them
-HALF, PLAIN = "fp16_compress_hook", "allreduce_hook"
-HOOKS = (PLAIN, HALF)
-HOOKS_AT = "torch.distributed.algorithms.ddp_comm_hooks"
 
 MIB = 1024 * 1024
 #: the limits of buckets where none is stated, in bytes: of the first, and of the others
@@ -56,10 +60,6 @@ class DistributedDataParallel(Strategy):
 
     name = "DistributedDataParallel"
     left_out: ClassVar[Mapping[str, str]] = {
-        "comm_hook=bf16_compress_hook": "Gloo refuses it when it is registered: it wants NCCL",
-        "comm_hook=powerSGD_hook": "low-rank gradients are not lowered here",
-        "comm_hook=batched_powerSGD_hook": "low-rank gradients are not lowered here",
-        "comm_hook=post_localSGD_hook": "PeriodicModelAverager trains without it here",
         "mixed_precision": "its parameters live on a stream of a GPU",
         "delay_all_reduce_named_params": "parameters that are reduced apart are not lowered here",
     }
@@ -70,7 +70,7 @@ class DistributedDataParallel(Strategy):
     broadcast_buffers: bool = True
     gradient_as_bucket_view: bool = False
     init_sync: bool = True
-    comm_hook: str | None = None
+    comm_hook: Hook | None = None
     #: every step is taken within `with net.join(...):`, which the step `join` leaves
     join: JoinContext | None = None
 
@@ -93,22 +93,35 @@ class DistributedDataParallel(Strategy):
         return JoinContext(**given)
 
     @staticmethod
-    def read_comm_hook(given: Any) -> str | None:
-        """Return the name of a hook. Raises ValueError."""
-        if given not in (None, *HOOKS):
-            message = f"there is no hook `{given}` here; there are {', '.join(HOOKS)}"
-            raise ValueError(message)
-        return None if given is None else str(given)
+    def read_comm_hook(given: Any) -> Hook | None:
+        """Return a hook. Raises ValueError, TypeError and LeftOutError."""
+        return hook_of(given)
 
     @property
     def reduced(self) -> str:
         """The hook's dtype."""
-        return "float16" if self.comm_hook == HALF else "float32"
+        return "float32" if self.comm_hook is None else self.comm_hook.reduced
 
     @property
     def where(self) -> str | None:
         """Its process group."""
         return self.process_group
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Its process group, and those of the hook."""
+        own = () if self.process_group is None else (self.process_group,)
+        return own if self.comm_hook is None else (*own, *self.comm_hook.groups)
+
+    def misfit(self, network: Sequential) -> str | None:
+        """Raise LeftOutError where the hook does not go with the buckets of the layers."""
+        if self.comm_hook is not None:
+            sizes = [(name, 4 * prod(shape)) for name, shape in network.shapes().items()]
+            counts = self.find_unused_parameters and not self.static_graph
+            why = self.comm_hook.misfit(len(buckets(sizes[::-1], self.limits)), counts=counts)
+            if why is not None:
+                raise LeftOutError(why)
+        return None
 
     @property
     def limits(self) -> tuple[int, int]:
@@ -133,8 +146,7 @@ class DistributedDataParallel(Strategy):
             real.module, **{name: value for name, value in given.items() if value is not None}
         )
         if self.comm_hook is not None:
-            hooks = import_module(f"{HOOKS_AT}.default_hooks")
-            wrapped.register_comm_hook(None, getattr(hooks, self.comm_hook))
+            self.comm_hook.register(real, wrapped, given["process_group"])
         real.forward = wrapped
         if self.join is not None:
             real.joining = RealJoin(real, wrapped, asdict(self.join))
@@ -199,6 +211,60 @@ class ZeroRedundancyOptimizer(Strategy):
             process_group=real.handle(real.model.where or WORLD),
             **kind.arguments(),
         )
+        real.state_of_all = RealStates(real)
+
+
+class RealStates:
+    """The state of a ZeroRedundancyOptimizer as a checkpoint has it, by the names of parameters."""
+
+    def __init__(self, real: Any) -> None:
+        """Know the order of the parameters: torch numbers them."""
+        self._torch, self._zero = real.torch, real.optimizer
+        self._names = [name for name, _ in real.module.named_parameters()]
+
+    def collected(self) -> dict[str, Any] | None:
+        """Return the state of all ranks on the first of them; None on the others. All call it."""
+        with weights_only(self._torch):
+            self._zero.consolidate_state_dict(to=0)
+        if self._zero.rank != 0:
+            return None
+        whole = self._zero.state_dict()
+        return {
+            "state": {self._names[at]: state for at, state in whole["state"].items()},
+            "param_groups": [
+                {**group, "params": [self._names[at] for at in group["params"]]}
+                for group in whole["param_groups"]
+            ],
+        }
+
+    def empty(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """Return tensors for the state that a checkpoint has, by what its metadata says of it."""
+        found: dict[str, Any] = {}
+        for name in self._names:
+            before = f"optimizer.state.{name}."
+            found[name] = {
+                key.removeprefix(before): self._torch.empty(each.size, dtype=each.properties.dtype)
+                for key, each in written.items()
+                if key.startswith(before) and hasattr(each, "size")
+            }
+        return {"state": {name: state for name, state in found.items() if state}}
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Let each rank keep the state of its own parameters."""
+        numbered = {self._names.index(name): state for name, state in kept["state"].items()}
+        groups = self._torch.optim.Optimizer.state_dict(self._zero)["param_groups"]
+        self._zero.load_state_dict({"state": numbered, "param_groups": groups})
+
+
+@contextmanager
+def weights_only(torch: Any) -> Iterator[None]:
+    """Let `torch.load` know no names but those of tensors: ZeRO asks it for all that there are."""
+    load = torch.load
+    torch.load = lambda *args, **given: load(*args, **{**given, "weights_only": True})
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 def buckets(sizes: Sequence[tuple[str, int]], limits: tuple[int, int]) -> list[tuple[str, ...]]:
@@ -248,6 +314,16 @@ class DataParallel(Alone):
         self._joins, self._broken_off = 0, False
         #: the number by which gradients are divided before they are summed
         self._divisor = self._group.size
+        #: what the ranks of the model have in common
+        self._shared = model.moments
+        hook = self._said.comm_hook
+        self._hook = None if hook is None else hook.side(self._group, caller, self._shared)
+        #: where the hook tells what float64 has: gradients, how far off they are, and what the
+        #: optimizer makes of them
+        self._exact_grads: Arrays = {}
+        self._off_grads: dict[str, float] = {}
+        self._exact: Arrays = {}
+        self._exact_states: dict[str, dict[str, Any]] = {}
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
             at_first = [(name, self.params[name].nbytes) for name in model.parameters]
@@ -382,10 +458,9 @@ class DataParallel(Alone):
         if lacking and not self._said.find_unused_parameters:
             yield from self._stopped(lacking)
             return
-        for names in self._buckets:
+        for number, names in enumerate(self._buckets):
             held = [self.grads.get(name, np.zeros_like(self.params[name])) for name in names]
-            flat = np.concatenate([each.reshape(-1) for each in held])
-            mean = yield from self._mean(flat)
+            mean = yield from self._mean(number, held)
             at = 0
             for name, each in zip(names, held, strict=True):
                 self.grads[name] = mean[at : at + each.size].reshape(each.shape)
@@ -411,10 +486,10 @@ class DataParallel(Alone):
         Nothing is said of it before the next forward, which raises.
         """
         self._unfinished = True
-        for names in self._buckets:
+        for number, names in enumerate(self._buckets):
             if any(name in lacking for name in names):
                 return
-            yield from self._mean(np.concatenate([self.grads[each].reshape(-1) for each in names]))
+            yield from self._mean(number, [self.grads[each] for each in names])
 
     def refused(self, given: Any) -> str | None:
         """Refuse a forward behind a backward that never ended, and a first one under no_sync.
@@ -428,12 +503,53 @@ class DataParallel(Alone):
             return "static_graph is learnt in the first backward, which cannot be one under no_sync"
         return super().refused(given)
 
-    def _mean(self, flat: Array) -> Generator[Part, None, Array]:
-        """Divide and sum up, in the dtype of the hook; a hook divides by the size of the group."""
-        narrow = flat.astype(self._said.reduced)
-        divisor = self._divisor if self._said.comm_hook is None else self._group.size
-        found = yield from summed(self._group, narrow / narrow.dtype.type(divisor))
-        return found.astype(flat.dtype)
+    def _mean(self, number: int, held: Sequence[Array]) -> Generator[Part, None, Array]:
+        """Divide and sum up the gradients of a bucket, or let the hook do it."""
+        flat = np.concatenate([each.reshape(-1) for each in held])
+        if self._hook is None:
+            return (yield from summed(self._group, flat / flat.dtype.type(self._divisor)))
+        shapes = tuple(each.shape for each in held)
+        bucket = Bucket(number=number, buckets=len(self._buckets), shapes=shapes, flat=flat)
+        made: Array = yield from self._hook.mean(bucket)
+        if self._hook.exact is not None:
+            names = self._buckets[number]
+            parts = bucket.gradients(made), bucket.gradients(self._hook.exact)
+            for name, mine, exact in zip(names, *parts, strict=True):
+                self._exact_grads[name] = exact
+                self._off_grads[name] = apart(mine, exact)
+        return made
+
+    def stepped(self, name: str) -> None:
+        """Let the optimizer step; where float64 has another gradient, on that as well."""
+        exact = self._exact_grads.pop(name, None)
+        if exact is not None and name not in self._exact:
+            self._exact[name] = self.params[name].astype(np.float64)
+            states = self.states[name].items()
+            self._exact_states[name] = {key: copied(value) for key, value in states}
+        super().stepped(name)
+        if name in self._exact and name in self.grads:
+            grad = self.grads[name].astype(np.float64) if exact is None else exact
+            with np.errstate(all="ignore"):
+                self._exact[name] = self.model.optimizer.step(
+                    self._exact[name], grad, self._exact_states[name]
+                )
+
+    def rounding(self, name: str) -> tuple[float, float]:
+        """Return how far rounding may bring the hook's gradient, and the weight behind it."""
+        if name not in self._exact:
+            return 0.0, 0.0
+        return self._off_grads.get(name, 0.0), apart(self.params[name], self._exact[name])
+
+    def comparable_grad(self, name: str) -> Array | None:
+        """Return nothing where a hook leaves the gradients those of some ranks."""
+        if self._hook is not None and not self._hook.of_all:
+            return None
+        return super().comparable_grad(name)
+
+    @property
+    def departure(self) -> str | None:
+        """Why the hook does not return the mean."""
+        return None if self._hook is None else self._hook.departure
 
     def update(self) -> Calls:
         """Step on everything, or with ZeRO on one's own, which is then broadcast."""
@@ -449,6 +565,25 @@ class DataParallel(Alone):
                 tensor = self.params[name].copy()
                 yield call("broadcast", self._group, tensor=tensor, group_src=owner)
                 self.params[name] = tensor
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def consolidated(self) -> Calls:
+        """With ZeRO each rank but the first sends its state to all; the first keeps it."""
+        if self._zero:
+            for rank in self._group.ranks[1:]:
+                yield from told(self._group, self.rank, "state", root=rank)
+
+    def read(self, saved: Checkpoint) -> dict[str, Any]:
+        """Take a checkpoint; with ZeRO keep the state of the rank's own parameters."""
+        found = super().read(saved)
+        here = self._group.group_rank(self.rank)
+        if self._zero:
+            self.states = {
+                name: state if self.owner[name] == here else {}
+                for name, state in self.states.items()
+            }
+        return found
 
     # ------------------------------------------------------------------ a rank without input
 
@@ -467,7 +602,7 @@ class DataParallel(Alone):
         here = self._group.group_rank(self.rank)
         src = yield from self._last_of(candidate=last)
         # one process is where the rank is that came last: the others have not seen its steps
-        known = self.model.moments
+        known = self._shared
         if src == here:
             known["join", self._joins, src] = self.oracle
         yield from self._take(
@@ -485,9 +620,8 @@ class DataParallel(Alone):
         synced = yield from summed(self._group, np.zeros(1, np.float32))
         self._synced_before = bool(synced[0])
         if synced[0]:
-            for names in self._buckets:
-                size = sum(self.params[name].size for name in names)
-                yield from self._mean(np.zeros(size, np.float32))
+            for number, names in enumerate(self._buckets):
+                yield from self._mean(number, [np.zeros_like(self.params[name]) for name in names])
             if self._said.find_unused_parameters:
                 yield from summed(self._group, np.zeros(len(self.params), np.int32))
             # torch takes the order of the parameters where it has seen none

@@ -16,7 +16,8 @@ import numpy as np
 from runner.modules.base import Array
 from runner.operations.base import Caller
 from runner.strategies.alone import Alone
-from runner.strategies.base import Calls, Model, Strategy, summed
+from runner.strategies.base import Arrays, Calls, Model, Strategy, summed
+from runner.strategies.data_parallel import DataParallel
 
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 
@@ -58,30 +59,59 @@ class PeriodicModelAverager(Strategy):
         real.behind_step = lambda: averager.average_parameters(real.module.parameters())
 
 
+class Averages:
+    """The averages of one rank: it counts the steps of its model."""
+
+    def __init__(self, model: Model, caller: Caller) -> None:
+        """Begin with no step."""
+        self._averager: PeriodicModelAverager = model.strategy(PeriodicModelAverager)
+        self._group = caller.group(self._averager.process_group)
+        self._steps = 0
+
+    def behind_step(self, params: Arrays, grads: Arrays) -> Calls:
+        """Average the weights that have a gradient, where it is the turn."""
+        names = [name for name in params if name in grads]
+        if self._averager.turn(self._steps) and names:
+            flat = np.concatenate([params[name].reshape(-1) for name in names])
+            mean = yield from summed(self._group, flat / flat.dtype.type(self._group.size))
+            at = 0
+            for name in names:
+                size, shape = params[name].size, params[name].shape
+                params[name] = mean[at : at + size].reshape(shape)
+                at += size
+        self._steps += 1
+
+
 class ModelAveraged(Alone):
     """One rank of a model whose weights are averaged every few steps."""
 
     def __init__(self, model: Model, caller: Caller) -> None:
         """Begin with no step."""
         super().__init__(model, caller)
-        self._averager: PeriodicModelAverager = model.strategy(PeriodicModelAverager)
-        self._group = caller.group(self._averager.process_group)
-        self._steps = 0
+        self._averages = Averages(model, caller)
 
     def comparable_grad(self, name: str) -> Array | None:
         """Return nothing: gradients are those of the rank's own rows."""
         return None
 
     def update(self) -> Calls:
-        """Step, and average the weights that have a gradient where it is the turn."""
+        """Step, and average."""
         yield from super().update()
-        names = [name for name in self.params if name in self.grads]
-        if self._averager.turn(self._steps) and names:
-            flat = np.concatenate([self.params[name].reshape(-1) for name in names])
-            mean = yield from summed(self._group, flat / flat.dtype.type(self._group.size))
-            at = 0
-            for name in names:
-                size, shape = self.params[name].size, self.params[name].shape
-                self.params[name] = mean[at : at + size].reshape(shape)
-                at += size
-        self._steps += 1
+        yield from self._averages.behind_step(self.params, self.grads)
+
+
+class DataParallelAveraged(DataParallel):
+    """One rank of a model under DistributedDataParallel whose weights are averaged as well.
+
+    It is for a hook that leaves gradients those of some ranks: `post_localSGD_hook`.
+    """
+
+    def __init__(self, model: Model, caller: Caller) -> None:
+        """Begin with no step."""
+        super().__init__(model, caller)
+        self._averages = Averages(model, caller)
+
+    def update(self) -> Calls:
+        """Step, and average."""
+        yield from super().update()
+        yield from self._averages.behind_step(self.params, self.grads)

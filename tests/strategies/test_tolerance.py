@@ -11,7 +11,7 @@ from runner.modules.linear import Linear
 from runner.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
 from runner.modules.relu import ReLU
 from runner.modules.sequential import Residual, Sequential
-from runner.strategies.base import EPSILON, factor, slack_of, tolerance, unequal
+from runner.strategies.base import EPSILON, apart, factor, slack_of, tolerance, unequal
 
 EXACT = np.array([1.0, -2.0, 4.0])
 #: the units in the last place that any value may be off by: four of its largest element
@@ -48,6 +48,13 @@ def test_parts_that_are_rounded_are_off_by_what_they_are_parts_of() -> None:
     # most of what a gradient is made of is rounded alike: three last bits of its largest element
     found = tolerance(EXACT, EXACT, EXACT, 2.0**-7, np.zeros(3))
     assert list(np.asarray(found)) == pytest.approx(list(12 * 2.0**-7 + LAST + np.abs(EXACT) / 128))
+
+
+def test_what_float64_has_decides_as_well() -> None:
+    """Eight times the largest of what is finite."""
+    exact = np.array([1.0, 2.0, np.inf, np.nan])
+    assert apart(np.array([1.5, 1.0, 3.0, 4.0]), exact) == 8
+    assert apart(exact[2:], exact[2:]) == 0
 
 
 def test_what_overflows_widens_nothing() -> None:

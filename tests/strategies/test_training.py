@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,17 +18,18 @@ from runner.modules.optimizer import SGD
 from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.strategies.base import factor, tolerance, unequal
+from runner.strategies.comm_hooks.power_sgd import Normal, PowerSGD, orthogonal
 from runner.strategies.data_parallel import MIB, buckets, owners
 from runner.strategies.model_averager import PeriodicModelAverager
 from runner.verdict import judge
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from runner.modules.optimizer import State
     from runner.verdict import Verdict
+
+CORPUS = Path(__file__).parents[2] / "scenarios"
 
 NET = """\
 world_size: 2
@@ -194,6 +196,76 @@ def test_a_period_is_one_step_or_more(said: str, tmp_path: Path) -> None:
     assert raised.value.problems[0].mark is not None
 
 
+#: a hook -> words of the problem at its place
+WRONG_HOOKS = {
+    "sum_hook": "there is no hook `sum_hook` here",
+    "[allreduce_hook]": "a name is wanted",
+    "{allreduce_hook: {}, fp16_compress_hook: {}}": "a name is wanted",
+    "{powerSGD_hook: 3}": "are a mapping",
+    "{powerSGD_hook: {rank: 3}}": "has no argument",
+    "{powerSGD_hook: {matrix_approximation_rank: 1.5}}": "a whole number",
+    "{powerSGD_hook: {matrix_approximation_rank: 0}}": "1 or more",
+    "{powerSGD_hook: {random_seed: -1}}": "between 0",
+    "{powerSGD_hook: {warm_start: 1}}": "true or false",
+    "{powerSGD_hook: {min_compression_rate: true}}": "a number",
+    "{powerSGD_hook: {start_powerSGD_iter: 1}}": "2 or more",
+    "{powerSGD_hook: {start_powerSGD_iter: 1, use_error_feedback: false}}": "2 or more",
+    "post_localSGD_hook": "has no `subgroup`",
+    "{post_localSGD_hook: {subgroup: 3, start_localSGD_iter: 1}}": "a name",
+    "{post_localSGD_hook: {subgroup: world, start_localSGD_iter: -1}}": "0 or more",
+    "{post_localSGD_hook: {subgroup: nowhere, start_localSGD_iter: 1}}": "there is no such group",
+}
+
+
+@pytest.mark.parametrize("hook", WRONG_HOOKS)
+def test_a_wrong_hook_is_a_problem_with_a_place(hook: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        verdict_on(text(parallel=f"[DistributedDataParallel: {{comm_hook: {hook}}}]"), tmp_path)
+    problem = raised.value.problems[0]
+    assert problem.mark is not None
+    assert WRONG_HOOKS[hook] in problem.message
+
+
+def test_a_hook_that_keeps_nothing_may_begin_at_once() -> None:
+    found = PowerSGD(start_powerSGD_iter=0, use_error_feedback=False, warm_start=False)
+    assert found.misfit(1, counts=False) is None
+
+
+@pytest.mark.torch
+def test_random_numbers_are_those_of_torch() -> None:
+    """From one seed, sizes filled at once and one by one, in turn."""
+    torch = pytest.importorskip("torch")
+    for seed in (0, 1, 999_999_999):
+        torch.manual_seed(seed)
+        drawn = Normal(seed)
+        for size in (3, 5, 16, 17, 40, 2, 7, 64, 15, 31, 1, 1, 200):
+            np.testing.assert_allclose(drawn.sample(size), torch.randn(size).numpy(), atol=1e-6)
+
+
+def test_low_rank_gradients_are_off_by_rounding_alone() -> None:
+    """What all ranks give, done once more in float64 from step to step, is nearly the same."""
+    case = load(CORPUS / "wrong" / "not_equivalent" / "gradients_of_too_low_a_rank.yaml")[0]
+    for event in simulate(plan(case)).ranks[1].events:
+        writes = dict(event.writes)
+        for name in ("net.up.weight", "net.mid.weight.grad", "net.down.weight.grad"):
+            value: Any = writes[name]
+            assert 0 < np.max(event.slack[name]) < 1e-3 * np.abs(value).max()
+
+
+def test_columns_become_orthogonal() -> None:
+    rng = np.random.default_rng(3)
+    for columns in (1, 2, 3, 4):
+        made = orthogonal(rng.normal(size=(2, 6, columns)).astype(np.float32), 0)
+        squares = made.swapaxes(1, 2) @ made
+        np.testing.assert_allclose(
+            squares, np.broadcast_to(np.eye(columns), squares.shape), atol=1e-6
+        )
+    made = orthogonal(np.array([[[3.0], [4.0]]], np.float32), 5)
+    np.testing.assert_allclose(made, [[[0.3], [0.4]]], atol=1e-6)
+    assert np.isnan(orthogonal(np.zeros((1, 3, 1), np.float32), 0)).all()
+    assert not orthogonal(np.zeros((1, 3, 1), np.float32), 1e-8).any()
+
+
 LEFT_OUT = {
     "context_parallel": "[context_parallel: {mesh: mesh.dp}]",
     "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
@@ -205,8 +277,11 @@ LEFT_OUT = {
     "layers with buffers": "[fully_shard: {mesh: mesh.dp}]",
     "save and load of layers with buffers": "[]",
     "PostLocalSGDOptimizer": "[PostLocalSGDOptimizer: {}]",
-    "post_localSGD_hook": "[DistributedDataParallel: {comm_hook: post_localSGD_hook}]",
-    "powerSGD_hook": "[DistributedDataParallel: {comm_hook: powerSGD_hook}]",
+    "batched_powerSGD_hook": "[DistributedDataParallel: {comm_hook: batched_powerSGD_hook}]",
+    "powerSGD_hook with find_unused_parameters": "[DistributedDataParallel: {comm_hook:"
+    " powerSGD_hook, find_unused_parameters: true}]",
+    "powerSGD_hook over 2 buckets": "[DistributedDataParallel: {comm_hook: powerSGD_hook,"
+    " bucket_cap_mb: 0.000001}]",
     "FullyShardedDataParallel": "[FullyShardedDataParallel: {}]",
     "models are not trained by": "[pipeline: {mesh: m, stages: [[up]]}, fully_shard: {mesh: m}]",
 }

@@ -52,6 +52,13 @@ def test_a_checkpoint_before_the_first_step_counts_one() -> None:
     assert "after a checkpoint of a fresh model: 2.0000" in said
 
 
+def test_low_rank_gradients_of_two_buckets_wait_for_ever() -> None:
+    said = said_by("power_sgd_of_two_buckets")
+    one, _, two = said.partition("two buckets:")
+    assert one.split("\n")[1:] == ["100 steps are done", ""]
+    assert two.strip() == "a rank waits for ever"
+
+
 def test_a_zero_bubble_backward_detaches_a_view() -> None:
     said = said_by("zero_bubble_of_a_view")
     assert "two dimensions: right" in said
