@@ -24,7 +24,7 @@ from runner.operations.join import Join
 from runner.operations.model import model_in
 from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source_text
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
-from runner.strategies.data_parallel import DistributedDataParallel, ZeroRedundancyOptimizer
+from runner.strategies.data_parallel import DistributedDataParallel
 
 T = TypeVar("T")
 
@@ -415,12 +415,9 @@ UNBUFFERED = (
     "layers with buffers: a model that has them is trained by DistributedDataParallel, or alone"
 )
 #: why a model with buffers is not saved here
-UNSAVED = "save and load of layers with buffers: a checkpoint of buffers is not lowered here"
-
-#: why the state of an optimizer that is cut by parameters is not saved here
-CONSOLIDATED = (
-    "save and load of ZeroRedundancyOptimizer: its state is whole on one rank only after"
-    " consolidate_state_dict, which is not lowered here"
+UNSAVED = (
+    "save and load of layers with buffers: they differ from rank to rank, and which rank's a"
+    " checkpoint has depends on how torch shares out the writing"
 )
 
 
@@ -434,10 +431,8 @@ def with_checkpoints(made: dict[str, Model], steps: tuple[Step, ...]) -> dict[st
     asked = {getattr(model_in(step.arguments), "name", None) for step in saving}
     found = {}
     for name, model in made.items():
-        why = UNSAVED if model.network.buffers() else None
-        why = CONSOLIDATED if model.strategy(ZeroRedundancyOptimizer) else why
-        lacks = name in asked and why is not None
-        found[name] = replace(model, lacking=model.lacking or why) if lacks else model
+        lacks = name in asked and model.network.buffers()
+        found[name] = replace(model, lacking=model.lacking or UNSAVED) if lacks else model
     return found
 
 

@@ -78,10 +78,11 @@ steps:
         return True
 
     def parts(self, caller: Caller, entry: Entry) -> Any:
-        """Gather what each rank writes, tell each what to write, gather what was written."""
+        """Consolidate, gather what each rank writes, tell each, gather what was written."""
         members, world = entry["members"], caller.group(WORLD)
         whole = None
         if entry["trainee"] is not None:
+            yield from entry["trainee"].consolidated()
             pieces = yield from gathered(members, caller.rank, entry["trainee"].written())
             yield from scattered(members, caller.rank)
             yield from gathered(members, caller.rank, "written")

@@ -50,6 +50,8 @@ class Real:
         self.device = device
         #: the context of ranks with uneven inputs, where the strategy has one
         self.joining: Any = None
+        #: the optimizer's state where each rank has some of it
+        self.state_of_all: Any = None
         #: what follows a step of the optimizer
         self.behind_step: Callable[[], None] = lambda: None
         self.schedule: Callable[[Any, Any], Any] | None = None
@@ -152,15 +154,19 @@ class Real:
         dcp = import_module("torch.distributed.checkpoint")
         state_dict = import_module("torch.distributed.checkpoint.state_dict")
         group = None if members.name == WORLD else self.handle(members.name)
-        kept = self._kept()
+        kept = self._kept() if self.state_of_all is None else self._room(dcp, name)
         with caught(dcp):
             dcp.load(kept, checkpoint_id=self._at(name), process_group=group)
-        state_dict.set_state_dict(
-            self.module,
-            self.optimizer,
-            model_state_dict=kept["model"],
-            optim_state_dict=kept["optimizer"],
-        )
+        if self.state_of_all is None:
+            state_dict.set_state_dict(
+                self.module,
+                self.optimizer,
+                model_state_dict=kept["model"],
+                optim_state_dict=kept["optimizer"],
+            )
+        else:
+            state_dict.set_model_state_dict(self.module, kept["model"])
+            self.state_of_all.load(kept["optimizer"])
         params, own = self._parameters(), self.model.name
         held = {each: params.get(each) for each in self.model.parameters}
         return {
@@ -170,8 +176,24 @@ class Real:
 
     def _kept(self) -> dict[str, Any]:
         state_dict = import_module("torch.distributed.checkpoint.state_dict")
-        model, optimizer = state_dict.get_state_dict(self.module, self.optimizer)
-        return {"model": model, "optimizer": optimizer}
+        if self.state_of_all is None:
+            model, optimizer = state_dict.get_state_dict(self.module, self.optimizer)
+            return {"model": model, "optimizer": optimizer}
+        model, optimizer = (
+            state_dict.get_model_state_dict(self.module),
+            self.state_of_all.collected(),
+        )
+        return {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+
+    def _room(self, dcp: Any, name: str) -> dict[str, Any]:
+        """Return tensors for what a checkpoint has, where no rank has all of the state."""
+        state_dict = import_module("torch.distributed.checkpoint.state_dict")
+        model = state_dict.get_model_state_dict(self.module)
+        try:
+            written = dcp.FileSystemReader(self._at(name)).read_metadata().state_dict_metadata
+        except FileNotFoundError:
+            written = {}  # the exchange of plans says so, on all ranks
+        return {"model": model, "optimizer": self.state_of_all.empty(written)}
 
     def _at(self, name: str) -> str:
         assert self.folder is not None  # a scenario with a checkpoint has one

@@ -99,7 +99,11 @@ CASES: dict[int, Shown] = {
     ),
     13: Shown(
         what="checkpoints of 2, 3 and 1 ranks, and from strategy to strategy",
-        files=(("checkpoint_of_other_ranks", 1), ("checkpoint_goes_round", 1)),
+        files=(
+            ("checkpoint_of_other_ranks", 1),
+            ("checkpoint_goes_round", 1),
+            ("checkpoint_of_owned_states", 1),
+        ),
     ),
     14: Shown(what="memory at rest", files=(("what_each_stage_keeps", 1),)),
     15: Shown(what="seven strategies over one model", files=(("seven_strategies", 1),)),
