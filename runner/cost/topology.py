@@ -34,8 +34,8 @@ MODELS = {
     "quick",
     "nccl fitted": "two constants: 6 % (mean) from 64 MiB up, 16 to 17 % below, for calls one by "
     "one and in a row",
-    "nccl messages": "constants of NCCL's rings, held against one log alone (2 A40 on 2 nodes, up "
-    "to 8 KiB): 2.2 to 2.4 times too quick",
+    "nccl messages": "constants of NCCL's rings, and the links: on three logs 1.1 to 1.3 times too "
+    "quick from 64 MiB up, 2 to 5 times up to 64 KiB",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
     "left out; up to 53 % where the algorithm changes",
     "table and tuner": "interpolated, the algorithm as NCCL's tuner chooses: 2 % (mean), 8 to 12 % "

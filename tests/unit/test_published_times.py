@@ -165,6 +165,75 @@ def test_6_the_tuner_tells_what_it_was_not_fitted_to(name: str, calls: int, tmp_
     assert f"{machine} | {' | '.join(map(told, found))} |" in page
 
 
+# -------------------------------------------------------------------------------------------------
+# Messages.
+
+MESSAGES: dict[str, Any] = yaml.safe_load(
+    (HERE / "published_messages.yaml").read_text(encoding="utf-8")
+)
+#: program of nccl-tests -> the steps that do the same, with 16 bytes from each rank to each other
+STEPS = {
+    "alltoall": """
+tensors: {{x: "zeros({n} * 4)", y: "zeros({n} * 4)"}}
+steps:
+  - all_to_all_single: {{output: y, input: x}}
+""",
+    "sendrecv": """
+tensors: {{x: "zeros(4)", y: "zeros(4)"}}
+steps:
+  - batch_isend_irecv:
+      p2p_op_list:
+        - {{op: isend, tensor: x, peer: "(rank + 1) % {n}"}}
+        - {{op: irecv, tensor: y, peer: "(rank - 1) % {n}"}}
+    as: work
+  - wait: work
+""",
+}
+#: links as presets have them: 80 % of the data sheet in a node, 96 % between nodes
+MACHINE = """
+version: 1
+topology: published
+describes: links of the data sheet
+source: data sheet
+node: {{ranks: {node}}}
+links:
+  port: {{per: rank, bandwidth: {inside}GB/s, latency: 1us}}
+  nic: {{per: rank, bandwidth: {between}GB/s, latency: 1us}}
+collectives:
+  {{model: nccl, version: 2.21.5, gpu: ampere, channels: {{ring: [24, 10]}}, launch: 14us}}
+"""
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_of_nccl_are_as_far_off_as_is_told(name: str, tmp_path: Path) -> None:
+    """Small ones are several times too quick: what each takes its host is in no constant."""
+    entry = MESSAGES[name]
+    n, links = entry["ranks"], {"inside": 0.8 * entry["port"], "between": 0.96 * entry["nic"]}
+    shape, program = tmp_path / "machine.yaml", tmp_path / "program.yaml"
+    shape.write_text(MACHINE.format(node=entry["node"], **links).lstrip(), encoding="utf-8")
+    steps = f"world_size: {n}{STEPS[entry['program']].format(n=n)}"
+    program.write_text(steps, encoding="utf-8")
+    (case,) = load(program)
+    traffic = simulate(plan(case)).traffic
+    assert traffic is not None
+    own = 16 * (n if entry["program"] == "alltoall" else 1)
+    machine = topology(str(shape))
+    ratios = {
+        size: time / forecast(traffic, machine, scale=size / own).pace
+        for size, time in zip(
+            [entry["first"] * 2**at for at in range(len(entry["times"]))],
+            entry["times"],
+            strict=True,
+        )
+    }
+    large = [each for size, each in ratios.items() if size >= LARGE]
+    small = [each for size, each in ratios.items() if size <= 64 * 2**10]
+    cells = [f" {min(each):.2g} to {max(each):.2g} |" if each else " |" for each in (small, large)]
+    row = f"| {entry['machine']}, {entry['program']} |{''.join(cells)}"
+    assert row in PAGE.read_text(encoding="utf-8")
+    assert all(1 < each < 1.3 for each in large)
+
+
 def choice(version: str, collective: str, size: float) -> tuple[str, str]:
     constants = constants_of(version)
     assert constants is not None
