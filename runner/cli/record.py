@@ -222,16 +222,21 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    # of a hang where everyone is comes first; after a crash it follows from what is found
-    told += positions if ran.stuck else []
+    is_hang = all_go_on(records)
+    told += positions if is_hang else []
     told += finding_lines(result)
     if verdict.reason:
         told.append(f"  {verdict.reason}")
-    told += positions if not ran.stuck else []
+    told += positions if not is_hang else []
     told += [f"  note: {note}" for note in found.notes]
     steps = result.program.steps
     told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
     return told
+
+
+def all_go_on(records: Mapping[int, RankRecord]) -> bool:
+    """Whether no rank came to an end of its own: then where they are comes first."""
+    return all(each.truncated and each.error is None for each in records.values())
 
 
 def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
@@ -336,7 +341,7 @@ def import_records(**options: Any) -> None:
         positions: list[str] = []
         if result.found or verdict.status != "PASSED":
             positions = standing_lines(records, home, launch)
-        is_hang = all(each.truncated and each.error is None for each in records.values())
+        is_hang = all_go_on(records)
         told += positions if is_hang else []
         told += finding_lines(result)
         if verdict.reason:
