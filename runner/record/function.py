@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.model.scenario import Scenario
 from runner.record.analysis import NothingRecordedError, recorded
-from runner.record.difference import as_scenario, differences
+from runner.record.difference import as_scenario, difference_words, differences
 from runner.record.live import Order, WarmLaunch
 from runner.verdict.finding import Verdict, ranks_text
 
@@ -65,8 +65,8 @@ class RecordedFunction:
             raise AssertionError(message)
         found = differences(as_scenario(wanted), as_scenario(self.folder / "scenario.yaml"))
         if found:
-            told = [f"  {ranks_text(each.ranks)}: {each.words}" for each in found]
-            message = "\n".join([f"it communicates otherwise than {wanted}:", *dict.fromkeys(told)])
+            lines = [f"  {ranks_text(ranks)}: {words}" for ranks, words in difference_words(found)]
+            message = "\n".join([f"it communicates otherwise than {wanted}:", *lines])
             raise AssertionError(message)
 
 

@@ -150,6 +150,8 @@ IN_ORDER = "#"
 AHEAD = "ahead"
 #: steps of a program from which on such receives are numbered where that makes it shorter
 MOST_NAMED = 40
+#: marks a wait that is at no place of the script: in torch's own code, or in another thread
+ELSEWHERE = "elsewhere"
 #: how much shorter it must become
 SHORTER = 0.9
 #: turns of a loop whose numbers are listed, where they do not grow by as much in each
@@ -622,7 +624,8 @@ class _ProgramWriter:
     def _awaited(self, names: list[str], busy: dict[str, Any]) -> Item:
         for name in names:
             busy.pop(name, None)
-        return ProgramStep(kind="await", handles=tuple(names)), ("", None)
+        # its words keep it apart from a wait of another rank that is at a place of the script
+        return ProgramStep(kind="await", handles=tuple(names), words=ELSEWHERE), ("", None)
 
     def _end_of(
         self, record: RankRecord, loose: Iterable[list[str]], busy: dict[str, Any]

@@ -262,6 +262,13 @@ def test_a_schedule_of_one_forward_and_one_backward_folds(world: int, microbatch
     assert 'ranks: "rank > 0", recv: {tensor: f32_2, src: "rank - 1"}' in program.text
 
 
+def test_a_wait_of_another_thread_is_not_at_the_place_of_a_rank_that_waits() -> None:
+    records = with_messages([[("isend", 1, 10)], [("isend", 0, 10), ("wait", [0], 20)]])
+    records[0].calls[0].loose = True
+    program = written(records)
+    assert "{ranks: 0, wait: work_0}" in program.text
+
+
 def received_ahead(world: int, microbatches: int, steps: int) -> list[list[Done]]:
     """Each rank takes the next message of the one before it while it works on the last one.
 
