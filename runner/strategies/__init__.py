@@ -46,7 +46,7 @@ LEFT_OUT: dict[str, str] = {
     "FullyShardedDataParallel": "fully_shard is lowered here, and not the class before it",
     "loss_parallel": "losses are not computed over cut classes here",
     "PostLocalSGDOptimizer": "weights are averaged by PeriodicModelAverager here, and not by it",
-    "ExpertParallel": "experts are not lowered here; all_to_all_single is a step of its own",
+    "ExpertParallel": "torch has it in its tests alone; training/expert_gradients has its steps",
     "checkpoint_wrapper": "activation checkpointing changes no value, and is not recorded here",
 }
 
