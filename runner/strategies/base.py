@@ -264,7 +264,7 @@ class TrainStep:
 #: by how much more than rounding a value may be off: other orders of addition
 SLACK = 8.0
 #: and a gradient in a coarser dtype: most of what it is made of is rounded alike
-COARSE_SLACK = 3.0
+COARSE_TIMES = 3.0
 #: and so many units in the last place of a tensor's largest element
 ULPS = 4.0
 #: by how much more float32 may be off than where the optimizer steps in float64: what is further
@@ -738,8 +738,8 @@ def tolerance(
     off = min(off, TRUSTED * (moved + last))
     if not bit:
         return SLACK * max(off, moved) + ULPS * last
-    slack = SLACK if size is None else COARSE_SLACK
-    return slack * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
+    times = SLACK if size is None else COARSE_TIMES
+    return times * max(off, moved, bit * float(np.abs(exact).max())) + ULPS * last + parts
 
 
 def apart(value: Array, exact: Array) -> float:
@@ -912,7 +912,7 @@ class Trainee(ABC):
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         slack: dict[str, Any] = {}
         if loss is not None:
-            slack[f"{name}.loss"] = slack_of(loss, *self.loss_before)
+            slack[f"{name}.loss"] = bound_of(loss, *self.loss_before)
         for each in self.model.parameters:
             grad = self.visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
@@ -924,7 +924,7 @@ class Trainee(ABC):
                 (f"{name}.{each}", mine, self.oracle.param(each), more[1]),
             ):
                 if value is not None and wanted is not None:
-                    slack[key] = slack_of(value, *self.part(each, wanted, own))
+                    slack[key] = bound_of(value, *self.part(each, wanted, own))
         kept, off = self._kept_of_batches()
         notes = self._new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
@@ -940,7 +940,7 @@ class Trainee(ABC):
         name = self.model.name
         values = {f"{name}.{each}": value.copy() for each, value in self.buffers.items()}
         slack = {
-            f"{name}.{each}": slack_of(value, *self.oracle.buffer(each))
+            f"{name}.{each}": bound_of(value, *self.oracle.buffer(each))
             for each, value in self.buffers.items()
             if value.dtype.kind == "f"
         }
@@ -1009,7 +1009,7 @@ class Trainee(ABC):
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             if mine is not None:
-                slack[f"{name}.{each}"] = slack_of(mine, *self.part(each, self.oracle.param(each)))
+                slack[f"{name}.{each}"] = bound_of(mine, *self.part(each, self.oracle.param(each)))
         kept, off = self._kept_of_batches()
         return {"values": values | kept, "slack": slack | off}
 
@@ -1134,7 +1134,7 @@ def typed(value: Any) -> Array:
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
-def slack_of(mine: Array, wanted: Array, off: Off) -> Array:
+def bound_of(mine: Array, wanted: Array, off: Off) -> Array:
     """Return how far another implementation may be from what a rank has: both are off alike."""
     with np.errstate(all="ignore"):
         here = np.nan_to_num(np.abs(mine - wanted)) if mine.shape == wanted.shape else 0.0

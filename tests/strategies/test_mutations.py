@@ -223,7 +223,7 @@ UNTOLD = {
     "_decayed_off": "held to its numbers by test_tolerance",
     "longest": "held to its numbers by test_tolerance",
     "absolute": "held to its numbers by test_tolerance",
-    "slack_of": "held to its numbers by test_tolerance",
+    "bound_of": "held to its numbers by test_tolerance",
     "_of_reached": "what cancels has tests of its own: test_cancellation",
     "_followed": "what cancels has tests of its own: test_cancellation",
     "_note": "what cancels has tests of its own: test_cancellation",

@@ -11,7 +11,7 @@ from runner.modules.linear import Linear
 from runner.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
 from runner.modules.relu import ReLU
 from runner.modules.sequential import Residual, Sequential
-from runner.strategies.base import EPSILON, apart, factor, slack_of, tolerance, unequal
+from runner.strategies.base import EPSILON, apart, bound_of, factor, tolerance, unequal
 
 EXACT = np.array([1.0, -2.0, 4.0])
 #: the units in the last place that any value may be off by: four of its largest element
@@ -110,9 +110,9 @@ def test_what_cancels_is_off_by_a_part_of_its_terms() -> None:
 
 def test_another_implementation_is_off_the_other_way() -> None:
     mine, most = EXACT + np.array([0.0, 0.5, 9.0]), np.array([1.0, 1.0, 2.0])
-    assert list(slack_of(mine, EXACT, most)) == [1.0, 1.5, 4.0]
-    assert list(slack_of(mine, EXACT, 0.0)) == [0.0, 0.0, 0.0]
-    assert list(slack_of(mine, EXACT[:2], 1.0)) == [1.0, 1.0, 1.0]
+    assert list(bound_of(mine, EXACT, most)) == [1.0, 1.5, 4.0]
+    assert list(bound_of(mine, EXACT, 0.0)) == [0.0, 0.0, 0.0]
+    assert list(bound_of(mine, EXACT[:2], 1.0)) == [1.0, 1.0, 1.0]
 
 
 # -------------------------------------------------------------------------------------------------
