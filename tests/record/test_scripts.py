@@ -202,7 +202,7 @@ def test_a_fake_rank_that_waits_outside_of_any_call_ends_the_run(
     assert ran.result["reason"].startswith(f"rank 1 is outside of any call, at {place}")
     assert ran.result["reason"].endswith("no rank moved any more, and the run was ended")
     assert "rank 1 is outside of any call; its Python stack, innermost first" in ran.output
-    assert "rank 0: in all_gather (outside.py:39 in all_gather_object)" in ran.output
+    assert "ranks 0, 2 and 3: in all_gather (outside.py:39 in all_gather_object)" in ran.output
 
 
 def test_a_fake_run_at_its_limit_says_which_rank_is_outside_of_any_call(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_who_interrupts_a_run_hears_what_is_recorded_so_far(tmp_path: Path) -> N
         running.kill()
     assert running.returncode == 130, errors
     assert "2 ranks, interrupted" in output
-    assert "  rank 1: in send (ring.py:21)" in output
+    assert "  all 2 ranks: in send (ring.py:21)" in output
     assert (folder / "scenario.yaml").exists()
 
 

@@ -105,7 +105,7 @@ class Recording:
             done = CliRunner().invoke(
                 cli, command, env={"CHECKPOINT": str(folder / "checkpoint"), **variables}
             )
-        assert results.exists(), done.output
+        assert results.exists(), f"{done.output} {done.exit_code} {done.exception!r}"
         (result,) = json.loads(results.read_text(encoding="utf-8"))["results"]
         return Ran(
             code=done.exit_code,
