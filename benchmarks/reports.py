@@ -122,9 +122,9 @@ class Timed:
         """Tell all."""
         self._tell(lambda report: report.begin(total))
 
-    def running(self, scenario: Scenario) -> None:
+    def running(self, case: str) -> None:
         """Tell all."""
-        self._tell(lambda report: report.running(scenario))
+        self._tell(lambda report: report.running(case))
 
     def finish(self, result: Result) -> None:
         """Tell all."""
