@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from runner.model.plan import Plan
-    from runner.model.scenario import Scenario
     from runner.model.trace import Trace
     from runner.pipeline.results import Outcome, Report, Result
 
