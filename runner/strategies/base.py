@@ -312,11 +312,11 @@ class OneProcess:
         params = self._cast()
         given, saved = network.forward(params, self._typed(order.input))
         _, dy = loss.value(given, self._typed(order.target))
+        # all processes go back the same way: where one did not, its fault would widen a tolerance
+        _, found = network.backward(params, saved, dy)
         sizes: Arrays = {}
         if self._computed is np.float64:
-            _, found, sizes = network.weighed(params, saved, dy)
-        else:
-            _, found = network.backward(params, saved, dy)
+            sizes = network.weighed(params, saved, dy)[2]
         buffers = network.buffered(self.buffers, saved) if self.buffers else {}
         if order.weight != 1.0:
             found, sizes = (
