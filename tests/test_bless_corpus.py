@@ -165,7 +165,8 @@ def other(value: Any, slack: Any) -> Any:
     array = np.asarray(value)
     if array.dtype == bool:
         return ~array
-    changed = (array + array.dtype.type(1)) * array.dtype.type(2)
+    with np.errstate(over="ignore"):  # an infinity in place of the largest numbers is another value
+        changed = (array + array.dtype.type(1)) * array.dtype.type(2)
     return changed if slack is None else changed + (8 * np.asarray(slack)).astype(array.dtype)
 
 

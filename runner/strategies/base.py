@@ -593,7 +593,7 @@ class Moment:
         What follows a step passes through its gradients.
         """
         computed, reduced = self._bits
-        return reduced if self.steps or key[0] == "grad" else computed
+        return reduced if self.steps else computed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

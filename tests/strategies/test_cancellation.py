@@ -141,6 +141,7 @@ def test_how_closely_a_value_is_known_is_noted(tmp_path: Path) -> None:
     (note,) = verdict.notes
     assert note.startswith("net.a.k.bias is known to within 0.0")
     assert "AdamW makes a whole step" in note
+    assert " after step 0: " in note
     # what all keys have in common changes nothing else: all of that is known as before
     verdict = verdict_on(tmp_path / "case.yaml", **PROGRAMS["ddp, keys"], steps=3)
     assert len(verdict.notes) == 1

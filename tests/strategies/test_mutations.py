@@ -264,6 +264,26 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " sample are as close as their dtype allows by itself",
         "of: pieces[0] -> pieces[1]": "ranks of a model share one process:"
         " test_checkpoints::test_parts_of_ranks_are_joined_where_they_lie",
+        "after: len(self.processes) + len(self._ways) -> len(self.processes) - len(self._ways)": ""
+        "what is charged to the account, not what is computed",
+        "after: self.steps + 1 -> self.steps - 1": "the number in a note:"
+        " test_cancellation::test_how_closely_a_value_is_known_is_noted",
+        "_step: errors[name] * reached.open * _turns(number, name, reached.open)"
+        " -> errors[name] * reached.open / _turns(number, name, reached.open)": "a turn is 1 or -1",
+        "_step: errors[name] * reached.open -> errors[name] / reached.open": "how far a value may"
+        " be off: test_cancellation::test_no_seed_makes_a_fault_of_a_bias",
+        "_step: exact.sizes[name] == 0 -> exact.sizes[name] != 0": "how far a value may be off:"
+        " test_cancellation::test_a_unit_that_is_dead_is_known_exactly",
+        "_remembered: key[0] -> key[1]": "how far a value may be off:"
+        " test_mixed_precision::test_a_factor_is_found",
+        "_remembered: key[0] == 'grad' -> key[0] != 'grad'": "how far a value may be off:"
+        " test_mixed_precision::test_a_factor_is_found",
+        "computed: each.computed != 'float32' -> each.computed == 'float32'": "how far a value may"
+        " be off: test_mixed_precision::test_roundings_of_a_coarse_dtype_are_no_fault",
+        "coarse_bit: each > EPSILON -> each <= EPSILON": "how far a value may be off:"
+        " test_cancellation::test_a_gradient_that_cancels_is_no_fault",
+        "train: more[0] -> more[1]": "the sample has no hook that rounds:"
+        " test_training::test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of",
     },
     power_sgd: {
         "_witnessed: key[2] - 1 -> key[2] + 1": "how far rounding may bring a value:"

@@ -19,7 +19,7 @@ from runner.pipeline.attempts import analyse
 from runner.reference import simulate
 from runner.strategies.base import factor, tolerance, unequal
 from runner.strategies.comm_hooks.power_sgd import Normal, PowerSGD, orthogonal
-from runner.strategies.data_parallel import MIB, buckets, owners
+from runner.strategies.data_parallel import MIB, DataParallel, buckets, owners
 from runner.strategies.model_averager import PeriodicModelAverager
 from runner.verdict import judge
 
@@ -330,3 +330,20 @@ def test_a_scenario_to_start_from_passes_and_is_laid_out(strategy: str, tmp_path
     assert found.status == "PASSED"
     assert found.predicted is not None
     assert "net.loss" in dict(found.predicted.ranks[-1].events[-1].writes)
+
+
+def test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slack() -> dict[str, float]:
+        path = tmp_path / "case.yaml"
+        path.write_text(text(), encoding="utf-8")
+        (scenario,) = load(path)
+        (event,) = simulate(plan(scenario)).ranks[0].events
+        return {name: float(np.max(off)) for name, off in event.slack.items()}
+
+    before = slack()
+    monkeypatch.setattr(DataParallel, "rounding", lambda _self, _name: (1.0, 0.0))
+    after = slack()
+    assert after["net.up.weight.grad"] > before["net.up.weight.grad"] + 0.9
+    assert after["net.up.weight"] == before["net.up.weight"]
