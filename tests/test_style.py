@@ -16,7 +16,7 @@ from runner.explain import page as explained
 from runner.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[1]
 STYLE = ROOT / "docs" / "contributing" / "style.md"
@@ -55,9 +55,9 @@ def found_in(text: str) -> list[str]:
     ]
 
 
-def literals(module: Path) -> Iterator[str]:
-    """Return the strings of a module that are not docstrings; pieces of one string as one."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
+def literals(module: str) -> Iterator[str]:
+    """Yield the strings of a module that are not docstrings; pieces of one string as one."""
+    tree = ast.parse(module)
     silent: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -80,26 +80,24 @@ def named(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def prose(page: Path) -> Iterator[tuple[int, str]]:
-    """Return the lines of a page outside its blocks of code, with their numbers."""
+def prose(page: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a page outside its blocks of code, with their numbers."""
     code = False
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(page.splitlines(), 1):
         if line.lstrip().startswith("```"):
             code = not code
         elif not code:
             yield number, line
 
 
-def helps() -> Iterator[tuple[str, str]]:
-    """Return what `--help` prints for each command."""
-    for name in COMMANDS:
-        context = click.Context(cli, info_name="scenario", max_content_width=HELP_COLUMNS)
-        command = cli.get_command(context, name)
-        assert command is not None
-        inner = click.Context(
-            command, info_name=name, parent=context, max_content_width=HELP_COLUMNS
-        )
-        yield name, command.get_help(inner)
+def help_of(name: str) -> str:
+    """Return what `--help` prints for a command."""
+    context = click.Context(cli, info_name="scenario", max_content_width=HELP_COLUMNS)
+    command = cli.get_command(context, name)
+    assert command is not None
+    return command.get_help(
+        click.Context(command, info_name=name, parent=context, max_content_width=HELP_COLUMNS)
+    )
 
 
 def test_the_list_forbids_what_it_says() -> None:
@@ -109,60 +107,82 @@ def test_the_list_forbids_what_it_says() -> None:
     assert not found_in("this understands a standard")
 
 
-@pytest.mark.parametrize("module", MODULES, ids=named)
-def test_messages_keep_to_the_list(module: Path) -> None:
-    assert [each for text in literals(module) for each in found_in(text)] == []
+def faults(
+    files: Iterable[Path], faults_of: Callable[[str], Sequence[object]]
+) -> dict[str, Sequence[object]]:
+    """Return what is wrong with the text of each file, by its name; files without a fault not."""
+    found = {named(path): faults_of(path.read_text(encoding="utf-8")) for path in files}
+    return {name: each for name, each in found.items() if each}
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=named)
-def test_words_of_the_page_of_a_run_keep_to_the_list(script: Path) -> None:
-    texts = re.findall(r'"([^"\n]*)"|`([^`]*)`', script.read_text(encoding="utf-8"))
-    assert [each for pair in texts for text in pair for each in found_in(text)] == []
+def found_in_all(texts: Iterable[str]) -> list[str]:
+    return [each for text in texts for each in found_in(text)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_pages_keep_to_the_list(page: Path) -> None:
-    text = re.sub(r"```python\n.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert found_in(text) == []
+def test_messages_keep_to_the_list() -> None:
+    assert faults(MODULES, lambda text: found_in_all(literals(text))) == {}
 
 
-@pytest.mark.parametrize("file", CORPUS, ids=named)
-def test_descriptions_of_the_corpus_keep_to_the_list(file: Path) -> None:
-    text = file.read_text(encoding="utf-8")
-    about = re.search(r"^description:((?:.*\n)(?:  .*\n|\n)*)", text, re.MULTILINE)
-    assert about is not None
-    assert found_in(about[1]) == []
+def test_words_of_the_page_of_a_run_keep_to_the_list() -> None:
+    def words(script: str) -> list[str]:
+        pairs = re.findall(r'"([^"\n]*)"|`([^`]*)`', script)
+        return [text for pair in pairs for text in pair]
+
+    assert SCRIPTS
+    assert faults(SCRIPTS, lambda script: found_in_all(words(script))) == {}
 
 
-@pytest.mark.parametrize("page", [each for each in PAGES if each.name not in MEASURED], ids=named)
-def test_lines_of_pages_are_short(page: Path) -> None:
-    long = [
-        number
-        for number, line in prose(page)
-        if len(line) > PROSE_COLUMNS and not line.startswith("|") and " " in line.strip()[:80]
-    ]
-    assert long == [], f"{named(page)}: lines {long} have more than {PROSE_COLUMNS} columns"
+def test_pages_keep_to_the_list() -> None:
+    def without_python(page: str) -> str:
+        return re.sub(r"```python\n.*?```", "", page, flags=re.DOTALL)
+
+    assert faults(PAGES, lambda page: found_in(without_python(page))) == {}
 
 
-@pytest.mark.parametrize(("name", "text"), list(helps()), ids=list(COMMANDS))
-def test_help_keeps_to_the_list_and_its_width(name: str, text: str) -> None:
-    assert found_in(text) == []
-    assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == [], name
+def test_descriptions_of_the_corpus_keep_to_the_list() -> None:
+    def described(text: str) -> list[str]:
+        about = re.search(r"^description:((?:.*\n)(?:  .*\n|\n)*)", text, re.MULTILINE)
+        return ["it has no description"] if about is None else found_in(about[1])
+
+    assert CORPUS
+    assert faults(CORPUS, described) == {}
 
 
-@pytest.mark.parametrize("golden", GOLDENS, ids=named)
-def test_golden_messages_keep_to_the_list_and_their_width(golden: Path) -> None:
-    text = golden.read_text(encoding="utf-8")
+def test_lines_of_pages_are_short() -> None:
+    def long(page: str) -> list[int]:
+        return [
+            number
+            for number, line in prose(page)
+            if len(line) > PROSE_COLUMNS and not line.startswith("|") and " " in line.strip()[:80]
+        ]
+
+    assert faults([each for each in PAGES if each.name not in MEASURED], long) == {}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_keeps_to_the_list_and_its_width(name: str) -> None:
+    text = help_of(name)
     assert found_in(text) == []
     assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == []
 
 
-@pytest.mark.parametrize("code", EXPLANATIONS)
-def test_explanations_keep_to_their_width(code: str) -> None:
-    shown = explained(EXPLANATIONS[code]).splitlines()
-    assert [line for line in shown if len(line) > HELP_COLUMNS and line[:4].strip()] == []
+def test_golden_messages_keep_to_the_list_and_their_width() -> None:
+    def faulty(text: str) -> list[str]:
+        return [*found_in(text), *(line for line in text.splitlines() if len(line) > HELP_COLUMNS)]
+
+    assert GOLDENS
+    assert faults(GOLDENS, faulty) == {}
+
+
+def test_explanations_keep_to_their_width() -> None:
+    long = [
+        (code, line)
+        for code, explanation in EXPLANATIONS.items()
+        for line in explained(explanation).splitlines()
+        if len(line) > HELP_COLUMNS and line[:4].strip()
+    ]
+    assert long == []
 
 
 def test_what_operations_say_of_themselves_keeps_to_the_list() -> None:
-    docs = [type(each).__doc__ or "" for each in OPERATIONS]
-    assert [each for text in docs for each in found_in(text)] == []
+    assert found_in_all(type(each).__doc__ or "" for each in OPERATIONS) == []
