@@ -22,12 +22,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from runner.cli import ONE_THREAD
-from runner.execution import Launcher, LaunchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# as the command does: a process with threads, also OpenBLAS's, should not be forked
+    from runner.execution import Launcher
+
+# as the command does, before NumPy is imported: a process with threads, also OpenBLAS's, should
+# not be forked; and they spin for work, which on a busy machine took 50 times the time of a product
 os.environ.setdefault(*ONE_THREAD)
 
 sys.path.append(str(Path(__file__).parents[1]))
@@ -80,5 +82,7 @@ def forkable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     """Return a launcher on Gloo: torch is imported once for all tests that run scenarios on it."""
+    from runner.execution import Launcher, LaunchOptions
+
     with Launcher(LaunchOptions(backend="gloo")) as started:
         yield started

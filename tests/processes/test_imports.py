@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 GOOD = """\
 world_size: 2
@@ -55,6 +53,15 @@ def test_check_never_imports_torch() -> None:
     modules = imported("check", "good.yaml")
     assert "numpy" in modules
     assert "torch" not in modules
+
+
+def test_numpy_is_imported_once_the_tests_have_one_thread() -> None:
+    """The library that multiplies counts its threads when it is loaded, and never again."""
+    code = "import sys, conftest; assert 'numpy' not in sys.modules"
+    tests = str(Path(__file__).parents[1])
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": tests}, check=True
+    )
 
 
 def test_a_log_is_written_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
