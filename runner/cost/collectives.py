@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runner.cost.measurements import TABLED, Tables, Taken, time_in
-from runner.cost.nccl import ALL_GATHER, ALL_REDUCE, COLLECTIVES, REDUCE_SCATTER
+from runner.cost.nccl import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    COLLECTIVES,
+    REDUCE_SCATTER,
+    Tuner,
+    TunerChoice,
+)
 from runner.cost.topology import MODELS, NcclNetwork, Network, Topology
 from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter
@@ -357,18 +364,28 @@ class CollectiveTimes:
             return Timing(time, "nccl messages", "one batch")
         if tuner is None or name not in COLLECTIVES:
             return None
-        nodes = self.topology.node_count(ranks, self.world_size)
-        algorithm = self.algorithm if self.algorithm in tuner.channels else None
-        choices = [
-            each
-            for each in tuner.choices(name, size, len(ranks), nodes)
-            if algorithm is None or each.algorithm == algorithm
-        ]
-        best = min(choices, key=lambda each: each.time)
+        choices = self._choices(tuner, name, size, ranks)
+        asked = [each for each in choices if each.algorithm == self.algorithm]
+        best = min(asked or choices, key=lambda each: each.time)
         fitted = self.topology.launch != 0 or self.topology.factor != 1
         time = self.topology.factor * best.time
         taken = f"{best.algorithm}, {best.protocol}"
         return Timing(time, "nccl fitted" if fitted else "nccl", taken)
+
+    def _choices(self, tuner: Tuner, name: str, size: float, ranks: Ranks) -> list[TunerChoice]:
+        """Return what NCCL weighs."""
+        nodes = self.topology.node_count(ranks, self.world_size)
+        return list(tuner.choices(name, size, len(ranks), nodes))
+
+    def algorithms_of(self, entry: Enter) -> tuple[str, ...]:
+        """Return the algorithms that a collective may be asked to take, by their names."""
+        tuner, plain = self.topology.tuner, COLLECTIVES.get(entry.name, entry.name)
+        if self.model in {"table", "torch"}:
+            return ()
+        if self.model == "nccl" and tuner is not None and plain in COLLECTIVES:
+            choices = self._choices(tuner, plain, 1.0, np.array(entry.members))
+            return tuple(dict.fromkeys(each.algorithm for each in choices))
+        return tuple(ALGORITHMS.get(entry.name, ()))
 
     def _by_torch(self, name: str, size: float, ranks: Ranks) -> Timing:
         hosts = self.topology.node_ranks or self.world_size

@@ -177,16 +177,43 @@ def forecast(
             [Problem(code="no_forecast", message=message, hint="send tensors instead")]
         )
     timings: list[Timing] = []
+    entered: dict[str, Enter] = {}
 
     def timed(entry: Enter) -> float:
         timing = collectives.of(entry)
         timings.append(timing)
+        entered.setdefault(entry.name, entry)
         return timing.time
 
     only_collectives = not any(getattr(each, "sends", None) for each in traffic.entries)
     network = _Silent(topology, traffic.world_size) if only_collectives else collectives.messages
     found = replay(traffic, network, timed, scale, collectives.launch)
+    if algorithm is not None:
+        _some_takes(algorithm, [each.algorithm for each in timings], entered, collectives)
     return _made(topology, network, found, timings, only_collectives=only_collectives)
+
+
+def _some_takes(
+    algorithm: str,
+    taken: Sequence[str],
+    entered: Mapping[str, Enter],
+    collectives: CollectiveTimes,
+) -> None:
+    """Refuse an algorithm that is asked for and that no collective of the program takes.
+
+    `best` is what NCCL's tuner takes anyway. Programs without a collective are as they were.
+    """
+    named = {each.partition(", ")[0] for each in taken} - {""}
+    if algorithm in named or not entered or (algorithm == "best" and named):
+        return
+    known = {name: collectives.algorithms_of(entry) for name, entry in entered.items()}
+    told = "; ".join(
+        f"{name} has {', '.join(each)}" for name, each in sorted(known.items()) if each
+    )
+    by_what = f"by `{collectives.model}` on topology {collectives.topology.name}"
+    message = f"no collective of this program takes `--algo {algorithm}` {by_what}"
+    hint = told or "measured times, and torch's model, have no algorithm to choose"
+    raise ScenarioError([Problem(code="no_forecast", message=message, hint=hint)])
 
 
 class _Silent(Network):

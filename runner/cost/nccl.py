@@ -8,6 +8,7 @@ topology describes. In one node the network bounds nothing: `bwInter` counts for
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -247,8 +248,13 @@ def _parts(version: str) -> tuple[int, ...] | None:
 
 
 def constants_of(version: str) -> Constants | None:
-    """Return the constants of a release; None for one before 2.18.1, or that is no version."""
+    """Return the constants of a release; None for one before 2.18.1, or that is no version.
+
+    Of two numbers, as 2.30, they are those of the last release that begins so.
+    """
     asked = _parts(version)
+    if asked is not None and len(asked) == 2:
+        asked = (*asked, sys.maxsize)
     if asked is None or asked < (2, 18, 1):
         return None
     known = [each for name, each in VERSIONS.items() if (_parts(name) or ()) <= asked]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -424,7 +425,7 @@ class _Reader:
             self.wrong(f"`{name}` is negative", node.mark, f"as in {example}")
             return 0.0
         found = read(node.text)
-        if found is None or not 0 <= found < float("inf"):
+        if found is None or not 0 <= found < inf:
             what = "is negative" if node.text.lstrip().startswith("-") else "has no such value"
             self.wrong(f"`{name}` {what}: {node.text!r}", node.mark, f"as in {example}")
             return 0.0
@@ -447,7 +448,7 @@ class _Reader:
 
     def factor(self, node: Any, name: str) -> float:
         value = getattr(node, "value", None)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
             self.wrong(f"`{name}` is a number above zero", getattr(node, "mark", None))
             return 1.0
         return float(value)
@@ -483,13 +484,13 @@ class _Reader:
         mark = getattr(keys.get("per"), "mark", node.mark)
         if name == SPINE:
             groups = _NODES.fullmatch(per) if isinstance(per, str) else None
-            if groups is None:
+            if groups is None or int(groups[1]) < 1:
                 self.wrong("`per` of a spine is as in `32 nodes`", mark)
                 return Links()
             over = keys.get("oversubscription")
             late = keys.get("latency")
             return Links(
-                nodes=max(1, int(groups[1])),
+                nodes=int(groups[1]),
                 oversubscription=1.0 if over is None else self.factor(over, "oversubscription"),
                 latency=0.0
                 if late is None
@@ -573,10 +574,11 @@ class _Reader:
             items = each.items if isinstance(each, Sequence) else []
             numbers = [getattr(item, "value", None) for item in items]
             fits = all(
-                isinstance(one, int | float) and not isinstance(one, bool) and one > 0
+                isinstance(one, int | float) and not isinstance(one, bool) and 0 < one < inf
                 for one in numbers
             )
-            if len(numbers) not in {2, 3} or not fits:
+            whole_count = isinstance(next(iter(numbers), None), int)
+            if len(numbers) not in {2, 3} or not fits or not whole_count:
                 hint = "`[24, 15]`: how many channels, GB/s of each (a third: between nodes)"
                 self.wrong(f"`{name}` of `channels` is two or three numbers", each.mark, hint)
                 continue
@@ -593,6 +595,10 @@ class _Reader:
             name = key_text(key)
             if name == "model":
                 continue
+            if name in {"launch", "factor"}:
+                message = f"`{name}` is of `model: nccl`: a table has it in its times"
+                self.wrong(message, key.mark, "leave it out")
+                continue
             if name == "tuner":
                 tuner = self.tuner(self.keys(value, _TUNER, "`tuner`"), value)
                 continue
@@ -605,17 +611,24 @@ class _Reader:
                 hint = "`all_reduce: {8: log.txt}` or `{8: {64M: 822us}}`"
                 self.wrong(f"`{name}` has a table for each number of ranks", value.mark, hint)
                 continue
-            for ranks, given in value.entries:
-                if not key_text(ranks).isdigit():
-                    self.wrong("a table is for a number of ranks", ranks.mark)
-                    continue
-                count = int(key_text(ranks))
-                table = self.one_table(given, name, count)
-                if table is not None:
-                    tables.setdefault(name, {})[count] = table
-        if not tables and not self.problems:
+            tables.setdefault(name, {}).update(self.by_ranks(value, name))
+        if not any(tables.values()) and not self.problems:
             self.wrong("`collectives` has no table", node.mark)
         return {"tables": tables, "tuner": tuner}
+
+    def by_ranks(self, node: Node, collective: str) -> dict[int, Table]:
+        """Return the tables of a collective, by numbers of ranks."""
+        found = {}
+        for key, given in node.entries:
+            text = key_text(key)
+            count = int(text) if text.isascii() and text.isdigit() else 0
+            if count < 2:
+                self.wrong("a table is for a number of ranks, from 2 up", key.mark)
+                continue
+            table = self.one_table(given, collective, count)
+            if table is not None:
+                found[count] = table
+        return found
 
     def one_table(self, node: Any, collective: str, ranks: int) -> Table | None:
         """Return a table: the rows of a log, or sizes with their times."""
@@ -623,7 +636,7 @@ class _Reader:
             rows = []
             for key, value in node.entries:
                 size = size_in_bytes(key_text(key))
-                if size is None or not 0 < size < float("inf"):
+                if size is None or not 0 < size < inf:
                     self.wrong("a row of a table begins with a size, as 64M", key.mark)
                     continue
                 time = self.quantity(value, key_text(key), microseconds, "`64M: 822us`", zero=False)

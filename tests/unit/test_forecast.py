@@ -266,7 +266,10 @@ def test_5_constants_are_those_of_the_release() -> None:
     late = {version: constants_of(version) for version in ("2.28.7", "2.28.9", "2.30.7", "2.99")}
     found = {version: each.net["nvls_tree"][2] for version, each in late.items() if each}
     assert found == {"2.28.7": 14.0, "2.28.9": 20.9, "2.30.7": 20.9, "2.99": 20.9}
+    assert constants_of("2.30") == constants_of("2.30.7")
+    assert constants_of("2.28") == constants_of("2.28.9")
     assert constants_of("2.17.1") is None
+    assert constants_of("2") is None
     assert constants_of("newest") is None
 
 
@@ -665,6 +668,45 @@ WRONG = {
 }
 
 
+TUNED = "collectives: {model: nccl, version: 2.30.7, gpu: hopper, channels: {ring: [24, 15]}}"
+TABLED = "collectives: {model: table, all_reduce: {8: {1K: 3us}}}"
+#: numbers of collectives: what stands there, and what is told of it
+WRONG_COLLECTIVES = {
+    TUNED.replace("24", "0"): "two or three numbers",
+    TUNED.replace("24", "0.5"): "two or three numbers",
+    TUNED.replace("15", ".inf"): "two or three numbers",
+    TUNED.replace("}}", "}, factor: -1}"): "`factor` is a number above zero",
+    TUNED.replace("}}", "}, factor: .inf}"): "`factor` is a number above zero",
+    TUNED.replace("}}", "}, launch: -14us}"): "`launch` is negative",
+    TABLED.replace("model: table", "model: table, launch: 14us"): "`launch` is of `model: nccl`",
+    TABLED.replace("model: table", "model: table, factor: 1.1"): "`factor` is of `model: nccl`",
+    TABLED.replace("8:", "0:"): "a number of ranks, from 2 up",
+    TABLED.replace("3us", "-3us"): "`1K` is negative",
+    TABLED.replace("3us", "0us"): "`1K` is zero",
+    "collectives: {model: steps, launch: 14us}": "has no `launch`",
+}
+
+
+@pytest.mark.parametrize("stated", WRONG_COLLECTIVES)
+def test_numbers_of_collectives_that_make_no_sense_are_refused(stated: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"{GOOD}{stated}\n", encoding="utf-8")
+    with pytest.raises(ScenarioError) as raised:
+        topology(str(file))
+    (problem,) = raised.value.problems
+    assert problem.code == "bad_topology"
+    assert problem.mark is not None
+    assert WRONG_COLLECTIVES[stated] in problem.message
+
+
+def test_a_spine_of_no_nodes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    links = "  nic: {per: rank, bandwidth: 1GB/s, latency: 1us}\n  spine: {per: 0 nodes}\n"
+    file.write_text(GOOD + links, encoding="utf-8")
+    with pytest.raises(ScenarioError, match="`per` of a spine"):
+        topology(str(file))
+
+
 def test_a_topology_that_is_right_is_read(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(GOOD, encoding="utf-8")
@@ -802,6 +844,39 @@ def test_options_that_make_no_sense_are_refused(arguments: list[str], tmp_path: 
     code, output = invoke("cost", str(one(tmp_path)), *arguments)
     assert code == 2
     assert output
+
+
+@pytest.mark.parametrize(
+    ("machine", "algorithm", "told"),
+    [
+        ("flat", "tree", "steps (tree)"),
+        ("flat", "best", "steps (halving_doubling)"),
+        ("flat", "nvls", "all_reduce has ring, tree, doubling, halving_doubling"),
+        ("h100-8x400g", "tree", "(tree, LL)"),
+        ("h100-8x400g", "best", "(ring, LL)"),
+        ("h100-8x400g", "nvls_tree", "all_reduce has ring, tree, nvls"),
+        ("h100-8x400g", "doubling", "all_reduce has ring, tree, nvls"),
+        ("azure-nd-h100-v5", "ring", "have no algorithm to choose"),
+    ],
+)
+def test_an_algorithm_is_taken_or_refused(
+    machine: str, algorithm: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "one.yaml"
+    text = "world_size: 8\ntensors: {x: 'zeros(4096)'}\nsteps:\n  - all_reduce: {tensor: x}\n"
+    file.write_text(text, encoding="utf-8")
+    code, output = invoke("cost", str(file), "--topology", machine, "--algo", algorithm)
+    assert code == (0 if told.endswith(")") else 2)
+    assert told in " ".join(output.split())
+
+
+def test_an_algorithm_of_one_node_is_refused_on_two(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    text = "world_size: 16\ntensors: {x: [1]}\nsteps:\n  - all_reduce: {tensor: x}\n"
+    file.write_text(text, encoding="utf-8")
+    code, output = invoke("cost", str(file), "--topology", "h100-8x400g", "--algo", "nvls")
+    assert code == 2
+    assert "all_reduce has ring, tree, nvls_tree" in output
 
 
 def test_forecasts_are_held_against_measurements(tmp_path: Path) -> None:
