@@ -347,6 +347,12 @@ def _value(value: Any) -> str:
         return f"{value.dtype}{list(value.shape)}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):  # a message of a batch
+        return " ".join(
+            f"{key} {_value(each)}"
+            for key, each in value.items()
+            if not (_plain(each) and each in _DEFAULTS)
+        )
     return str(value)
 
 

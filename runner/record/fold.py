@@ -127,8 +127,10 @@ def _longest(same: Any) -> tuple[int, int]:
 def merged(
     programs: Mapping[int, Sequence[Item]],
     like: Callable[[int, Any], Hashable],
+    *,
+    is_folded: bool = True,
 ) -> list[Node]:
-    """Return one list of nodes for the programs of all ranks.
+    """Return one list of nodes for the programs of all ranks; without loops if not `is_folded`.
 
     `like` tells of what is a rank's own in a step what makes it like the steps of other ranks.
     """
@@ -140,7 +142,7 @@ def merged(
             ranks = same[id(items)] = classes.setdefault(tuple(items), [])
         ranks.append(rank)
     trees = [
-        _tree(folded(items), ranks, like)
+        _tree(folded(items) if is_folded else [("item", each) for each in items], ranks, like)
         for items, ranks in sorted(classes.items(), key=lambda each: (-len(each[0]), each[1]))
     ]
     if not trees:

@@ -20,6 +20,7 @@ any moment. Version 1, in microseconds since the file was opened::
     ["end", code, us]                                  its end
 
 A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
+Messages of one `batch_isend_irecv` have the number of that batch on their rank (`"batch": 3`).
 Nothing in a record is opened or evaluated.
 
 Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: ours, or torchrun::
@@ -192,6 +193,8 @@ class RecordedCall:
     thread: int = 0
     dropped: bool = False
     failed: str | None = None
+    #: the number of the `batch_isend_irecv` that it is in, on its rank
+    batch: int | None = None
 
     @property
     def dtype(self) -> str | None:
@@ -537,6 +540,7 @@ class _Reader:
             completes=maker == "cc" or operation == "monitored_barrier_",
             began_us=int(us),
             thread=int(thread),
+            batch=_whole(more["batch"]) if "batch" in more else None,
         )
         _require_tensors(call, operation)
         if maker != "bw":
@@ -577,7 +581,7 @@ class _Reader:
     def _await(self, call: RecordedCall, us: int) -> None:
         if call.completes:
             return
-        if not call.waited and self._before == ("r", call.number):
+        if not call.waited and self._before == ("r", call.number) and call.batch is None:
             call.completes = call.waited = True
             return
         if not call.waited or call.operation in MESSAGES:
@@ -595,7 +599,7 @@ class _Reader:
 
     def _overlapped(self, call: RecordedCall, us: int) -> None:
         """Take the end of a wait where threads overlap: other calls may lie before it."""
-        if self.record.items[-1] is call and not call.waited:
+        if self.record.items[-1] is call and not call.waited and call.batch is None:
             call.completes = call.waited = True
         elif not call.waited or call.operation in MESSAGES:
             call.waited = True

@@ -121,6 +121,8 @@ SLOTS: dict[str, tuple[Slot, ...]] = {
 ROOTED = {"broadcast": True, "scatter": True, "reduce": False, "gather": False}
 #: operation of one message -> the argument that names the other rank
 MESSAGES = {"send": "dst", "recv": "src"}
+#: several messages that a rank begins together
+BATCH = "batch_isend_irecv"
 #: operations that leave something undefined where they are no root
 LEAVING = frozenset({"reduce"})
 #: what marks a tensor that is sent while the rank goes on: it may receive meanwhile
@@ -179,6 +181,16 @@ class ProgramStep:
     words: str = ""
     ranks: tuple[int, ...] = ()
     local: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchedMessage:
+    """One message of a `batch_isend_irecv`: how far its other rank is, by the way up."""
+
+    operation: str
+    tensor: str
+    far: int
+    tag: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -242,7 +254,7 @@ class _ProgramWriter:
         self._world = max((each.world_size for each in records.values()), default=1)
         self._tensors: dict[str, str] = {}
         self._assumed: dict[Hashable, tuple[Item, ...]] = {}
-        self._places_told: dict[int, str] = {}
+        self._places_told: dict[tuple[int, bool], str] = {}
         self._notes: list[str] = []
         self._sizes = Sizes(records)
         if self._sizes.reduced:
@@ -494,7 +506,7 @@ class _ProgramWriter:
         """Return the receives that are waited for later, once, in a step of their own."""
         if record.threaded:
             return frozenset()
-        together = self._awaited_together(record)
+        together = self._awaited_together(record) | self._batches(record).keys()
         waits = [each for each in record.items if isinstance(each, RecordedWait)]
         times = Counter(number for each in waits for number in each.numbers)
         return frozenset(
@@ -510,9 +522,7 @@ class _ProgramWriter:
 
     def _way(self, rank: int, own: Any) -> Hashable:
         """Return how far from a rank its messages go by the shorter way around."""
-        if own is None or own[0] is None:
-            return None
-        if isinstance(own[0], int):
+        if own is not None and isinstance(own[0], int):
             return own[0] if own[0] <= self._world // 2 else own[0] - self._world
         return self._distance(rank, own)
 
@@ -523,6 +533,8 @@ class _ProgramWriter:
         far: Hashable = own
         if isinstance(own[0], int):
             far = (rank + own[0]) % self._world - rank
+        elif isinstance(own[0], BatchedMessage):
+            far = tuple((rank + each.far) % self._world - rank for each in own)
         return far
 
     def _program(self, record: RankRecord) -> tuple[Item, ...]:
@@ -535,70 +547,136 @@ class _ProgramWriter:
             self._assumed[key] = tuple(self._items(record))
         return self._assumed[key]
 
-    def _place(self, place: ScriptPlace) -> str:
-        """Return where a place stands, told from the folder of the script."""
-        found = self._places_told.get(id(place))
+    def _place(self, place: ScriptPlace, *, is_named: bool = True) -> str:
+        """Return where a place stands, told from the folder of the script.
+
+        With the function of torch that calls, if `is_named` and where the step does not say it.
+        """
+        key = id(place), is_named
+        found = self._places_told.get(key)
         if found is None:
-            found = self._places_told[id(place)] = place.short(self._folder)
+            told = place if is_named else replace(place, api="")
+            found = self._places_told[key] = told.short(self._folder)
         return found
 
     def _items(self, record: RankRecord) -> Iterable[Item]:
-        rank = record.rank
-        handles: dict[int, list[str]] = {}
-        busy: Busy = {}
-        together = self._awaited_together(record) if self._is_together else frozenset()
-        alone = self._received_alone(record) if self._is_numbered else frozenset()
-        links = self._links[rank] = []
-        order = self._orders[rank] = []
-        waits = _WaitStep(links)
-        loose: dict[tuple[int, ...], list[str]] = {}
+        links = self._links[record.rank] = []
+        work = _RankWork(
+            together=self._awaited_together(record) if self._is_together else frozenset(),
+            alone=self._received_alone(record) if self._is_numbered else frozenset(),
+            batches=self._batches(record),
+            links=links,
+            waits=_WaitStep(links),
+        )
+        self._orders[record.rank] = work.order
         for item in record.items:
-            at = self._place(item.place)
             if isinstance(item, RecordedWait):
-                names = [name for each in item.numbers for name in handles.get(each, ())]
-                for name in names:
-                    busy.pop(name, None)
-                if alone.isdisjoint(item.numbers):
-                    yield from waits.take(names, at)
-                else:
-                    order += item.numbers
-                    yield from waits.alone(at)
+                yield from self._wait_of(item, work)
                 continue
-            yield from waits.steps()
+            yield from work.waits.steps()
             if isinstance(item, RecordedCall):
-                if item.completes and item.operation not in MESSAGES and item.group in loose:
-                    # operations of a group end in order: what torch awaits somewhere has ended
-                    yield self._awaited(loose.pop(item.group), busy)
-                is_together = item.number in together
-                if item.number in alone:
-                    order.append(item.number)
-                    yield self._ahead_of_use(rank, item, at, handles, busy)
-                    continue
-                called = self._call(rank, item, at, handles, busy, is_together=is_together)
-                yield from _linked(called, waits, links)
-                if item.loose:
-                    loose.setdefault(item.group, []).extend(handles[item.number])
+                yield from self._call_of(record.rank, item, work)
             else:
-                yield from self._blocking(record, item, at)
-        yield from waits.steps()
-        yield from self._end_of(record, loose.values(), busy)
+                yield from self._blocking(record, item, self._place(item.place))
+        yield from work.waits.steps()
+        yield from self._end_of(record, work.loose.values(), work.in_use)
+
+    def _wait_of(self, item: RecordedWait, work: _RankWork) -> Iterable[Item]:
+        """Yield the steps of a wait, where it does not belong to one that goes on."""
+        at = self._place(item.place, is_named=item.numbers[0] not in work.batches)
+        names = [name for each in item.numbers for name in work.handles.get(each, ())]
+        for each in item.numbers:
+            for other in work.batches.get(each, ()):  # their one handle is waited for once
+                work.handles[other.number] = []
+        for name in names:
+            work.in_use.pop(name, None)
+        if not work.alone.isdisjoint(item.numbers):
+            work.order += item.numbers
+            yield from work.waits.alone(at)
+        elif names:
+            yield from work.waits.take(names, at)
+
+    def _call_of(self, rank: int, item: RecordedCall, work: _RankWork) -> Iterable[Item]:
+        """Yield the steps of a call; of a batch, where it begins."""
+        at = self._place(item.place, is_named=item.number not in work.batches)
+        batch = work.batches.get(item.number)
+        if batch is not None:
+            if item is batch[0]:
+                begun = self._batch(rank, batch, at, work.handles, work.in_use)
+                yield from _linked([begun], work.waits, work.links)
+            return
+        if item.completes and item.operation not in MESSAGES and item.group in work.loose:
+            # operations of a group end in order: what torch awaits somewhere has ended
+            yield self._awaited(work.loose.pop(item.group), work.in_use)
+        if item.number in work.alone:
+            work.order.append(item.number)
+            yield self._ahead_of_use(rank, item, at, work.handles, work.in_use)
+            return
+        is_together = item.number in work.together
+        called = self._call(rank, item, at, work.handles, work.in_use, is_together=is_together)
+        yield from _linked(called, work.waits, work.links)
+        if item.loose:
+            work.loose.setdefault(item.group, []).extend(work.handles[item.number])
 
     def _awaited_together(self, record: RankRecord) -> frozenset[int]:
         """Return the calls whose work is waited for once, in one step with the work of others."""
-        times: Counter[int] = Counter()
-        found: list[int] = []
-        run: list[int] = []
+        runs = self._runs_of_waits(record)
+        times = Counter(each for run in runs for each in run)
+        return frozenset(each for run in runs if len(run) > 1 for each in run if times[each] == 1)
+
+    def _runs_of_waits(self, record: RankRecord) -> list[list[int]]:
+        """Return the numbers that a rank waits for without a call in between, at one place."""
+        found: list[list[int]] = []
         before: tuple[bool, str] = False, ""
-        for item in [*record.items, None]:
+        for item in record.items:
             is_wait = isinstance(item, RecordedWait)
-            now = is_wait, self._place(item.place) if item is not None else ""
-            if now != before or not is_wait:
-                found += run if len(run) > 1 else ()
-                run, before = [], now
+            now = is_wait, self._place(item.place)
             if isinstance(item, RecordedWait):
-                run += item.numbers
-                times.update(item.numbers)
-        return frozenset(each for each in found if times[each] == 1)
+                if now != before:
+                    found.append([])
+                found[-1] += item.numbers
+            before = now
+        return found
+
+    def _batches(self, record: RankRecord) -> dict[int, list[RecordedCall]]:
+        """Return the messages of each `batch_isend_irecv` that is a step, by their numbers.
+
+        It has one handle in a scenario, so its work is waited for once, in one step: the last one
+        of the rank may have waited for a part of it only. Those that another function of torch
+        makes, as `send_object_list` does, are its messages.
+        """
+        batches: dict[int, list[RecordedCall]] = {}
+        after: dict[int, int] = {}
+        for at, item in enumerate(record.items):
+            if isinstance(item, RecordedCall) and item.batch is not None:
+                if item.place.api != BATCH:
+                    continue
+                if after.setdefault(item.batch, at) == at:
+                    after[item.batch] = at + 1
+                    batches.setdefault(item.batch, []).append(item)
+                else:  # calls of another thread lie in between
+                    batches[item.batch] = []
+        if not batches:
+            return {}
+        runs = self._runs_of_waits(record)
+        in_run = {each: at for at, run in enumerate(runs) for each in run}
+        times = Counter(each for run in runs for each in run)
+        last = len(runs) - 1 if record.truncated else -1
+        if not isinstance(record.items[-1], RecordedWait):
+            last = -1
+        found: dict[int, list[RecordedCall]] = {}
+        for batch in batches.values():
+            waited = [in_run[call.number] for call in batch if call.number in in_run]
+            is_whole = len(waited) in {0, len(batch)} or set(waited) == {last}
+            if (
+                is_whole
+                and len(set(waited)) <= 1
+                and all(times[call.number] <= 1 for call in batch)
+                and len({call.group_name for call in batch}) == 1
+                and not any(call.completes or call.loose or call.peer is None for call in batch)
+            ):
+                found.update((call.number, batch) for call in batch)
+        return found
 
     def _blocking(self, record: RankRecord, item: Blocking, at: str) -> Iterable[Item]:
         """Yield the step of a call that is no operation, where it has one."""
@@ -713,6 +791,49 @@ class _ProgramWriter:
                 ),
                 (at, own),
             )
+
+    def _batch(
+        self,
+        rank: int,
+        batch: Sequence[RecordedCall],
+        at: str,
+        handles: dict[int, list[str]],
+        open_work: Busy,
+    ) -> Item:
+        """Return the step of a `batch_isend_irecv`."""
+        first = batch[0]
+        handle = next(name for name in _handles() if name not in open_work)
+        if self._is_together:
+            handle = f"{TOGETHER}{len(handles)}"
+        waited = any(call.waited for call in batch)
+        held: list[TensorInUse] = []
+        parts = []
+        for call in batch:
+            used: list[TensorInUse] = []
+            (tensor,) = self._tensors_of(call, call.inputs, call.outputs, open_work, used)
+            held += used if waited else [replace(x, tensor=_NOWHERE, writes=True) for x in used]
+            open_work[handle] = first.number, tuple(held)
+            handles[call.number] = [handle]
+            assert call.peer is not None
+            parts.append(
+                BatchedMessage(
+                    operation=f"i{call.operation}",
+                    tensor=tensor,
+                    far=(call.peer - rank) % self._world,
+                    tag=call.tag,
+                )
+            )
+        ended = any(call.dropped for call in batch) or not self._records[rank].truncated
+        is_lost = ended and not waited
+        if is_lost:
+            del open_work[handle]
+        step = ProgramStep(
+            operation=BATCH,
+            group=self._named.get((rank, int(first.group_name)), WORLD),
+            handle=None if is_lost else handle,
+            is_async=True,
+        )
+        return step, (at, tuple(parts))
 
     def _ahead_of_use(
         self, rank: int, call: RecordedCall, at: str, handles: dict[int, list[str]], open_work: Busy
@@ -959,6 +1080,10 @@ class _ProgramWriter:
         line = f"{indent}- {{{', '.join(told)}}}"
         if len(line) <= WIDTH:
             return [line]
+        if step.operation == BATCH:
+            listed = [f"    - {each}" for each in self._batched(step, node.ranks)]
+            at = next(at for at, part in enumerate(told) if part.startswith(BATCH))
+            told[at : at + 1] = [f"{BATCH}:", "  p2p_op_list:", *listed]
         return [f"{indent}{'- ' if at == 0 else '  '}{part}" for at, part in enumerate(told)]
 
     def _places(self, places: Mapping[int, str]) -> str:
@@ -990,6 +1115,8 @@ class _ProgramWriter:
         """Return the operation with its arguments, as YAML."""
         if step.kind != "call":
             return self._other(step)
+        if step.operation == BATCH:
+            return f"{BATCH}: {{p2p_op_list: [{', '.join(self._batched(step, own))}]}}"
         given: list[str] = []
         for slot, name in zip(SLOTS[step.operation], step.tensors, strict=False):
             value = f"'[{name}]'" if slot.wrapped else name
@@ -1010,6 +1137,30 @@ class _ProgramWriter:
             given.append("async_op: true")
         name = f"i{step.operation}" if step.is_async and message else step.operation
         return f"{name}: {{{', '.join(given)}}}"
+
+    def _batched(self, step: ProgramStep, own: Mapping[int, Any]) -> Iterator[str]:
+        """Yield each message of a batch as YAML: those of all ranks that take the step."""
+        programs = {
+            rank: [((each.operation, each.tensor), ("", (each.far, each.tag))) for each in parts]
+            for rank, (_, parts) in own.items()
+        }
+        for node in merged(programs, self._distance, is_folded=False):
+            assert isinstance(node, Leaf)
+            key: Any = node.key
+            operation, tensor = key
+            given = [f"op: {operation}", f"tensor: {tensor}"]
+            far = {rank: each for rank, (_, each) in node.ranks.items()}
+            peers = {rank: (rank + each) % self._world for rank, (each, _) in far.items()}
+            given.append(f"peer: {number(peers, self._world, self._coordinates)}")
+            tags = {rank: tag for rank, (_, tag) in far.items()}
+            if any(tags.values()):
+                given.append(f"tag: {number(tags, self._world, self._coordinates)}")
+            if step.group != WORLD:
+                given.append(f"group: {step.group}")
+            chosen = selector(node.ranks, sorted(own), self._world, self._coordinates)
+            if chosen is not None:
+                given.append(f"ranks: {chosen}")
+            yield f"{{{', '.join(given)}}}"
 
     def _wait(self, node: Leaf) -> str:
         step: Any = node.key
@@ -1508,6 +1659,25 @@ class _WaitStep:
             self._names = []
 
 
+@dataclass(slots=True, kw_only=True)
+class _RankWork:
+    """What a rank begins and waits for, while its steps are made.
+
+    `together`, `alone` and `batches` say of its calls how they are waited for, `handles` what the
+    work of each is called, `in_use` what is in flight, and `loose` what is waited for somewhere.
+    """
+
+    together: frozenset[int]
+    alone: frozenset[int]
+    batches: Mapping[int, Sequence[RecordedCall]]
+    links: list[tuple[int, ...]]
+    waits: _WaitStep
+    order: list[int] = field(default_factory=list)
+    handles: dict[int, list[str]] = field(default_factory=dict)
+    in_use: Busy = field(default_factory=dict)
+    loose: dict[tuple[int, ...], list[str]] = field(default_factory=dict)
+
+
 def _linked(
     called: Iterable[Item], waits: _WaitStep, links: list[tuple[int, ...]]
 ) -> Iterable[Item]:
@@ -1517,6 +1687,8 @@ def _linked(
         if step.handle is not None and step.handle.startswith(TOGETHER):
             own: Any = each[1][1]
             to = "" if own is None else own[0]
+            if isinstance(to, BatchedMessage):
+                to = [(part.operation, part.far) for part in own]
             waits.unnamed[step.handle] = len(links), f"{step.operation} {to}"
             links.append((len(links),))
             step = replace(step, handle=TOGETHER)

@@ -13,6 +13,7 @@ here keeps a tensor alive after its wait, catches a signal or prints.
 from __future__ import annotations
 
 import atexit
+import functools
 import hashlib
 import itertools
 import json
@@ -26,7 +27,6 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 VERSION = 1
@@ -193,13 +193,18 @@ def _behind_reduction(frame: Any) -> Any:
     return frame.f_back if frame is not None and frame.f_code is _REDUCING_CODE else frame
 
 
+def _is_entry(frame: Any) -> bool:
+    """Whether a frame lies between a call of `torch.distributed` and its kernel."""
+    return frame.f_code is _BATCHING_CODE or frame.f_code.co_filename.endswith(_ENTRIES)
+
+
 def _maker(frame: Any, foreign: dict[str, bool]) -> str:
     frame = _behind_reduction(frame)
     if frame is None:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
     if file.endswith("distributed_c10d.py"):
-        while frame is not None and frame.f_code.co_filename.endswith(_ENTRIES):
+        while frame is not None and _is_entry(frame):
             frame = frame.f_back
         return "to" if frame is not None and "/torch/" in frame.f_code.co_filename else "py"
     if name == "_engine_run_backward":
@@ -356,7 +361,7 @@ class Recorder:
                 if answer is None:
                     result = redispatch(keyset & after, *args, **kwargs)
                 else:
-                    go_on = partial(redispatch, keyset & after, *args, **kwargs)
+                    go_on = functools.partial(redispatch, keyset & after, *args, **kwargs)
                     result = answer(number, name, group, args, go_on)
             except BaseException as error:
                 put(json.dumps(["e", number, self._now(), _words(error)]))
@@ -538,6 +543,8 @@ class Recorder:
         module._new_group_with_tag = made
         for name in ("init_process_group", "destroy_process_group"):
             self._watch(module, name)
+        batch = _batching(module.batch_isend_irecv)
+        module.batch_isend_irecv = self.dist.batch_isend_irecv = batch
 
     def _watch(self, module: Any, name: str) -> None:
         function = getattr(module, name)
@@ -745,6 +752,34 @@ def _reducing(method: Any) -> Any:
 _REDUCING_CODE = _reducing(None).__code__
 
 
+class _Batch(threading.local):
+    """The `batch_isend_irecv` that a thread is in, as the end of what its messages say; or none."""
+
+    told = "}"
+
+
+_BATCH = _Batch()
+
+
+def _batching(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `batch_isend_irecv` whose messages have its number."""
+    numbers = itertools.count()
+
+    @functools.wraps(function)
+    def batching(*args: Any, **kwargs: Any) -> Any:
+        _BATCH.told = f',"batch":{next(numbers)}}}'
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _BATCH.told = "}"
+
+    return batching
+
+
+#: the code that stands between a call of a batch and torch's own
+_BATCHING_CODE = _batching(len).__code__
+
+
 def _op(op: Any) -> str:
     known = getattr(_REDUCING, "op", None)
     if known is not None:
@@ -795,8 +830,8 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
         _tensors([a[0]]),
         f'{{"out":{list(a[3])},"in":{list(a[4])}}}',
     ),
-    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}}}'),
-    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}{_BATCH.told}'),
+    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}{_BATCH.told}'),
     "recv_any_source_": lambda a: ("[]", _tensors(a[0]), f'{{"tag":{a[2]}}}'),
 }
 

@@ -123,6 +123,29 @@ steps:
 """
 
 
+BATCH = """\
+world_size: 2
+tensors: {x: ones(2), y: zeros(2)}
+steps:
+  - batch_isend_irecv:
+      p2p_op_list:
+        - {op: isend, tensor: x, peer: "1 - rank", tag: 3}
+        - {op: irecv, tensor: y, peer: "1 - rank", tag: 3}
+    as: both
+  - wait: both
+"""
+
+
+def test_a_batch_is_told_by_its_messages(tmp_path: Path) -> None:
+    a, b = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    a.write_text(BATCH, encoding="utf-8")
+    b.write_text(BATCH.replace("tag: 3}\n    as", "tag: 4}\n    as"), encoding="utf-8")
+    assert compared(a, a).exit_code == 0
+    said = compared(a, b).output
+    assert "op irecv tensor float32[2] peer 1 tag 3" in said
+    assert "op irecv tensor float32[2] peer 1 tag 4" in said
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -32,7 +32,7 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
     count = 0
     loose = {call.number for call in record.calls if call.loose}
     for item in record.items:
-        at = quoted(item.place.short(home))[1:-1]
+        at = _without_batch(quoted(item.place.short(home))[1:-1])
         if isinstance(item, RecordedWait):
             waited = [each for each in item.numbers if each not in loose]
             yield from (("wait", at, each) for number in waited for each in places[number])
@@ -46,6 +46,29 @@ def of_record(record: RankRecord, home: str, *, sizes: bool) -> Iterator[Told]:
                 yield _of_call(item, part, at, sizes=sizes)
         elif isinstance(item, Blocking) and item.what == "init_process_group" and not item.over:
             return
+    for call in _rest_of_batch(record):
+        at = _without_batch(quoted(call.place.short(home))[1:-1])
+        yield from (("wait", at, each) for each in places[call.number])
+
+
+def _without_batch(at: str) -> str:
+    """Return a place without the function that a batch is, and its messages are not."""
+    return at.replace(" in batch_isend_irecv", "")
+
+
+def _rest_of_batch(record: RankRecord) -> list[RecordedCall]:
+    """Return what a rank waits for beside what it waits for last: a batch has one handle."""
+    last: set[int] = set()
+    before: set[int] = set()
+    for item in record.items if record.truncated else ():
+        if isinstance(item, RecordedWait):
+            last |= set(item.numbers)
+        else:
+            before, last = before | last, set()
+    batches = {call.batch for call in record.calls if call.number in last}
+    batches &= {x.batch for x in record.calls if x.place.api == "batch_isend_irecv"}
+    batches -= {call.batch for call in record.calls if call.number in before}
+    return [x for x in record.calls if x.batch in batches and x.number not in last]
 
 
 def in_order(told: Iterable[Told]) -> list[Told]:
@@ -85,7 +108,7 @@ def of_program(
 
 
 def _walked(process: Process, timeout_s: float, sizes: bool) -> Iterator[Told]:  # noqa: FBT001
-    handles: dict[str, int] = {}
+    handles: dict[str, list[int]] = {}
     count = 0
     for call in process.walk():
         operation = call.operation
@@ -101,23 +124,32 @@ def _walked(process: Process, timeout_s: float, sizes: bool) -> Iterator[Told]: 
             names = operation.handles(call.entry) if place else ()
             for name in names:
                 turns = [each for each in handles if each.startswith(f"{name}[")]
-                yield from (("wait", place, handles.pop(each)) for each in turns)
-                if name in handles:
-                    yield "wait", place, handles[name]
+                yield from (("wait", place, one) for each in turns for one in handles.pop(each))
+                yield from (("wait", place, one) for one in handles.get(name, ()))
         elif not (call.step.name or "").startswith("init_process_group"):
+            assert operation is not None
+            parts = list(_messages(call))
             if call.handle is not None:
-                handles[call.handle] = count
+                handles[call.handle] = list(range(count, count + len(parts)))
                 process.keep(call)
-            count += 1
-            yield _of_step(call, sizes=sizes)
+            count += len(parts)
+            yield from (_of_step(call, *each, sizes=sizes) for each in parts)
 
 
-def _of_step(call: Call, *, sizes: bool) -> Told:
+def _messages(call: Call) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the name and the arguments of a call, or of each message of a batch."""
     assert call.operation is not None
-    given, group = call.entry.arguments, call.entry.group
+    if call.operation.name != "batch_isend_irecv":
+        yield call.operation.name, call.entry.arguments
+        return
+    for each in call.entry["p2p_op_list"]:
+        yield each["op"], {"src": each["peer"], "tag": each["tag"], "tensor": each["tensor"]}
+
+
+def _of_step(call: Call, name: str, given: Mapping[str, Any], *, sizes: bool) -> Told:
+    group = call.entry.group
     peer = next((given[key] for key in ("dst", "src") if key in given), None)
     root = next((given[key] for key in ("group_dst", "group_src") if key in given), None)
-    name = call.operation.name
     if name in {"send", "isend", "recv", "irecv"}:
         root = None
     elif root is None:
@@ -147,4 +179,4 @@ def _array(value: Any, *, sizes: bool) -> tuple[str, tuple[int, ...] | None]:
 def _place(call: Call) -> str:
     mark = call.mark or call.step.mark
     assert mark is not None
-    return mark.at or ""
+    return _without_batch(mark.at or "")

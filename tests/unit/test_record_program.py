@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Groups = dict[str, tuple[int, ...]]
 
 
-def at(line: int) -> ScriptPlace:
-    return ScriptPlace(frames=(("/me/train.py", line, ""),))
+def at(line: int, api: str = "") -> ScriptPlace:
+    return ScriptPlace(frames=(("/me/train.py", line, ""),), api=api)
 
 
 def in_groups(
@@ -170,8 +170,9 @@ def test_groups_of_no_shape_are_listed() -> None:
 # -------------------------------------------------------------------------------------------------
 # Messages, and the work of them.
 
-#: what a rank does: "isend", "irecv", "send" or "recv" with a peer, or "wait" with the positions of
-#: what it waits for, each at a line of its own
+#: what a rank does: "isend", "irecv", "send" or "recv" with a peer, "wait" with the positions of
+#: what it waits for, each at a line of its own; messages of a batch, as "isend in 1", follow
+#: each other
 Done = tuple[str, Any, int]
 
 
@@ -187,6 +188,7 @@ def with_messages(programs: Sequence[Sequence[Done]]) -> dict[int, RankRecord]:
                 items += [RecordedWait(numbers=(each,), place=at(line)) for each in what]
                 continue
             tensor = Tensor(dtype="float32", shape=(2,), address=64 * (number_ + 1), size=8)
+            kind, _, batch = kind.partition(" in ")  # noqa: PLW2901
             operation = kind.removeprefix("i")
             items.append(
                 RecordedCall(
@@ -194,12 +196,13 @@ def with_messages(programs: Sequence[Sequence[Done]]) -> dict[int, RankRecord]:
                     operation=operation,
                     group=tuple(range(world)),
                     group_name="0",
-                    place=at(line),
+                    place=at(line, "batch_isend_irecv" if batch else ""),
                     inputs=(tensor,) if operation == "send" else (),
                     outputs=(tensor,) if operation == "recv" else (),
                     peer=what,
                     completes=kind == operation,
                     waited=number_ in waited,
+                    batch=int(batch) if batch else None,
                 )
             )
         groups = {0: ("0", tuple(range(world)), "default_pg")}
@@ -312,6 +315,58 @@ def test_memory_that_is_touched_in_flight_keeps_its_name() -> None:
     assert "ahead" not in program.text
 
 
+def halos(world: int, steps: int, *, ring: bool) -> list[list[Done]]:
+    """Each rank sends to both neighbours and receives of both, in one batch a step."""
+    programs: list[list[Done]] = []
+    for rank in range(world):
+        sides = [rank - 1, rank + 1]
+        sides = [each % world for each in sides] if ring else [x for x in sides if 0 <= x < world]
+        program: list[Done] = []
+        for turn in range(steps):
+            begun = [
+                (f"{kind} in {turn}", side, 10) for side in sides for kind in ("isend", "irecv")
+            ]
+            waited = list(range(len(program), len(program) + len(begun)))
+            program += [*begun, ("wait", waited, 10)]
+        programs.append(program)
+    return programs
+
+
+@pytest.mark.parametrize(("world", "ring"), [(4, False), (4, True), (16, False)])
+def test_a_batch_of_messages_is_one_step_on_all_ranks(world: int, ring: bool) -> None:  # noqa: FBT001
+    program = written(with_messages(halos(world, 3, ring=ring)))
+    assert program.steps == 3, program.text
+    assert program.text.count("batch_isend_irecv:") == 1
+    assert program.text.count("op: isend") == 2
+    assert ('ranks: "rank > 0"' in program.text) is not ring
+    assert "in batch_isend_irecv" not in program.text
+
+
+def test_a_batch_whose_messages_are_waited_for_apart_is_of_messages() -> None:
+    mine: list[Done] = [("isend in 1", 1, 10), ("irecv in 1", 1, 10), ("wait", [0], 20)]
+    mine += [("send", 1, 30), ("wait", [1], 40)]
+    theirs: list[Done] = [("isend in 1", 0, 10), ("irecv in 1", 0, 10), ("wait", [0, 1], 20)]
+    program = written(with_messages([mine, [*theirs, ("recv", 0, 30)]]))
+    assert "isend: {tensor: f32_2_sent, dst: 1}" in program.text, program.text
+    assert "- ranks: 1\n    batch_isend_irecv:" in program.text
+
+
+def test_a_batch_that_no_rank_waits_for_has_no_handle() -> None:
+    programs: list[list[Done]] = [[("isend in 1", 1, 10)], [("irecv in 1", 0, 10)]]
+    program = written(with_messages(programs))
+    assert "as:" not in program.text, program.text
+    assert "batch_isend_irecv" in program.text
+
+
+def test_a_rank_that_stands_in_a_batch_waits_for_all_of_it() -> None:
+    mine: list[Done] = [("isend in 1", 1, 10), ("irecv in 1", 1, 10), ("wait", [0], 10)]
+    records = with_messages([mine, []])
+    records[0].ending = "stopped"
+    program = written(records)
+    assert "batch_isend_irecv" in program.text
+    assert "isend:" not in program.text
+
+
 @st.composite
 def some_programs(draw: st.DrawFn) -> list[list[Done]]:
     """Ranks that begin work, and wait for some of it, in parts that some ranks repeat."""
@@ -319,7 +374,7 @@ def some_programs(draw: st.DrawFn) -> list[list[Done]]:
     part = st.lists(
         st.one_of(
             st.tuples(
-                st.sampled_from(["isend", "irecv", "send"]),
+                st.sampled_from(["isend", "irecv", "send", "batch"]),
                 st.integers(1, world - 1),
                 st.integers(1, 3),
             ),
@@ -335,10 +390,16 @@ def some_programs(draw: st.DrawFn) -> list[list[Done]]:
     for rank in range(world):
         program: list[Done] = []
         flying: list[int] = []
+        batches = 0
         for each in parts:
             for _ in range(draw(st.integers(0, 3))):
                 for kind, what, line in each:
-                    if kind != "wait":
+                    if kind == "batch":
+                        batches += 1
+                        for one in draw(st.sampled_from([["isend"], ["irecv", "isend"]])):
+                            flying.append(len(program))
+                            program.append((f"{one} in {batches}", (rank + what) % world, line))
+                    elif kind != "wait":
                         if kind != "send":
                             flying.append(len(program))
                         program.append((kind, (rank + what) % world, line))
