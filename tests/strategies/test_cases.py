@@ -106,7 +106,7 @@ CASES: dict[int, Shown] = {
         ),
     ),
     14: Shown(what="memory at rest", files=(("what_each_stage_keeps", 1),)),
-    15: Shown(what="seven strategies over one model", files=(("seven_strategies", 1),)),
+    15: Shown(what="seven strategies over one model", files=(("seven_strategies", 7),)),
     16: Shown(
         what="8 and 4 rows",
         folder=UNEQUAL,
