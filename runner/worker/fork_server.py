@@ -27,6 +27,7 @@ from runner.execution.channel import Channel
 from runner.execution.heartbeat import BeatListener, Beats, is_stopped
 from runner.execution.protocol import TERMINATED, Job, Supervision
 from runner.execution.supervisor import Supervisor
+from runner.worker.world import forget_layouts
 
 # -------------------------------------------------------------------------------------------------
 # torchrun's agent without log files: nothing is written, so nothing can be left behind.
@@ -334,6 +335,7 @@ class Host:
         if missing:
             for name in missing:
                 import_module(name)
+            forget_layouts()  # what a worker calls behind each scenario is imported here, once
             self._give_up()  # its workers would each import them anew, all at once
         choice = resolve(
             torch,
@@ -459,11 +461,14 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     host = Host(socket.socket(fileno=control), lifeline)
     host.start()
+    # workers are forked with everything imported
+    import array_api_compat.torch
     import torch.distributed.launcher.api
 
-    import runner.worker.serve  # noqa: F401 -- workers are forked with everything imported
+    import runner.worker.serve  # noqa: F401
 
     assert torch
+    assert array_api_compat
     # what is imported stays for good: to look through it takes the collector 50 ms each time, which
     # mail of many objects sets off, and would touch each page that the workers share
     gc.freeze()

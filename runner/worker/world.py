@@ -392,7 +392,7 @@ class World:
         kept = [*self._made, *dist.distributed_c10d._world.pg_map]
         if dist.is_initialized():
             self._end()
-        _forget_layouts()
+        forget_layouts()
         if not poison or self._aborted:
             self.forget()
         reaper.take(self if poison and not self._aborted else None, kept, works)
@@ -461,7 +461,7 @@ class Reaper:
             del world, groups, works
 
 
-def _forget_layouts() -> None:
+def forget_layouts() -> None:
     """Let DTensor forget what it has derived on meshes that are gone.
 
     It keeps the result of an operation by the operands' layouts, and takes meshes of the same ranks
