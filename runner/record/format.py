@@ -98,6 +98,8 @@ PUBLIC = {
 CREATION = "new_group"
 #: the call of Python's that waits until every rank has come
 RENDEZVOUS = "init_process_group"
+#: several messages that a rank begins together
+BATCH = "batch_isend_irecv"
 #: what a backend raises on a rank because another one has gone
 _PEER_GONE = re.compile(
     r"gloo/transport/|ncclRemoteError|Connection (closed|reset) by peer|Broken pipe|Socket Timeout"
@@ -193,7 +195,7 @@ class RecordedCall:
     thread: int = 0
     dropped: bool = False
     failed: str | None = None
-    #: the number of the `batch_isend_irecv` that it is in, on its rank
+    #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
     batch: int | None = None
 
     @property
@@ -518,7 +520,9 @@ class _Reader:
     def _take_c(self, number: int, operation: str, group: int, *told: Any) -> None:
         place, us, thread, maker, inputs, outputs, more = told
         _, ranks, _ = self.record.groups[group]
-        op = more.get("op")
+        op, batch = more.get("op"), more.get("batch")
+        if self._places[place].api != BATCH:  # that of `send_object_list` is its own affair
+            batch = None
         call = RecordedCall(
             number=_whole(number),
             operation=PUBLIC[operation],
@@ -540,7 +544,7 @@ class _Reader:
             completes=maker == "cc" or operation == "monitored_barrier_",
             began_us=int(us),
             thread=int(thread),
-            batch=_whole(more["batch"]) if "batch" in more else None,
+            batch=None if batch is None else _whole(batch),
         )
         _require_tensors(call, operation)
         if maker != "bw":

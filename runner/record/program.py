@@ -35,6 +35,7 @@ from runner.record.fold import (
     selector,
 )
 from runner.record.format import (
+    BATCH,
     CREATION,
     RENDEZVOUS,
     Blocking,
@@ -121,8 +122,6 @@ SLOTS: dict[str, tuple[Slot, ...]] = {
 ROOTED = {"broadcast": True, "scatter": True, "reduce": False, "gather": False}
 #: operation of one message -> the argument that names the other rank
 MESSAGES = {"send": "dst", "recv": "src"}
-#: several messages that a rank begins together
-BATCH = "batch_isend_irecv"
 #: operations that leave something undefined where they are no root
 LEAVING = frozenset({"reduce"})
 #: what marks a tensor that is sent while the rank goes on: it may receive meanwhile
@@ -642,15 +641,12 @@ class _ProgramWriter:
         """Return the messages of each `batch_isend_irecv` that is a step, by their numbers.
 
         It has one handle in a scenario, so its work is waited for once, in one step: the last one
-        of the rank may have waited for a part of it only. Those that another function of torch
-        makes, as `send_object_list` does, are its messages.
+        of the rank may have waited for a part of it only.
         """
         batches: dict[int, list[RecordedCall]] = {}
         after: dict[int, int] = {}
         for at, item in enumerate(record.items):
             if isinstance(item, RecordedCall) and item.batch is not None:
-                if item.place.api != BATCH:
-                    continue
                 if after.setdefault(item.batch, at) == at:
                     after[item.batch] = at + 1
                     batches.setdefault(item.batch, []).append(item)

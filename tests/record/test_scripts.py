@@ -53,7 +53,7 @@ RIGHT = [
     pytest.param("fsdp2.py", {}, 8, id="FSDP2"),
     pytest.param("tensor_parallel.py", {}, 9, id="TP"),
     pytest.param("tensor_parallel.py", {"TP": "2"}, 16, id="TP and FSDP2"),
-    pytest.param("pipeline.py", {}, 40, id="1F1B"),
+    pytest.param("pipeline.py", {}, 32, id="1F1B"),
     pytest.param("right/halo_exchange.py", {}, 3, id="batches"),
     pytest.param(
         "right/interleaved_pipeline.py", {}, 93, id="interleaved 1F1B", marks=pytest.mark.nightly

@@ -66,7 +66,7 @@ def _rest_of_batch(record: RankRecord) -> list[RecordedCall]:
         else:
             before, last = before | last, set()
     batches = {call.batch for call in record.calls if call.number in last}
-    batches &= {x.batch for x in record.calls if x.place.api == "batch_isend_irecv"}
+    batches.discard(None)
     batches -= {call.batch for call in record.calls if call.number in before}
     return [x for x in record.calls if x.batch in batches and x.number not in last]
 

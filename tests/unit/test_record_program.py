@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Groups = dict[str, tuple[int, ...]]
 
 
-def at(line: int, api: str = "") -> ScriptPlace:
-    return ScriptPlace(frames=(("/me/train.py", line, ""),), api=api)
+def at(line: int) -> ScriptPlace:
+    return ScriptPlace(frames=(("/me/train.py", line, ""),))
 
 
 def in_groups(
@@ -196,7 +196,7 @@ def with_messages(programs: Sequence[Sequence[Done]]) -> dict[int, RankRecord]:
                     operation=operation,
                     group=tuple(range(world)),
                     group_name="0",
-                    place=at(line, "batch_isend_irecv" if batch else ""),
+                    place=at(line),
                     inputs=(tensor,) if operation == "send" else (),
                     outputs=(tensor,) if operation == "recv" else (),
                     peer=what,
