@@ -7,11 +7,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from runner.cli.options import (
     GroupedCommand,
@@ -638,6 +639,9 @@ def _share(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     if not 0 < share < 100:
         message = f"{value!r} is not a share, as 10%"
         raise click.BadParameter(message)
+    if share >= 1 and not value.endswith("%"):
+        message = f"{value!r} is {share:.0%}: write {value}% or 0.{value.replace('.', '')}"
+        raise click.BadParameter(message)
     return share
 
 
@@ -713,42 +717,61 @@ def bench(**options: Any) -> None:
     """
     import os
 
-    from runner.cost.logs import measured as read_rows
+    from runner.cost.logs import saved
     from runner.execution import Launcher
     from runner.pipeline import bench as measure
 
-    old = []
-    topology = _asked({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
+    topology = _bench_asked(options)
+    old: dict[str, Any] = {"rows": []}
     try:
         if options["compare"] is not None:
-            old = read_rows(Path(options["compare"]))
+            old = saved(Path(options["compare"]))
     except ScenarioError as error:
         refuse(error)
     load = os.getloadavg()[0]
-    chosen = launch_options(options)
-    with Launcher(chosen) as launcher:
-        rows, code = _benched(options, launcher, topology)
-    backend = options["backend"] if options["backend"] != "auto" else "gloo"
-    content = [row.json() for row in rows]
-    ranks = max((row.ranks for row in rows), default=0)
-    notes = measure.noise(ranks, backend, content, load)
-    lines = _bench_lines(rows, content, notes, nccl=options["nccl_tests"])
+    with Launcher(launch_options(options)) as launcher:
+        found = _benched(options, launcher, topology)
+    content = [row.json() for row in found.rows]
+    ranks = max((row.ranks for row in found.rows), default=0)
+    where = measure.environment(found.facts, load)
+    notes = measure.noise(ranks, where["backend"], content, load) if found.rows else []
+    told = [*notes, *measure.changes(old.get("environment"), where)]
+    lines = _bench_lines(found.rows, content, told, nccl=options["nccl_tests"])
     verdicts = []
     for row in content if options["compare"] is not None else []:
-        found = _against_old(row, old, options["fail_above"], noisy=bool(notes))
-        if found is not None:
-            verdicts.append(found.status)
-            row["comparison"] = asdict(found)
-            lines.append(_comparison_line(row, found))
+        compared = _against_old(row, old["rows"], options["fail_above"], noisy=bool(notes))
+        if compared is not None:
+            verdicts.append(compared.status)
+            row["comparison"] = asdict(compared)
+            mark = "# " if options["nccl_tests"] else ""
+            lines.append(mark + _comparison_line(row, compared))
     for line in [] if options["json_file"] == "-" else lines:
         click.echo(clean(line))
     if options["json_file"] is not None:
-        for row, entry in zip(rows, content if options["raw"] else [], strict=False):
+        for row, entry in zip(found.rows, content if options["raw"] else [], strict=False):
             entry["samples_us"] = [list(block) for block in row.blocks]
-        where = measure.environment(backend, load)
-        whole = {"version": 1, "environment": where, "notes": notes, "rows": content}
+        whole = {"version": 1, "environment": where, "notes": told, "rows": content}
         write_text("--json", options["json_file"], json.dumps(whole, indent=2) + "\n")
-    sys.exit(_bench_code(options, rows, verdicts, code))
+    sys.exit(_bench_code(options, found.rows, verdicts, found.code))
+
+
+def _bench_asked(options: Mapping[str, Any]) -> Topology | None:
+    """Return the topology that is asked for; refuses what would be wrong after all repetitions."""
+    given = click.get_current_context().get_parameter_source("fail_above")
+    if given is ParameterSource.COMMANDLINE and options["compare"] is None:
+        message = "--fail-above is about a comparison: give --compare too"
+        raise click.UsageError(message)
+    if options["raw"] and options["json_file"] is None:
+        message = "--raw is about JSON: give --json too"
+        raise click.UsageError(message)
+    if options["sizes"] is not None and "bytes" in options["sets"]:
+        message = "--sizes sets the parameter `bytes`: leave out --set bytes"
+        raise click.UsageError(message)
+    target = None if options["json_file"] in {None, "-"} else Path(options["json_file"])
+    if target is not None and (target.is_dir() or not target.absolute().parent.is_dir()):
+        message = f"--json {target}: it is a folder, or its folder does not exist"
+        raise click.UsageError(message)
+    return _asked({**options, **dict.fromkeys((*_ONLY_COST, "sizes"))})
 
 
 def _bench_code(
@@ -767,27 +790,44 @@ def _bench_code(
 _ONLY_COST = ("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file")
 
 
-def _benched(
-    options: Mapping[str, Any], launcher: Any, topology: Topology | None
-) -> tuple[list[Any], int]:
-    """Return the rows of all cases and sizes, and an exit code where one cannot be measured.
+@dataclass(slots=True)
+class _Benched:
+    """The rows of all cases and sizes, an exit code where one cannot be measured.
+
+    `facts` are the backend and what torch says of itself, of the last run.
+    """
+
+    rows: list[Any] = field(default_factory=list)
+    code: int = 0
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+def _benched(options: Mapping[str, Any], launcher: Any, topology: Topology | None) -> _Benched:
+    """Measure all cases and sizes.
 
     Sizes take turns, block by block, so that what drifts meanwhile is in all of them.
     """
     from runner.errors import LaunchError, UnsupportedError, WorkerError
     from runner.pipeline.attempts import execute
-    from runner.pipeline.bench import BLOCKS, measured, repetitions, row_of, warmups
+    from runner.pipeline.bench import BLOCKS, facts_of, measured, repetitions, row_of, warmups
 
     ready: list[tuple[Analysis, float, dict[str, Any] | None, list[Any]]] = []
-    code = 0
+    whole = _Benched(facts={"backend": options["backend"]})
     for analysis, size, forecast in _bench_cases(options, topology):
+        reason = _unfit(analysis)
+        if reason is not None:
+            whole.code = max(whole.code, 2 if analysis.verdict.status == "INVALID" else 1)
+            click.echo(clean(f"{analysis.scenario.case} is not measured: {reason}"), err=True)
+            continue
         result = execute(analysis, launcher)
         if result.verdict.status != "PASSED":
-            code = max(code, {"INCONCLUSIVE": 3, "INVALID": 2}.get(result.verdict.status, 1))
+            worse = {"INCONCLUSIVE": 3, "INVALID": 2}.get(result.verdict.status, 1)
+            whole.code = max(whole.code, worse)
             reason = result.verdict.reason or "`scenario run` shows why"
             click.echo(f"{result.verdict.status}  {result.case}: {reason}", err=True)
             continue
         ready.append((analysis, size, forecast, []))
+        whole.facts = facts_of(result.verdict.observed)
     seconds = options["seconds"]
     warmup = [options["warmup"]] * len(ready)
     each = [max(1, -(-options["iters"] // BLOCKS))] * len(ready)
@@ -802,10 +842,29 @@ def _benched(
                 blocks.append(measured(analysis, launcher, **chosen))
             except (LaunchError, WorkerError, UnsupportedError) as error:
                 click.echo(f"INCONCLUSIVE  {analysis.scenario.case}: {error}", err=True)
-                return [], 3
-    return [
-        row_of(analysis, blocks, size, forecast) for analysis, size, forecast, blocks in ready
-    ], code
+                whole.code = 3
+                return whole
+    device = "CPU" if whole.facts["backend"] == "gloo" else "GPU"
+    whole.rows = [
+        row_of(analysis, blocks, size, forecast, warmup=warmup[at] or 0, device=device)
+        for at, (analysis, size, forecast, blocks) in enumerate(ready)
+    ]
+    return whole
+
+
+def _unfit(analysis: Analysis) -> str | None:
+    """Return why a case cannot be repeated: it is invalid, wrong, or does not complete."""
+    from runner.cost.structure import Refused, structure_of
+    from runner.report.text import problem_lines
+
+    if analysis.predicted is None or analysis.verdict.status == "INVALID":
+        shown = [each for problem in analysis.verdict.problems for each in problem_lines(problem)]
+        return "\n".join(each.printable for each in shown) or analysis.verdict.reason or "invalid"
+    try:
+        structure_of(analysis.predicted)
+    except Refused as refused:
+        return str(refused)
+    return None
 
 
 def _bench_cases(
@@ -827,7 +886,9 @@ def _bench_cases(
             for scenario, problems in _loaded(chosen):
                 if scenario is None:
                     for line in problems:
-                        click.echo(line, err=True)
+                        click.echo(
+                            line.replace("--set bytes", "--sizes") if sets else line, err=True
+                        )
                     sys.exit(2)
                 analysis = analyse(_without_time(scenario), chosen.limits)
                 found = None
@@ -850,10 +911,10 @@ def _bench_lines(
     """Return what was measured in lines: noise first, then a row for each case and size."""
     from runner.cost.forecast import microseconds
     from runner.cost.structure import amount
-    from runner.pipeline.bench import nccl_tests_table
+    from runner.pipeline.bench import nccl_tests_tables
 
     if nccl:
-        return nccl_tests_table(rows)
+        return [*(f"# note: {note}" for note in notes), *nccl_tests_tables(rows)]
     lines = [f"note: {note}" for note in notes]
     if not rows:
         return lines

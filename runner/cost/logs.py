@@ -346,19 +346,38 @@ def is_log(content: bytes) -> bool:
         return True
 
 
-#: values of a row that a comparison needs
-_NEEDED = ("case", "ranks", "bytes", "min_us", "median_us")
+#: numbers of a row that a comparison needs
+_NEEDED = ("ranks", "bytes", "min_us", "median_us")
 
 
-def measured(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
+def _fits(row: Any) -> bool:
+    """Return whether a row is one that `scenario bench --json` writes."""
+    numbers = [row[name] for name in _NEEDED] + list(row.get("block_medians_us") or [])
+    return isinstance(row["case"], str) and all(
+        isinstance(each, int | float) and not isinstance(each, bool) and 0 <= each < float("inf")
+        for each in numbers
+    )
+
+
+def saved(path: Path) -> dict[str, Any]:
+    """Return what `scenario bench --json` wrote: its `rows`, and the `environment` of then.
+
+    Raises ScenarioError where the file has no rows, or others.
+    """
     content = read_file(path, root=path.parent.resolve())
     try:
-        rows: list[dict[str, Any]] = json.loads(content)["rows"]
-        fits = bool(rows) and all(name in row for row in rows for name in _NEEDED)
-    except (ValueError, KeyError, TypeError):
+        whole: dict[str, Any] = json.loads(content)
+        fits = bool(whole["rows"]) and all(_fits(row) for row in whole["rows"])
+        fits = fits and isinstance(whole.get("environment", {}), dict)
+    except (ValueError, KeyError, TypeError, AttributeError):
         fits = False
     if not fits:
         message = f"{path} is not output of `scenario bench --json`"
         raise ScenarioError([Problem(code="bad_topology", message=message)])
+    return whole
+
+
+def measured(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of `scenario bench --json`. Raises ScenarioError where the file has none."""
+    rows: list[dict[str, Any]] = saved(path)["rows"]
     return rows

@@ -11,18 +11,22 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runner.cost.logs import PROGRAMS
+from runner.cost.measurements import TABLED
 from runner.errors import LaunchError
-from runner.expressions.values import Constant
+from runner.expressions.values import Constant, Expression
 from runner.model.groups import plan
-from runner.model.scenario import Scenario, Step
+from runner.model.scenario import Scenario, Step, steps_of
 from runner.model.trace import Trace
 from runner.model.traffic import Enter
 from runner.operations import BY_NAME
+from runner.operations.base import PremulSum
 from runner.pipeline.results import Analysis, Executor
 
 #: blocks of repetitions, each a run of its own, that a comparison resamples
@@ -30,6 +34,8 @@ BLOCKS = 5
 #: repetitions from which a 99th percentile is more than the slowest one
 FOR_P99 = 100
 
+#: torch's root is rank 0 where none is stated
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 #: operation -> what bandwidth of the bus is of that of the algorithm, for n ranks (nccl-tests)
 _TWICE = frozenset({"all_reduce", "all_reduce_coalesced"})
 _PARTS = frozenset(
@@ -53,7 +59,8 @@ class BenchRow:
     """What was measured of one case at one size.
 
     `blocks` are the times of the slowest rank, one row for each block; `by_rank` is the mean of
-    each rank. `bytes` is the size as nccl-tests counts it, `collective` None for other programs.
+    each rank, 0 where it takes no step. `bytes` is the size as nccl-tests counts it, `collective`
+    None for other programs. `root` is -1 where there is none, or where only the ranks know it.
     """
 
     file: str
@@ -65,6 +72,10 @@ class BenchRow:
     by_rank: tuple[float, ...]
     dtype: str = "float32"
     item_bytes: int = 4
+    redop: str = "sum"
+    root: int = -1
+    warmup: int = 0
+    device: str = "CPU"
     forecast: Mapping[str, Any] | None = None
 
     @property
@@ -189,10 +200,18 @@ def row_of(
     blocks: Sequence[NDArray[np.float64]],
     size: float,
     forecast: Mapping[str, Any] | None,
+    *,
+    warmup: int = 0,
+    device: str = "CPU",
 ) -> BenchRow:
-    """Return the row of a case, from the times of its blocks."""
+    """Return the row of a case, from the times of its blocks.
+
+    `warmup` are the repetitions before each block, `device` what each rank computes on.
+    """
     scenario = analysis.scenario
     assert analysis.predicted is not None
+    collective = collective_of(analysis)[0]
+    redop, root = _op_and_root(scenario, collective)
     held = [each for each in analysis.predicted.ranks[0].initial.values() if hasattr(each, "dtype")]
     largest = max(held, key=lambda each: each.nbytes, default=np.zeros(0, np.float32))
     return BenchRow(
@@ -200,13 +219,45 @@ def row_of(
         case=scenario.case,
         ranks=scenario.world_size,
         bytes=size,
-        collective=collective_of(analysis)[0],
+        collective=collective,
         blocks=tuple(tuple(block.max(axis=0).tolist()) for block in blocks),
         by_rank=tuple(np.concatenate(blocks, axis=1).mean(axis=1).tolist()),
         dtype=str(largest.dtype),
         item_bytes=int(largest.dtype.itemsize),
+        redop=redop,
+        root=root,
+        warmup=warmup,
+        device=device,
         forecast=forecast,
     )
+
+
+#: where a collective has its root
+_ROOTS = ("src", "dst", "group_src", "group_dst")
+
+
+def _op_and_root(scenario: Scenario, collective: str | None) -> tuple[str, int]:
+    """Return the reduce op and the root of a program's one collective.
+
+    An argument that is neither a constant nor a parameter is what is left out.
+    """
+    named = (step for step in steps_of(scenario.steps) if step.operation is not None)
+    step = next((step for step in named if getattr(step.operation, "name", "") == collective), None)
+    if step is None:
+        return "sum", -1
+    op = _stated(step, "op", scenario)
+    redop = "premul_sum" if isinstance(op, PremulSum) else op if isinstance(op, str) else "sum"
+    stated = [_stated(step, name, scenario) for name in _ROOTS]
+    given = [each for each in stated if isinstance(each, int)]
+    return redop, given[0] if given else 0 if collective in _ROOTED else -1
+
+
+def _stated(step: Step, name: str, scenario: Scenario) -> Any:
+    """Return an argument that is a constant or a parameter; None for any other, or none."""
+    form = step.arguments.get(name)
+    if isinstance(form, Constant):
+        return form.value
+    return scenario.constants.get(form.text) if isinstance(form, Expression) else None
 
 
 def collective_of(analysis: Analysis) -> tuple[str | None, float | None]:
@@ -243,15 +294,38 @@ def noise(ranks: int, backend: str, rows: Sequence[Mapping[str, Any]], load: flo
     return notes
 
 
-def environment(backend: str, load: float) -> dict[str, Any]:
+def facts_of(observed: Trace | None) -> dict[str, str]:
+    """Return the backend of a run, and what torch says of itself and of its GPUs."""
+    if observed is None:
+        return {"backend": "gloo"}
+    told = {name: observed.environment[name] for name in _FACTS & observed.environment.keys()}
+    return {"backend": observed.backend, **dict(sorted(told.items()))}
+
+
+#: what a run tells of torch: its version, CUDA's, NCCL's, and how many GPUs there are
+_FACTS = frozenset({"torch", "cuda", "nccl", "gpus"})
+
+
+def environment(facts: Mapping[str, str], load: float) -> dict[str, Any]:
     """Return where this was measured."""
     return {
         "host": platform.node(),
         "cores": os.cpu_count() or 1,
         "load": load,
-        "backend": backend,
         "python": platform.python_version(),
+        **facts,
     }
+
+
+def changes(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> list[str]:
+    """Return what is not as it was where the old times were measured; the load is noise."""
+    told = []
+    before = {} if old is None else old
+    for name in sorted(before.keys() & new.keys() - {"load"}):
+        if before[name] != new[name]:
+            was = f"{name} was {before[name]} when the old times were measured"
+            told.append(f"{was}, and is {new[name]}")
+    return told
 
 
 #: resamples of a bootstrap, and the share that its interval holds
@@ -299,38 +373,114 @@ def compared(
 
 
 # -------------------------------------------------------------------------------------------------
-# The table of nccl-tests, as its parsers read it.
+# The tables of nccl-tests, as its parsers read them (NVIDIA/nccl-tests 2.19, src/util.cu).
 
-#: dtypes by the names of nccl-tests
-_TYPES = {"float32": "float", "float64": "double", "float16": "half"}
+#: dtypes and reduce ops by the names of nccl-tests, where it has others
+_TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "float16": "half",
+    "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
+}
+_OPS = {"product": "prod", "premul_sum": "mulsum"}
+#: what reduces; the others have no reduce op
+_REDUCING = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+#: what counts the elements of one rank's part, where the size is that of the whole
+_COUNTED_BY_PART = frozenset({"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"})
+_HALF = ("time", "algbw", "busbw", "#wrong")
+_UNITS = ("(us)", "(GB/s)", "(GB/s)", "")
 
 
-def nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
-    """Return rows as nccl-tests prints them: loop means, averaged over ranks (`-a 1`).
+def nccl_tests_tables(rows: Sequence[BenchRow]) -> list[str]:
+    """Return rows as nccl-tests prints them, a table for each collective and number of ranks.
 
-    What is measured stands in both halves: a step is in place or not as the file has it.
+    Times are loop means, averaged over ranks (`-a 1`). What is measured stands in both halves: a
+    step is in place or not as the file has it.
     """
-    half = "    time   algbw   busbw #wrong"
-    lines = [
-        f"# scenario bench, columns of nccl-tests; {rows[0].ranks if rows else 0} ranks",
-        "#",
-        f"#{'out-of-place':>67}{'in-place':>31}",
-        f"#{'size':>11}{'count':>14}{'type':>10}{'redop':>8}{'root':>8}{half}{half}",
-        f"#{'(B)':>11}{'(elements)':>14}{'':>26}" + "    (us)  (GB/s)  (GB/s)       " * 2,
-    ]
+    tables: dict[tuple[str | None, int], list[BenchRow]] = {}
     for row in rows:
-        time = sum(row.by_rank) / len(row.by_rank)
-        speed = row.bytes / time / 1e3 if time > 0 else 0.0
-        bus = speed * bus_factor(row.collective or "", row.ranks)
-        told = f"{time:>8.2f}{speed:>8.2f}{bus:>8.2f}{0:>7}"
-        kind, count = _TYPES.get(row.dtype, row.dtype), int(row.bytes // row.item_bytes)
-        lines.append(f"{int(row.bytes):>12}{count:>14}{kind:>10}{'sum':>8}{-1:>8}{told}{told}")
-    buses = [
-        row.bytes
-        / (sum(row.by_rank) / len(row.by_rank))
-        / 1e3
-        * bus_factor(row.collective or "", row.ranks)
-        for row in rows
+        tables.setdefault((row.collective or row.case, row.ranks), []).append(row)
+    return [line for each in tables.values() for line in _nccl_tests_table(each)]
+
+
+def _nccl_tests_table(rows: Sequence[BenchRow]) -> list[str]:
+    first = rows[0]
+    program = first.case
+    if first.collective is not None:
+        tabled = TABLED.get(first.collective, first.collective)
+        program = {name: each for each, name in PROGRAMS.items()}.get(tabled, tabled)
+    sizes = [int(row.bytes) for row in rows]
+    factors = {after / before for before, after in pairwise(sizes) if before}
+    step = f"{min(factors):g}(factor)" if len(factors) == 1 else "1048576(bytes)"
+    title = f"{' ' * 11}out-of-place{' ' * 23}in-place{' ' * 10}"
+    run = (
+        f"# nThread 1 nGpus 1 minBytes {min(sizes)} maxBytes {max(sizes)} step: {step} warmup "
+        f"iters: {first.warmup} iters: {len(first.samples)} agg iters: 1 validation: 1 graph: 0 "
+        "unalign: 0"
+    )
+    lines = [
+        f"# Collective test starting: {program}",
+        run,
+        "#",
+        "# Using devices",
+        *(_rank_line(rank, first.device) for rank in range(first.ranks)),
+        "#",
+        _heading("", "", "", "", "") + title,
+        _heading("size", "count", "type", "redop", "root") + _half(_HALF) * 2 + " ",
+        _heading("(B)", "(elements)", "", "", "") + _half(_UNITS) * 2 + " ",
     ]
-    average = sum(buses) / len(buses) if buses else 0.0
-    return [*lines, "# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {average:.6g}", "#"]
+    buses = []
+    for row in rows:
+        times = [each for each in row.by_rank if each > 0] or [0.0]
+        time = sum(times) / len(times)
+        speed = row.bytes / time / 1e3 if time > 0 else 0.0
+        buses.append(speed * bus_factor(row.collective or "", row.ranks))
+        told = _half((_fitting(time, 7), _fitting(speed, 6), _fitting(buses[-1], 6), "0"))
+        lines.append(f"{_preamble(row)}{told}{told}")
+    average = sum(buses) / len(buses)
+    return [
+        *lines,
+        f"# {'Out of bounds values':<20} : 0 OK",
+        f"# {'Avg bus bandwidth':<20} : {average:g} ",
+        "#",
+        f"# Collective test concluded: {program}",
+    ]
+
+
+def _rank_line(rank: int, device: str) -> str:
+    """Return the line of a rank; which process and which bus it was is not kept."""
+    where = f"on {platform.node():>10} device {rank:>2} [0000:00:00] {device}"
+    return f"#  Rank {rank:>2} Group  0 Pid {0:>6} {where}"
+
+
+def _heading(*cells: str) -> str:
+    """Return the headings of the columns before the times."""
+    widths = (10, 12, 8, 6, 6)
+    padded = (f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+    return f"# {'  '.join(padded)}"
+
+
+def _half(cells: Sequence[str]) -> str:
+    """Return the four columns of one half, each as wide as nccl-tests has it."""
+    widths = (7, 6, 6, 6)
+    return "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+
+def _preamble(row: BenchRow) -> str:
+    """Return the columns before the times: size, count, type, reduce op, root."""
+    collective = TABLED.get(row.collective or "", row.collective)
+    parts = row.ranks if collective in _COUNTED_BY_PART else 1
+    count = int(row.bytes // row.item_bytes) // parts
+    redop = _OPS.get(row.redop, row.redop) if collective in _REDUCING else "none"
+    kind = _TYPES.get(row.dtype, row.dtype)
+    return f"{int(row.bytes):>12}  {count:>12}  {kind:>8}  {redop:>6}  {row.root:>6}"
+
+
+def _fitting(value: float, width: int) -> str:
+    """Return a number with as many decimals, of two at most, as fit into so many columns."""
+    for decimals in (2, 1, 0):
+        told = f"{value:.{decimals}f}"
+        if len(told) <= width:
+            return told
+    return f"{value:.{1 if width >= 7 else 0}e}"
