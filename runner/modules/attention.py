@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from runner.errors import DataError
-from runner.modules.base import Array, Layer, Params, below, inner, last
+from runner.modules.base import Array, Layer, Params, Weighed, below, inner, last
 from runner.modules.linear import Linear
 
 #: its layers, in torch's order: three of the input, and the one of the output
@@ -62,28 +62,32 @@ class CausalSelfAttention(Layer):
         dx, (grads,) = self._back("backward", params, saved, dy)
         return dx, grads
 
-    def weighed(
-        self, params: Params, saved: Any, dy: Array
-    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        """Back through the output, the heads, and the three projections."""
-        dx, (grads, sizes) = self._back("weighed", params, saved, dy)
-        return dx, grads, sizes
+    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
+        """Back through the output, the heads, and the three projections.
+
+        What the terms behind a softmax amount to says too little, and goes no further than `o`.
+        """
+        dx, (grads, sizes) = self._back("weighed", params, saved, dy, size)
+        return dx, grads, sizes, None
 
     def _back(
-        self, direction: str, params: Params, saved: Any, dy: Array
+        self, direction: str, params: Params, saved: Any, dy: Array, *sizes: Array | None
     ) -> tuple[Array, list[dict[str, Array]]]:
-        """Go back by a method of the four layers; return what they have of their parameters."""
+        """Go back by a method of the four layers; return what they have of their parameters.
+
+        `sizes` is what more the method takes behind the gradient, of the last layer.
+        """
         entered, attended, kept = saved
         layers = dict(self.layers)
-        dx, *of_exit = getattr(layers[EXIT], direction)(inner(params, EXIT), kept, dy)
-        along = self.attend_back(attended, dx)
+        of_exit = getattr(layers[EXIT], direction)(inner(params, EXIT), kept, dy, *sizes)
+        along = self.attend_back(attended, of_exit[0])
         made = {
             label: getattr(layers[label], direction)(inner(params, label), each, given)
             for label, each, given in zip(ENTRIES, entered, along, strict=True)
         }
         dx = made["q"][0] + made["k"][0] + made["v"][0]
-        listed = [(label, made[label][1:]) for label in ENTRIES] + [(EXIT, of_exit)]
-        found: list[dict[str, Array]] = [{} for _ in of_exit]
+        listed = [(label, made[label][1:3]) for label in ENTRIES] + [(EXIT, of_exit[1:3])]
+        found: list[dict[str, Array]] = [{} for _ in of_exit[1:3]]
         for label, parts in listed:
             for known, part in zip(found, parts, strict=True):
                 known.update(below(label, part))

@@ -17,6 +17,9 @@ from runner.errors import DataError
 
 Array: TypeAlias = NDArray[Any]
 Params: TypeAlias = Mapping[str, Array]
+#: the gradients of the input and of each parameter, what the terms of these amount to, and what
+#: those of the input's do where they cancel
+Weighed: TypeAlias = tuple[Array, dict[str, Array], dict[str, Array], Array | None]
 
 
 class Layer(ABC):
@@ -28,6 +31,8 @@ class Layer(ABC):
     name: ClassVar[str]
     #: whether what it makes of a row depends on the other rows
     over_batch: ClassVar[bool] = False
+    #: whether the terms of its input's gradient cancel: more is rounded than what is left
+    cancels: ClassVar[bool] = False
     #: why no model is trained with it here although torch has it, or None
     lacking: ClassVar[str | None] = None
 
@@ -55,16 +60,23 @@ class Layer(ABC):
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
         """Return the gradients of the input and of each parameter."""
 
-    def weighed(
-        self, params: Params, saved: Any, dy: Array
-    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """Go backward; return as well what the terms of each gradient amount to.
 
         That is the sum of their absolute values, in the shape of the parameter: however they
-        cancel, rounding may leave a part of it, and where it is 0 there is nothing to round.
+        cancel, rounding may leave a part of it, and where it is 0 there is nothing to round. `size`
+        is what the terms of `dy` amount to, where that is more than itself.
         """
         dx, grads = self.backward(params, saved, dy)
-        return dx, grads, self.backward(params, absolute(saved), np.abs(dy))[1] if grads else {}
+        most = np.abs(dy) if size is None else size
+        sizes = self.backward(params, absolute(saved), most)[1] if grads else {}
+        if size is None and not self.cancels:
+            return dx, grads, sizes, None
+        return dx, grads, sizes, self.terms(params, saved, most)
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """Return what the terms of the input's gradient amount to, of an output's with `size`."""
+        return self.backward(absolutes(params), absolute(saved), size)[0]
 
     @abstractmethod
     def build(self, nn: Any) -> Any:
@@ -91,6 +103,11 @@ def absolute(saved: Any) -> Any:
     return tuple(map(np.abs, saved)) if isinstance(saved, tuple) else np.abs(saved)
 
 
+def absolutes(params: Params) -> dict[str, Array]:
+    """Return parameters in absolute values."""
+    return {name: np.abs(value) for name, value in params.items()}
+
+
 def flat(x: Array) -> Array:
     """Return an array as rows of its last dimension."""
     return x.reshape(-1, x.shape[-1])
@@ -101,6 +118,18 @@ def last(shape: tuple[int, ...], wanted: int, what: str) -> None:
     if not shape or shape[-1] != wanted:
         message = f"{what} takes {wanted} features, and gets an input of {list(shape)}"
         raise DataError(message)
+
+
+def terms_of_normalised(scaled: Array, saved: Any, axes: int | tuple[int, ...]) -> Array:
+    """Return what the terms of the gradient of what was normalised over some axes amount to.
+
+    It is the gradient behind, without its mean, and without what goes along the rows. `scaled` is
+    what that amounts to; `saved` begins with the rows and the factor.
+    """
+    rows, factor = map(np.abs, saved[:2])
+    mean = scaled.mean(axis=axes, keepdims=True)
+    along = (scaled * rows).mean(axis=axes, keepdims=True)
+    return np.asarray(factor * (scaled + mean + rows * along))
 
 
 def normalised(x: Array, eps: float, *, centred: bool) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from runner.errors import DataError
-from runner.modules.base import Array, Layer, Params
+from runner.modules.base import Array, Layer, Params, terms_of_normalised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +21,7 @@ class BatchNorm1d(Layer):
 
     name = "BatchNorm1d"
     over_batch: ClassVar[bool] = True
+    cancels: ClassVar[bool] = True
     num_features: int
     eps: float = 1e-5
     momentum: float = 0.1
@@ -69,6 +70,11 @@ class BatchNorm1d(Layer):
         mean = scaled.mean(axis=axes, keepdims=True)
         along = (scaled * rows).mean(axis=axes, keepdims=True)
         return factor * (scaled - mean - rows * along), grads
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """All three, as they are before they cancel."""
+        axes = tuple(axis for axis in range(size.ndim) if axis != 1)
+        return terms_of_normalised(size * self._lying(np.abs(params["weight"]), size), saved, axes)
 
     @staticmethod
     def _lying(value: Array, x: Array) -> Array:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from runner.modules.base import Array, Layer, Params, flat, last, normalised
+import numpy as np
+
+from runner.modules.base import Array, Layer, Params, flat, last, normalised, terms_of_normalised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +15,7 @@ class LayerNorm(Layer):
     """`torch.nn.LayerNorm` over the last dimension."""
 
     name = "LayerNorm"
+    cancels: ClassVar[bool] = True
     normalized_shape: int
     eps: float = 1e-5
 
@@ -33,6 +36,10 @@ class LayerNorm(Layer):
         mean = scaled.mean(axis=-1, keepdims=True)
         along = (scaled * rows).mean(axis=-1, keepdims=True)
         return factor * (scaled - mean - rows * along), grads
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """All three, as they are before they cancel."""
+        return terms_of_normalised(size * np.abs(params["weight"]), saved, axes=-1)
 
     def build(self, nn: Any) -> Any:
         """`torch.nn.LayerNorm`."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from runner.modules.base import Array, Layer, Params, flat, last, normalised
+import numpy as np
+
+from runner.modules.base import Array, Layer, Params, flat, last, normalised, terms_of_normalised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +15,7 @@ class RMSNorm(Layer):
     """`torch.nn.RMSNorm` over the last dimension."""
 
     name = "RMSNorm"
+    cancels: ClassVar[bool] = True
     normalized_shape: int
     #: torch's own where none is stated: the spacing of float32 at 1
     eps: float = 2.0**-23
@@ -32,6 +35,10 @@ class RMSNorm(Layer):
         scaled = dy * params["weight"]
         along = (scaled * rows).mean(axis=-1, keepdims=True)
         return factor * (scaled - rows * along), {"weight": flat(dy * rows).sum(axis=0)}
+
+    def terms(self, params: Params, saved: Any, size: Array) -> Array:
+        """All three, as they are before they cancel."""
+        return terms_of_normalised(size * np.abs(params["weight"]), saved, axes=-1)
 
     def build(self, nn: Any) -> Any:
         """`torch.nn.RMSNorm`."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
+import numpy as np
 
 from runner.errors import DataError
-from runner.modules.base import Array, Layer, Params, below, inner
+from runner.modules.base import Array, Layer, Params, Weighed, below, inner
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +75,15 @@ class Sequential(Layer):
             grads |= below(label, found)
         return dy, {name: grads[name] for name in self.shapes() if name in grads}
 
-    def weighed(
-        self, params: Params, saved: Any, dy: Array
-    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """From the last layer to the first."""
         grads: dict[str, Array] = {}
         sizes: dict[str, Array] = {}
         for (label, layer), kept in zip(reversed(self.layers), reversed(saved), strict=True):
-            dy, found, weights = layer.weighed(inner(params, label), kept, dy)
+            dy, found, weights, size = layer.weighed(inner(params, label), kept, dy, size)
             grads |= below(label, found)
             sizes |= below(label, weights)
-        return dy, {name: grads[name] for name in self.shapes() if name in grads}, sizes
+        return dy, {name: grads[name] for name in self.shapes() if name in grads}, sizes, size
 
     def build(self, nn: Any) -> Any:
         """`torch.nn.Sequential` with the labels as names."""
@@ -164,12 +163,15 @@ class Residual(Sequential):
         dx, grads = Sequential.backward(self, params, saved, dy)
         return dx + dy, grads
 
-    def weighed(
-        self, params: Params, saved: Any, dy: Array
-    ) -> tuple[Array, dict[str, Array], dict[str, Array]]:
+    def weighed(self, params: Params, saved: Any, dy: Array, size: Array | None = None) -> Weighed:
         """It flows back both ways."""
-        dx, grads, sizes = Sequential.weighed(self, params, saved, dy)
-        return dx + dy, grads, sizes
+        dx, grads, sizes, more = Sequential.weighed(self, params, saved, dy, size)
+        if size is None and more is None:
+            return dx + dy, grads, sizes, None
+        size, more = (
+            np.abs(given) if most is None else most for given, most in ((dy, size), (dx, more))
+        )
+        return dx + dy, grads, sizes, size + more
 
     def build(self, nn: Any) -> Any:
         """A `torch.nn.Sequential` whose forward adds its input."""

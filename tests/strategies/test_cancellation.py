@@ -136,6 +136,20 @@ def test_no_seed_makes_a_fault_of_a_bias(seed: int, steps: int, tmp_path: Path) 
     assert verdict.status == "PASSED", verdict.findings
 
 
+@pytest.mark.parametrize("seed", [76, 115, 303])
+def test_a_norm_of_two_features_makes_no_fault_of_rounding(seed: int, tmp_path: Path) -> None:
+    """Next to nothing is left of a gradient behind it; float32 may be exact there by chance."""
+    layers = (
+        "up: {Linear: {in_features: 3, out_features: 4}}, act: {ReLU: {}}, "
+        "down: {Linear: {in_features: 4, out_features: 2}}, "
+        "norm: {LayerNorm: {normalized_shape: 2}}"
+    )
+    drawn = {"x": f"random([4, 3], {seed})", "y": f"random([4, 2], {seed + 50})"}
+    given = {"layers": layers, "parallel": TP, "n": 2, "steps": 2, **drawn}
+    verdict = verdict_on(tmp_path / "case.yaml", optimizer="SGD: {lr: 0.01}", **given)
+    assert verdict.status == "PASSED", verdict.findings
+
+
 def test_how_closely_a_value_is_known_is_noted(tmp_path: Path) -> None:
     verdict = verdict_on(tmp_path / "case.yaml", **PROGRAMS["ddp, keys"])
     (note,) = verdict.notes

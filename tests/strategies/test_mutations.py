@@ -225,6 +225,8 @@ UNTOLD = {
     "absolute": "held to its numbers by test_tolerance",
     "bound_of": "held to its numbers by test_tolerance",
     "weighed": "held to its numbers by test_tolerance",
+    "terms": "held to its numbers by test_tolerance",
+    "terms_of_normalised": "held to its numbers by test_tolerance",
     "_of_reached": "what cancels has tests of its own: test_cancellation",
     "_followed": "what cancels has tests of its own: test_cancellation",
     "_note": "what cancels has tests of its own: test_cancellation",

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from runner.modules.attention import CausalSelfAttention
+from runner.modules.base import Layer
+from runner.modules.batch_norm import BatchNorm1d
 from runner.modules.layer_norm import LayerNorm
 from runner.modules.linear import Linear
 from runner.modules.optimizer import SGD, Adam, AdamW, Optimizer, Reached
 from runner.modules.relu import ReLU
+from runner.modules.rms_norm import RMSNorm
 from runner.modules.sequential import Residual, Sequential
 from runner.strategies.base import EPSILON, apart, bound_of, factor, tolerance, unequal
 
@@ -129,12 +132,19 @@ LAYERS = Sequential(
 )
 
 
+NORMS: dict[str, Layer] = {
+    "LayerNorm": LayerNorm(normalized_shape=2),
+    "RMSNorm": RMSNorm(normalized_shape=2),
+    "BatchNorm1d": BatchNorm1d(num_features=2),
+}
+
+
 def test_terms_are_those_of_each_row_without_their_signs() -> None:
     rng = np.random.default_rng(1)
     params = {name: rng.normal(size=shape) for name, shape in LAYERS.shapes().items()}
     _, saved = LAYERS.forward(params, rng.normal(size=(3, 2, 4)))
     dy = rng.normal(size=(3, 2, 4))
-    dx, grads, sizes = LAYERS.weighed(params, saved, dy)
+    dx, grads, sizes, _ = LAYERS.weighed(params, saved, dy)
     plain = LAYERS.backward(params, saved, dy)
     assert np.array_equal(dx, plain[0])
     assert list(grads) == list(plain[1])
@@ -145,6 +155,26 @@ def test_terms_are_those_of_each_row_without_their_signs() -> None:
     assert np.abs(grads["a.k.bias"]).max() < 1e-14
     assert sizes["a.k.bias"].min() > 1e-4
     assert np.allclose(sizes["n.bias"], np.abs(dy).sum(axis=(0, 1)))
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_terms_of_a_norms_input_are_those_before_they_cancel(norm: str) -> None:
+    """Of two features a LayerNorm has the signs alone, and next to no gradient."""
+    layer = NORMS[norm]
+    network = Sequential(layers=(("fc", Linear(in_features=3, out_features=2)), ("norm", layer)))
+    rng = np.random.default_rng(1)
+    params = {name: rng.normal(size=shape) for name, shape in network.shapes().items()}
+    _, saved = network.forward(params, rng.normal(size=(4, 3)))
+    dy = rng.normal(size=(4, 2))
+    rows, factor = saved[1][:2]
+    at_most = np.abs(factor * dy * params["norm.weight"])
+    dx, _, sizes, _ = network.weighed(params, saved, dy)
+    mine = layer.terms({"weight": params["norm.weight"]}, saved[1], np.abs(dy))
+    assert np.all(mine >= at_most)
+    assert np.all(mine <= at_most.sum() * (1 + 2 * np.abs(rows).max() ** 2))
+    assert np.allclose(sizes["fc.bias"], mine.sum(axis=0))
+    assert np.allclose(sizes["fc.weight"], mine.T @ np.abs(saved[0]))
+    assert np.all(np.abs(dx) <= mine @ np.abs(params["fc.weight"]))
 
 
 # -------------------------------------------------------------------------------------------------
