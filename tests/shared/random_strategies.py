@@ -1,0 +1,238 @@
+"""Random models that random strategies train, and what makes of them another or a wrong one."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from random import Random
+
+#: strategy -> the mistakes that can be made in it
+MISTAKES = {
+    "ddp": ("rate", "sum", "parts", "no_sync"),
+    "zero1": ("rate", "sum", "parts", "no_sync"),
+    "fsdp": ("rate", "sum", "parts"),
+    "hsdp": ("rate", "sum"),
+    "tp": ("rate", "sum", "inputs"),
+    "fsdp_tp": ("rate", "sum"),
+    "pp": ("rate", "sum", "scale"),
+}
+#: strategies of two dimensions, on four ranks
+OF_A_SQUARE = ("hsdp", "fsdp_tp")
+#: strategy -> the group whose members share the batch; without one each takes all of it
+BATCH = {"ddp": "world", "zero1": "world", "fsdp": "mesh.a", "hsdp": "world", "fsdp_tp": "mesh.a"}
+ACTIVATIONS = ("ReLU", "GELU", "Tanh")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomTraining:
+    """A scenario that trains one model, as the tree of its file, on so many ranks and rows."""
+
+    strategy: str
+    ranks: int
+    rows: int
+    tree: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The file."""
+        return str(yaml.safe_dump(self.tree, sort_keys=False))
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The entry of the model."""
+        entry: dict[str, Any] = self.tree["models"]["net"]
+        return entry
+
+    def with_another_weight(self, random: Random) -> RandomTraining:
+        """Return one that begins with a thousandth more in one element of a weight."""
+        other = replace(self, tree=deepcopy(self.tree))
+        init = other.model["init"]
+        name = random.choice(sorted(init))
+        shape = yaml.safe_load(init[name].partition("(")[2].partition("]")[0] + "]")
+        size = shape[0] * shape[1]
+        one = f"reshape(where(arange({size}) == {random.randrange(size)}, 0.001, 0.0), {shape})"
+        init[name] = f"{init[name]} + {one}"
+        return other
+
+    def with_another_rate(self) -> RandomTraining:
+        """Return one that learns by a hundredth more."""
+        other = replace(self, tree=deepcopy(self.tree))
+        for arguments in other.model["optimizer"].values():
+            arguments["lr"] *= 1.01
+        return other
+
+    def with_mistake(self, mistake: str) -> RandomTraining:
+        """Return one that does not train as one process does."""
+        wrong = replace(self, tree=deepcopy(self.tree))
+        model = wrong.model
+        if mistake == "rate":
+            model["oracle"] = {"optimizer": deepcopy(model["optimizer"])}
+            for arguments in model["optimizer"].values():
+                arguments["lr"] *= self.ranks
+        elif mistake == "sum":
+            model |= {"oracle": {"loss": model["loss"]}, "loss": {"mse_loss": {"reduction": "sum"}}}
+        elif mistake == "scale":
+            model["parallel"][0]["pipeline"]["scale_grads"] = False
+        elif mistake == "inputs":
+            x = wrong.tree["tensors"]["x"]
+            wrong.tree["tensors"]["x"] = x.replace(", 1)", ", rank + 1)")
+        if mistake == "no_sync":
+            # of gradients the first step of Adam reads the sign alone
+            wrong.tree["steps"] = [deepcopy(wrong.tree["steps"][0]) for _ in range(3)]
+            model["parallel"][0]["DistributedDataParallel"].pop("static_graph", None)
+        for step in wrong.tree["steps"]:
+            if mistake == "no_sync":
+                step["train"]["sync"] = False
+            elif mistake == "parts":
+                each = self.rows // self.ranks
+                sizes = [each + 1, *[each] * (self.ranks - 2), each - 1]
+                step["train"]["batch"] = {"group": BATCH[self.strategy], "sizes": sizes}
+        return wrong
+
+
+def random_training(random: Random, strategy: str) -> RandomTraining:
+    """Return a program that trains as one process does."""
+    square = strategy in OF_A_SQUARE
+    ranks = 4 if square else random.choice((2, 2, 3, 4))
+    layers, pairs = _layers(random, of=2 if square else ranks, stages=ranks)
+    wide = [each["Linear"] for each in layers if "Linear" in each]
+    labelled = {f"l{at}": layer for at, layer in enumerate(layers)}
+    parallel = _parallel(random, strategy, labelled, pairs, ranks)
+    rows = ranks * random.choice((2, 3, 4))
+    if strategy == "pp":
+        rows = parallel[0]["pipeline"]["n_microbatches"] * random.choice((1, 2, 3))
+    init = {
+        f"{label}.weight": f"random([{of['out_features']}, {of['in_features']}], {at + 9}) / 2"
+        for at, (label, layer) in enumerate(labelled.items())
+        if (of := layer.get("Linear"))
+    }
+    model = {
+        "layers": [{label: layer} for label, layer in labelled.items()],
+        "init": init,
+        "loss": "mse_loss",
+        "optimizer": _optimizer(random),
+        "parallel": parallel,
+    }
+    tree = {
+        "world_size": ranks,
+        "groups": {
+            "mesh": {"shape": [2, 2], "dims": ["a", "b"]}
+            if square
+            else {"shape": [ranks], "dims": ["a"]}
+        },
+        "tensors": {
+            "x": f"random([{rows}, {wide[0]['in_features']}], 1)",
+            "y": f"random([{rows}, {wide[-1]['out_features']}], 2)",
+        },
+        "models": {"net": model},
+        "steps": _steps(random, strategy),
+    }
+    return RandomTraining(strategy=strategy, ranks=ranks, rows=rows, tree=tree)
+
+
+# -------------------------------------------------------------------------------------------------
+# The parts of a program.
+
+
+def _layers(random: Random, *, of: int, stages: int) -> tuple[list[Any], list[tuple[int, int]]]:
+    """Return layers, and the pairs of Linear layers between which features can be cut over `of`."""
+    width = random.choice((2, 3, 4, 5))
+    layers: list[Any] = []
+    pairs: list[tuple[int, int]] = []
+    while sum(map(_learns, layers)) < stages or not pairs or random.random() < 0.3:
+        if layers and random.random() < 0.4:
+            norm = random.choice(("LayerNorm", "RMSNorm"))
+            layers.append({norm: {"normalized_shape": width}})
+        hidden, made = of * random.choice((1, 2, 3)), random.choice((2, 3, 4, 5))
+        pairs.append((len(layers), len(layers) + 2))
+        layers += [
+            _linear(random, width, hidden),
+            {random.choice(ACTIVATIONS): {}},
+            _linear(random, hidden, made),
+        ]
+        width = made
+    return layers, pairs
+
+
+def _learns(layer: dict[str, Any]) -> bool:
+    return not any(name in layer for name in ACTIVATIONS)
+
+
+def _linear(random: Random, width: int, made: int) -> dict[str, Any]:
+    given: dict[str, Any] = {"in_features": width, "out_features": made}
+    return {"Linear": given if random.random() < 0.7 else {**given, "bias": False}}
+
+
+def _optimizer(random: Random) -> dict[str, Any]:
+    given: dict[str, Any] = {"lr": random.choice((0.01, 0.1))}
+    if random.random() < 0.4:
+        given["weight_decay"] = 0.1
+    name = random.choice(("SGD", "Adam", "AdamW"))
+    if name == "SGD" and random.random() < 0.6:
+        given |= {"momentum": 0.9, "nesterov": random.choice((True, False))}
+    elif name != "SGD" and random.random() < 0.4:
+        given["betas"] = [0.5, 0.9]
+    return {name: given}
+
+
+def _parallel(
+    random: Random,
+    strategy: str,
+    labelled: dict[str, Any],
+    pairs: list[tuple[int, int]],
+    ranks: int,
+) -> list[Any]:
+    if strategy == "pp":
+        return [{"pipeline": _pipeline(random, labelled, ranks)}]
+    if strategy in {"ddp", "zero1"}:
+        given: dict[str, Any] = {}
+        if random.random() < 0.6:
+            given["bucket_cap_mb"] = random.choice((0.00005, 0.0001, 0.0003))
+        if random.random() < 0.4:
+            given[random.choice(("find_unused_parameters", "static_graph"))] = True
+        wrapped: list[Any] = [{"DistributedDataParallel": given}]
+        return wrapped if strategy == "ddp" else [*wrapped, {"ZeroRedundancyOptimizer": {}}]
+    heavy = [label for label, layer in labelled.items() if _learns(layer)]
+    whole: dict[str, Any] = {
+        "mesh": "mesh" if strategy == "hsdp" else "mesh.a",
+        "modules": [label for label in heavy if random.random() < 0.7],
+    }
+    if random.random() < 0.5:
+        whole["reshard_after_forward"] = random.choice((True, False))
+    cut = random.sample(pairs, random.randint(1, len(pairs)))
+    plan = {f"l{first}": "ColwiseParallel" for first, _ in cut}
+    plan |= {f"l{second}": "RowwiseParallel" for _, second in cut}
+    by = "mesh.b" if strategy == "fsdp_tp" else "mesh.a"
+    features = {"parallelize_module": {"device_mesh": by, "parallelize_plan": plan}}
+    if strategy == "tp":
+        return [features]
+    rows = {"fully_shard": whole}
+    return [features, rows] if strategy == "fsdp_tp" else [rows]
+
+
+def _pipeline(random: Random, labelled: dict[str, Any], ranks: int) -> dict[str, Any]:
+    labels = list(labelled)
+    # each stage begins with a layer that learns
+    learning = [at for at, each in enumerate(labels) if _learns(labelled[each])]
+    cuts = [0, *sorted(random.sample(learning[1:], ranks - 1)), len(labels)]
+    return {
+        "mesh": "mesh.a",
+        "stages": [labels[a:b] for a, b in pairwise(cuts)],
+        "schedule": random.choice(("ScheduleGPipe", "Schedule1F1B")),
+        "n_microbatches": ranks + random.randrange(3),
+    }
+
+
+def _steps(random: Random, strategy: str) -> list[Any]:
+    train: dict[str, Any] = {"model": "net", "input": "x", "target": "y"}
+    if strategy in BATCH:
+        train["batch"] = BATCH[strategy]
+    if strategy in {"ddp", "fsdp"} and random.random() < 0.3:
+        train["clip_grad_norm_"] = 0.5
+    return [{"train": dict(train)} for _ in range(random.randint(1, 3))]

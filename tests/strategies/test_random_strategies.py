@@ -1,0 +1,80 @@
+"""Random strategies train as one process does, on torch's ranks too, and what departs is told.
+
+`RANDOM_STRATEGIES=200 pytest --nightly tests/strategies/test_random_strategies.py` is the long run,
+`RANDOM_SEED` makes others; an ordinary one takes three programs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from random_strategies import MISTAKES, RandomTraining, random_training
+
+from runner.language import load
+from runner.model.groups import plan
+from runner.model.scenario import FinalExpectation
+from runner.reference import simulate
+from runner.verdict import judge
+
+if TYPE_CHECKING:
+    from runner.execution import Launcher
+
+pytestmark = pytest.mark.torch
+
+#: programs of each strategy in a nightly run
+COUNT = -(-int(os.environ.get("RANDOM_STRATEGIES", "70")) // len(MISTAKES))
+SEED = int(os.environ.get("RANDOM_SEED", "0"))
+
+
+def planned(program: RandomTraining, folder: Path) -> Any:
+    path = folder / "case.yaml"
+    path.write_text(program.text, encoding="utf-8")
+    (case,) = load(path)
+    return plan(case)
+
+
+def told(prepared: Any, observed: Any) -> tuple[str, list[str]]:
+    """Return the verdict on a run, and what is found."""
+    verdict = judge(prepared, simulate(prepared), observed, observed.backend)
+    return verdict.status, [each.prose for each in verdict.findings]
+
+
+def hold(seed: str, strategy: str, launcher: Launcher, folder: Path) -> None:
+    """Hold a right program, two others that its run is not of, and a wrong one."""
+    random = Random(seed)  # noqa: S311 -- a program, and no secret
+    program = random_training(random, strategy)
+    prepared = planned(program, folder)
+    observed = launcher.run(prepared, simulate(prepared))
+    assert told(prepared, observed) == ("PASSED", []), program.text
+    for other in (program.with_another_weight(random), program.with_another_rate()):
+        assert told(planned(other, folder), observed)[0] == "FAILED", other.text
+    wrong = program.with_mistake(random.choice(MISTAKES[strategy]))
+    prepared = planned(wrong, folder)
+    predicted = simulate(prepared)
+    found = tuple(dict.fromkeys(each.name for each in predicted.diagnoses))
+    assert found == ("not_equivalent",), wrong.text
+    stated = FinalExpectation(outcomes=(predicted.outcome,), diagnoses=found)
+    prepared = replace(prepared, scenario=replace(prepared.scenario, expect=stated))
+    observed = launcher.run(prepared, predicted)
+    assert told(prepared, observed) == ("PASSED", []), wrong.text
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "tp", "pp"])
+def test_a_random_strategy_is_one_process(
+    strategy: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    hold(f"{strategy} 0 0", strategy, launcher, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("strategy", MISTAKES)
+def test_every_random_strategy_is_one_process(
+    strategy: str, launcher: Launcher, tmp_path: Path
+) -> None:
+    for number in range(COUNT):
+        hold(f"{strategy} {SEED} {number}", strategy, launcher, tmp_path)
