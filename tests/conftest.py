@@ -17,6 +17,7 @@ import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -77,6 +78,17 @@ def forkable(monkeypatch: pytest.MonkeyPatch) -> None:
     count = threading.active_count
     before = count()
     monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
+
+
+@pytest.fixture(scope="session")
+def forked_hosts() -> Iterator[None]:
+    """Fork the hosts of launchers in this process from one that has imported torch, from now on."""
+    from warm_hosts import WarmHosts
+
+    hosts = WarmHosts()
+    with mock.patch("runner.execution.launcher.started_host", hosts.start):
+        yield
+    hosts.close()
 
 
 @pytest.fixture(scope="session")

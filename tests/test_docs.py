@@ -54,6 +54,7 @@ def reference(page: str) -> str:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("forked_hosts")
 @pytest.mark.parametrize(("page", "session"), of_kind("console"), ids=name)
 def test_shown_output_is_real(page: Path, session: Block, tmp_path: Path) -> None:
     write_files(page, tmp_path)

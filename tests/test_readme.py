@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
-from pages import Block, blocks, noted, scenario, timeless, write_files
+from pages import Block, blocks, noted, scenario, scenario_of, timeless, write_files
 
 import runner
 from runner.cli import COMMANDS, cli
@@ -29,6 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.torch
+@pytest.mark.usefixtures("forked_hosts")
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda block: block.about)
 def test_shown_output_is_real(session: Block, folder: Path) -> None:
     command, _, shown = session.body.partition("\n")
@@ -74,7 +75,7 @@ def test_shown_operation_works_with_its_one_line(tmp_path: Path) -> None:
     (tmp_path / "schemas" / "scenario.schema.json").write_text(law, encoding="utf-8")
     (example,) = re.findall(r'example = """\\\n(.*?)"""', block.body, re.DOTALL)
     (tmp_path / "example.yaml").write_text(example, encoding="utf-8")
-    done = scenario("run", "--backend", "gloo", "example.yaml", folder=tmp_path, path=tmp_path)
+    done = scenario_of(tmp_path, "run", "--backend", "gloo", "example.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -13,11 +13,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution import backends, heartbeat
@@ -48,13 +49,45 @@ LOOPBACK = ("lo", "lo0")
 ENDS_S = 5.0
 
 
+class HostProcess(Protocol):
+    """The process that torch is imported in: it leads a session and a process group of its own."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def poll(self) -> int | None:
+        """Return its exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code once it ends. Raises subprocess.TimeoutExpired after `timeout` s."""
+
+
+def started_host(
+    descriptors: tuple[int, int, int], output: int, environment: Mapping[str, str]
+) -> HostProcess:
+    """Start a host, which keeps the descriptors; what it prints goes to `output`. Raises OSError.
+
+    The descriptors are those of :mod:`runner.worker.fork_server`: control, lifeline, beats.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "runner.worker.fork_server", *map(str, descriptors)],
+        pass_fds=descriptors,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+        env=environment,
+    )
+
+
 class Launcher:
     """Runs plans on real processes. Use as a context manager."""
 
     def __init__(self, options: LaunchOptions | None = None) -> None:
         """Start nothing yet."""
         self._options = options or LaunchOptions()
-        self._host: subprocess.Popen[bytes] | None = None
+        self._host: HostProcess | None = None
         self._control: Channel | None = None
         self._listener: BeatListener | None = None
         self._lifeline: int | None = None
@@ -100,23 +133,8 @@ class Launcher:
         read_end, write_end = os.pipe()
         self._stderr = os.memfd_create("host")
         beats = Beats.create(1)
-        self._host = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "runner.worker.fork_server",
-                str(far.fileno()),
-                str(read_end),
-                str(beats.descriptor),
-            ],
-            pass_fds=(far.fileno(), read_end, beats.descriptor),
-            stdin=subprocess.DEVNULL,
-            stdout=self._stderr,
-            stderr=self._stderr,
-            start_new_session=True,
-            env=environment(),
-        )
+        descriptors = far.fileno(), read_end, beats.descriptor
+        self._host = started_host(descriptors, self._stderr, environment())
         far.close()
         os.close(read_end)
         beats.close()

@@ -6,8 +6,13 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import chdir
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from click.testing import CliRunner
+
+from runner.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,24 +64,45 @@ def write_files(page: Path, folder: Path) -> None:
 
 
 def timeless(text: str) -> str:
-    """Replace every duration, which no two runs share, and the blanks at line ends."""
+    """Replace every duration, which no two runs share, and the blanks at line ends.
+
+    That workers took a while to be ready is a line which a quick machine does not print.
+    """
     lines = _SECONDS.sub("N s", text).strip().splitlines()
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(line.rstrip() for line in lines if line != "workers ready in N s")
 
 
-def scenario(
-    *arguments: str, folder: Path, path: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run the command in `folder`; `path` holds another copy of the package."""
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "CI": "true"}
-    environment.pop("GITHUB_ACTIONS", None)
-    if path is not None:
-        environment["PYTHONPATH"] = str(path)
-    return subprocess.run(
+#: a pipe of a hundred columns, in CI but for GitHub
+SURROUNDINGS = {"COLUMNS": "100", "NO_COLOR": "1", "CI": "true", "GITHUB_ACTIONS": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a command has said, and how it has ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def scenario(*arguments: str, folder: Path) -> Done:
+    """Run the command in `folder`, in this process."""
+    with chdir(folder):
+        done = CliRunner().invoke(cli, arguments, env=SURROUNDINGS)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Done(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
+
+
+def scenario_of(package: Path, *arguments: str, folder: Path) -> Done:
+    """Run the command of a copy of the package, which lies in the folder `package`."""
+    environment = {**os.environ, **{name: value for name, value in SURROUNDINGS.items() if value}}
+    done = subprocess.run(
         [sys.executable, "-m", "runner.cli", *arguments],
         cwd=folder,
-        env=environment,
+        env={**environment, "PYTHONPATH": str(package)},
         capture_output=True,
         text=True,
         check=False,
     )
+    return Done(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr)

@@ -32,8 +32,13 @@ class Analysed:
         return launcher.run(self.plan, self.predicted)
 
 
+@pytest.fixture(autouse=True, scope="package")
+def always_forked(forked_hosts: None) -> None:
+    """Fork the hosts of all tests here; those of a command in a process of its own are started."""
+
+
 @pytest.fixture(scope="package")
-def launcher() -> Iterator[Launcher]:
+def launcher(forked_hosts: None) -> Iterator[Launcher]:
     """Return a launcher of their own: many of these tests leave it without workers."""
     with Launcher(LaunchOptions(backend="gloo")) as started:
         started.reserve(4)
