@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 from recordings import SCRIPTS
+from sampling import sampled
 
 from runner.cli import cli
 from runner.record.format import read_launch
@@ -50,10 +51,13 @@ def test_ranks_record_themselves_under_torchrun_and_say_nothing(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("how", "words"),
-    [
-        ("leave", "rank 1 exits with code 7 after all_reduce (ends.py:12)"),
-        ("kill", "rank 1 dies by SIGKILL after all_reduce (ends.py:12)"),
-    ],
+    sampled(
+        [
+            ("leave", "rank 1 exits with code 7 after all_reduce (ends.py:12)"),
+            ("kill", "rank 1 dies by SIGKILL after all_reduce (ends.py:12)"),
+        ],
+        2,
+    ),
 )
 def test_what_torchrun_saw_of_a_rank_that_ended_is_told(
     tmp_path: Path, how: str, words: str

@@ -95,11 +95,7 @@ def test_what_gloo_does_otherwise_is_minimised_by_running(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("answers", "written"),
-    [
-        ("y\nn\ny\n", [True, False, True]),
-        ("n\na\n", [False, True, True]),
-        ("y\nq\n", [True, False, False]),
-    ],
+    [("n\na\n", [False, True, True]), ("y\nq\n", [True, False, False])],
 )
 def test_a_review_asks_for_each_file(folder: Path, answers: str, written: list[bool]) -> None:
     done = reviewed(folder, answers)
