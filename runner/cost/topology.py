@@ -31,10 +31,10 @@ PRESETS = Path(__file__).parent / "presets"
 #: what the collectives of a topology are forecast by, and how far off that was (docs, *Sources*)
 MODELS = {
     "steps": "not held against measurements of messages",
-    "nccl": "as NCCL chooses: 11 to 13 % (mean) from 64 MiB up, 16 to 92 % below, there mostly too "
-    "quick",
-    "nccl fitted": "two constants: 6 % (mean) from 64 MiB up, 16 to 17 % below, for calls one by "
-    "one and in a row",
+    "nccl": "as NCCL chooses, held against all_reduce on H100 and H200: 11 to 13 % (mean) from 64 "
+    "MiB up in a node, 20 % on two nodes; 16 to 92 % below, there mostly too quick",
+    "nccl fitted": "two constants, held against all_reduce on H100 and H200: 6 % (mean) from 64 "
+    "MiB up in a node, 9 % on two nodes; 12 to 17 % below, for calls one by one and in a row",
     "nccl messages": "constants of NCCL's rings, and the links: on three logs 1.1 to 1.3 times too "
     "quick from 64 MiB up, 2 to 5 times up to 64 KiB",
     "table": "interpolated: 2 to 4 % (mean) within a node of GPUs, 2 to 7 % elsewhere, on sizes "
