@@ -29,6 +29,8 @@ class Row:
     command: tuple[str, ...] = ("check", "x.yaml")
     #: bytes that may be said: what a person reads, or a page with its program
     most_said: int = 20_000
+    #: the limit at which it ends after seconds: an ordinary run takes a tenth of it
+    limit: str = ""
 
 
 HEAD = "world_size: 2\n"
@@ -471,43 +473,61 @@ NO_TURN = '{for: {k: "range(0)"}, steps: [{barrier: {}}]}'
 
 #: what would take time; `too_much_work` is the same verdict on every machine
 TIME = (
-    Row(name="idle_loops", make=IDLE.format(ranks=2, step=NO_RANK), code=INVALID, says="--limit "),
-    Row(name="empty_loops", make=IDLE.format(ranks=2, step=NO_TURN), code=INVALID, says="--limit "),
+    Row(
+        name="idle_loops",
+        make=IDLE.format(ranks=2, step=NO_RANK),
+        code=INVALID,
+        says="--limit ",
+        limit="turns",
+    ),
+    Row(
+        name="empty_loops",
+        make=IDLE.format(ranks=2, step=NO_TURN),
+        code=INVALID,
+        says="--limit ",
+        limit="turns",
+    ),
     Row(
         name="idle_loops_of_many_ranks",
         make=IDLE.format(ranks=64, step=NO_RANK),
         code=INVALID,
         says="--limit ",
+        limit="turns",
     ),
     Row(
         name="empty_loops_of_many_ranks",
         make=IDLE.format(ranks=64, step=NO_TURN),
         code=INVALID,
         says="too_many_turns",
+        limit="turns",
     ),
     Row(
         name="a_comprehension_in_a_loop",
         make=loops(f'compute: {{x: "[{PRODUCTS}]"}}'),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="a_comprehension_that_selects",
         make=loops(f'{{barrier: {{}}, ranks: "[{PRODUCTS} + i]"}}'),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="a_comprehension_that_is_expected",
         make=loops(f'{{barrier: {{}}, expect: {{"{PRODUCTS}": 3}}}}'),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="a_product_in_a_loop",
         make=loops('compute: {x: "matmul(m, m)[0]"}', tensors='x: [1], m: "ones([1000, 1000])"'),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="a_product_of_integers",
@@ -520,6 +540,7 @@ TIME = (
         make=loops('compute: {x: "sum(exp(m)) + zeros(1)"}', tensors='x: [1], m: "ones(4000000)"'),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="a_large_object_in_a_loop",
@@ -532,24 +553,28 @@ steps:
 """,
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="new_groups_in_a_loop",
         make=loops('new_group: {ranks: "range(64)", name: g}', ranks=64, turns="5000"),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="works_that_are_never_waited_for",
         make=loops("{all_reduce: {tensor: x, async_op: true}, as: w}", turns="20000"),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="receives_that_are_never_waited_for",
         make=loops("{irecv: {tensor: x, src: 1, tag: i}, ranks: 0, as: w}", turns="20000"),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="many_groups",
@@ -606,6 +631,7 @@ steps:
         ),
         code=INVALID,
         says="too_much_work",
+        limit="work",
     ),
     Row(
         name="many_expectations",

@@ -10,18 +10,43 @@ import pytest
 from hostile_batch import CPU_S, MEMORY_BYTES, Ended
 from hostile_table import TABLE, Row
 
+from runner.limits import DEFAULT
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from _pytest.mark import ParameterSet
+
+#: seconds of CPU that what ends at a tenth of a limit may take, and what every file takes besides
+TENTH_CPU_S = CPU_S / 4
 #: the text of a file that lies beside every project, and that no row may read
 SECRET = "the-secret-that-no-file-may-show"  # noqa: S105 -- of this test alone
 #: what may change how a terminal, or an editor, shows what comes after it
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-@pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
+def ways(row: Row) -> list[ParameterSet]:
+    """Return how a row is given to the command: its arguments, and the CPU that it may take.
+
+    What ends at a limit after seconds ends at a tenth of it as it does at the whole.
+    """
+    if not row.limit:
+        return [pytest.param(row, row.command, CPU_S, id=row.name)]
+    tenth = getattr(DEFAULT, f"max_{row.limit}") // 10
+    command = (*row.command, "--limit", f"{row.limit}={tenth}")
+    return [
+        pytest.param(row, command, TENTH_CPU_S, id=f"{row.name} at a tenth"),
+        pytest.param(row, row.command, CPU_S, id=row.name, marks=pytest.mark.nightly),
+    ]
+
+
+@pytest.mark.parametrize(("row", "command", "cpu_s"), [way for row in TABLE for way in ways(row)])
 def test_a_hostile_file_ends_with_its_code(
-    row: Row, tmp_path: Path, ended: Callable[[Path, Sequence[str]], Ended]
+    row: Row,
+    command: tuple[str, ...],
+    cpu_s: float,
+    tmp_path: Path,
+    ended: Callable[[Path, Sequence[str]], Ended],
 ) -> None:
     secret = tmp_path / "secret.txt"
     secret.write_text(f"world_size: {SECRET}\n", encoding="utf-8")
@@ -33,9 +58,9 @@ def test_a_hostile_file_ends_with_its_code(
     else:
         text = row.make if isinstance(row.make, bytes) else row.make.encode()
         (project / "x.yaml").write_bytes(text.replace(b"MARKER", bytes(marker)))
-    end = ended(project, row.command)
+    end = ended(project, command)
     assert end.code == row.code, end.said[:2000]
-    assert end.cpu_s < CPU_S
+    assert end.cpu_s < cpu_s
     assert end.memory < MEMORY_BYTES
     assert row.says in end.said
     assert SECRET not in end.said
