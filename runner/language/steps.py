@@ -10,7 +10,7 @@ from runner.language import values
 from runner.language.arguments import arguments_of, stored_parts
 from runner.language.context import Context
 from runner.language.expectations import expectation
-from runner.language.keys import BESIDE, BODY, INSERT, REPEAT
+from runner.language.keys import ACTIONS, BESIDE, BODY
 from runner.language.names import INDEXED, police_length
 from runner.language.use import inline, police_number
 from runner.language.values import constant_value, expression
@@ -47,7 +47,7 @@ def _steps(node: Node, context: Context) -> list[Step]:
             return [_operation(node, BY_NAME[name], key, value, beside, context)]
 
 
-_ACTIONS = BY_NAME.keys() | {REPEAT, INSERT}
+_ACTIONS = BY_NAME.keys() | ACTIONS.keys()
 
 
 # ---------------------------------------------------------------------- what a step says

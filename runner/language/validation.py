@@ -23,10 +23,10 @@ from runner.errors import Mark
 from runner.files import schema_file
 from runner.language.context import STEPS, Problems, likely
 from runner.language.keys import (
+    ACTIONS,
     BESIDE,
     BODY,
     GROUP_FORMS,
-    INSERT,
     PREMUL_SUM,
     REPEAT,
     SCENARIO_KEYS,
@@ -871,7 +871,7 @@ def _actions(found: Misfit) -> list[tuple[Node, Node]]:
     return [
         (key, value)
         for key, value in found.node.entries
-        if key_text(key) in BY_NAME or key_text(key) in {REPEAT, INSERT}
+        if key_text(key) in BY_NAME or key_text(key) in ACTIONS
     ]
 
 
@@ -882,7 +882,7 @@ def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
         name = key_text(key)
         instead = STEPS.get(name.lower().replace("-", "_"))
         if not actions:
-            close = likely(name, (*BY_NAME, REPEAT, INSERT, *BESIDE))
+            close = likely(name, (*BY_NAME, *ACTIONS, *BESIDE))
             hint = f"did you mean `{close}`?" if close else "`scenario ops` lists the operations"
             message = f"there is no operation `{name}`"
             problems.add("unknown_operation", message, key.mark, instead or hint)
@@ -890,7 +890,7 @@ def _strange_keys(found: Misfit, problems: Problems) -> list[Node]:
         beside = (*BESIDE, BODY) if REPEAT in actions else tuple(BESIDE)
         parts = found.part["properties"]
         taker = next((each for each in actions if name in _own_arguments(parts[each])), None)
-        close = likely(name, beside) or likely(name, (*BY_NAME, REPEAT, INSERT))
+        close = likely(name, beside) or likely(name, (*BY_NAME, *ACTIONS))
         hint = f"next to an action only these keys are allowed: {', '.join(beside)}"
         if taker is not None:
             hint = f"`{name}` is an argument: write it inside, `{taker}: {{..., {name}: ...}}`"
