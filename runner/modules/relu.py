@@ -18,11 +18,11 @@ class ReLU(Layer):
 
     def forward(self, params: Params, x: Array) -> tuple[Array, Any]:
         """max(x, 0)."""
-        return np.maximum(x, 0), x > 0
+        return np.maximum(x, 0), ~(x <= 0)
 
     def backward(self, params: Params, saved: Any, dy: Array) -> tuple[Array, dict[str, Array]]:
-        """Where the input was positive."""
-        return dy * saved, {}
+        """Where the input was positive, or no number; elsewhere 0, whatever comes."""
+        return np.where(saved, dy, dy.dtype.type(0)), {}
 
     def build(self, nn: Any) -> Any:
         """`torch.nn.ReLU`."""

@@ -50,6 +50,20 @@ STEPS: tuple[tuple[str, str, Any], ...] = (
 )
 
 
+def test_what_is_not_finite_passes_a_relu_as_in_torch() -> None:
+    import torch
+
+    x = np.array([-1.0, -1.0, 0.0, 1.0, np.nan, np.inf, -np.inf])
+    dy = np.array([np.inf, np.nan, np.inf, -np.inf, 2.0, 2.0, 2.0])
+    y, saved = ReLU().forward({}, x)
+    given = torch.tensor(x, requires_grad=True)
+    made = torch.relu(given)
+    made.backward(torch.tensor(dy))
+    assert given.grad is not None
+    assert np.array_equal(y, made.detach().numpy(), equal_nan=True)
+    assert np.array_equal(ReLU().backward({}, saved, dy)[0], given.grad.numpy(), equal_nan=True)
+
+
 @pytest.mark.parametrize(("loss", "reduction", "optimizer"), STEPS, ids=str)
 def test_three_steps_are_those_of_torch(loss: str, reduction: str, optimizer: Any) -> None:
     import torch
