@@ -39,7 +39,7 @@ class Source:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)
 class Mark:
     """A place in a source: line and column count from 1; the end is exclusive."""
 

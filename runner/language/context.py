@@ -315,7 +315,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
     return mark.source.path, mark.line, mark.column, problem.code, problem.message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Definition:
     """One name where it is defined."""
 
@@ -340,7 +340,7 @@ class Library:
         return self._root
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class DefinedNames:
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
@@ -404,7 +404,7 @@ class Inlined:
     opaque: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Context:
     """Where in which file something is read, and what may be named there."""
 
@@ -549,7 +549,7 @@ _MADE = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Later:
     """Why a name has no value yet, and what to do."""
 

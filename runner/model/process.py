@@ -178,7 +178,7 @@ class Membership(TypedEvaluator):
 # A call: one step as one rank takes it, its arguments evaluated.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Call:
     """One step taken by one rank, its arguments evaluated.
 

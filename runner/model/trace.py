@@ -35,7 +35,7 @@ class Failure:
     own: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Event:
     """One step taken by one rank.
 

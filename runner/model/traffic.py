@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Rows = Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TrafficRow:
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
@@ -46,7 +46,7 @@ class TrafficRow:
         return 1 if self.header is None else 2
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Meet:
     """Rows of one post of sends that meet rows of one of receives."""
 
@@ -56,7 +56,7 @@ class Meet:
     received: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finish:
     """Ranks that return from a step which completes rows of a post, or their collective."""
 
@@ -65,7 +65,7 @@ class Finish:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Enter:
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 

@@ -111,7 +111,7 @@ class PremulSum:
     factor: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Volume:
     """The bytes of a collective: `size` as nccl-tests counts them, `sent` by one rank in a ring.
 
@@ -184,7 +184,7 @@ def bytes_of(value: Any) -> float:
     return 0.0 if value is None else float(value.nbytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Entry:
     """One rank entering an operation, its arguments evaluated.
 
@@ -212,7 +212,7 @@ class Entry:
         return self.arguments[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Message:
     """One message of a point-to-point operation, seen from the rank that posts it.
 

@@ -30,7 +30,7 @@ from runner.verdict.finding import Difference
 # the caller decides before whether it may be asked.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Wanted:
     """What a value must be: `value` is an array, a number, nested lists or plain objects.
 

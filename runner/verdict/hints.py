@@ -257,7 +257,7 @@ MOST_LOOKS = 100_000
 AT_END = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Unit:
     """What some rank must reach: a step, or a key of a mapping by rank (`form`, its `branch`).
 

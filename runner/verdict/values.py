@@ -388,7 +388,7 @@ class Values:
             self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Place:
     rank: int
     event: Event | None

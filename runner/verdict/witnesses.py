@@ -333,7 +333,7 @@ class Memories:
 # One rank of one trace at one moment: where keys and wanted values are evaluated.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RankView:
     """One rank of one trace at one moment: where keys and wanted values are evaluated."""
 
@@ -538,7 +538,7 @@ def _stands(trace: Trace) -> list[tuple[str, int]]:
 RETURNED = frozenset({"done", "raised"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Side:
     """One event of one trace, with what the rank held before and after it."""
 
@@ -559,7 +559,7 @@ class Side:
         return self.memories.order.moment(self.event.index, self.event.iteration)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class StepInstance:
     """One step taken by one rank, as the reference and the run have it; one may be missing."""
 
