@@ -478,7 +478,6 @@ class Forecasts(Mapping[str, Trace]):
         return dict, ({each: made[name] for each in known if (name := self._name(each)) in made},)
 
 
-@uncollected()
 def forecast(
     plan: Plan,
     predicted: Trace,
@@ -493,11 +492,18 @@ def forecast(
     not be found by walking to the end. Nothing is known of programs that raise, die, go on beyond
     what is written, or receive from anyone where a backend cannot.
     """
+    traits = traits_of(name)
+    if plan.scenario.truncated or predicted.outcome not in {"completes", "deadlock"}:
+        return None
+    return _forecast(plan, predicted, name, limits, together) if _concerned(plan, traits) else None
+
+
+@uncollected()
+def _forecast(
+    plan: Plan, predicted: Trace, name: str, limits: Limits, together: Together | None
+) -> Trace | None:
+    """Return what a backend makes of a program that it may take in its own way."""
     traits, backend = traits_of(name), name.split(" torch", maxsplit=1)[0]
-    if plan.scenario.truncated:
-        return None
-    if predicted.outcome not in {"completes", "deadlock"} or not _concerned(plan, traits):
-        return None
     sure = reading_of(backend, traits)
     arrays = numpy_arrays(limits)
     try:
@@ -549,10 +555,13 @@ def _concerned(plan: Plan, traits: Traits) -> bool:
     Messages, new groups, and calls of several groups that run at once; collectives that ranks wait
     for one by one are the same everywhere.
     """
-    steps = list(steps_of(plan.scenario.steps))
-    if traits.counts and any(_is_local(step) for step in steps):
+    plain = not (traits.enqueues or traits.early_bytes or traits.held_bytes or not traits.tags)
+    if plain and not traits.counts:
+        return False
+    steps = steps_of(plan.scenario.steps)
+    if traits.counts and any(map(_is_local, steps)):
         return True
-    if not (traits.enqueues or traits.early_bytes or traits.held_bytes or not traits.tags):
+    if plain:
         return False
     if any(isinstance(step.operation, PointToPoint) for step in steps):
         return True
