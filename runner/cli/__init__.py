@@ -69,9 +69,9 @@ ENVIRONMENT = 3
 #: what a standard output that is full, closed or broken raises
 _OUTPUT_ERRORS = frozenset({errno.ENOSPC, errno.EBADF, errno.EIO, errno.EDQUOT})
 
-#: objects made before the collector of circles looks: importing the analysis alone makes 60,000,
-#: none of which are to go
-COLLECTED_AT = 50_000
+#: objects made before the collector of circles looks: importing the analysis makes 60,000, none of
+#: which are to go, and what is read stays until it is analysed
+COLLECTED_AT = 250_000
 
 #: NumPy computes small arrays here, on every core in a process of its own: threads beside it, which
 #: OpenBLAS starts and lets spin when it is imported, would only take a core away

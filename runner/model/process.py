@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
+from weakref import proxy
 
 import numpy as np
 
@@ -331,14 +332,15 @@ class Process(Membership):
         #: step index -> its call in the round before, where only other tensors would make another
         self._last: dict[int, Call] = {}
         self._ledger = ledger
+        me = proxy(self)  # what it holds does not hold it: it is freed at once, uncollected
         self.scope = {
             # where Python looks a name up that the scope lacks: one table for all ranks
             "__builtins__": arrays.functions(),
-            "group_rank()": self.group_rank,
-            "group_size()": self.group_size,
-            "group_ranks()": self.group_ranks,
-            "node_rank()": lambda: self.plan.placed(self.rank)[0],
-            "local_rank()": lambda: self.plan.placed(self.rank)[1],
+            "group_rank()": partial(Membership.group_rank, me),
+            "group_size()": partial(Membership.group_size, me),
+            "group_ranks()": partial(Membership.group_ranks, me),
+            "node_rank()": lambda: plan.placed(rank)[0],
+            "local_rank()": lambda: plan.placed(rank)[1],
             **(functions or {}),
             **plan.scenario.constants,
             "rank": rank,

@@ -529,6 +529,8 @@ def _forecast(
     except ScenarioError:
         return None  # a value that its ranks never hold there
     found = _trace(predicted, main, runs, hosts)
+    for run in (main, *runs):
+        run.simulation.dissolve()
     return None if _alike(predicted, found) else replace(found, backend=backend)
 
 

@@ -1510,6 +1510,20 @@ class Simulation:
 
     # ------------------------------------------------------------------ going on
 
+    def dissolve(self) -> None:
+        """Part what refers to each other, once all is known: it is freed at once, uncollected.
+
+        A trace still names what works met, when it is asked.
+        """
+        self.meetings.dissolve()
+        self._choosing = None
+        for state in self.ranks:
+            state.process.storing = None
+            for post in (post for work in state.works for post in work.posts):
+                post.work = None
+                if isinstance(post, Posted) and post.message.sends:
+                    post.partner = None
+
     def halt(self) -> None:
         """Let no rank take a step: the program ended before the first."""
         self._ready.clear()

@@ -301,6 +301,13 @@ class Meetings:
         """Return every meeting, in the order in which the first member came."""
         return list(self._at.values())
 
+    def dissolve(self) -> None:
+        """Forget who entered what."""
+        for meeting in self._at.values():
+            meeting.joined.clear()
+            meeting.entered.clear()
+            meeting.hopeful.clear()
+
 
 def apart(plan: Plan, one: Step, other: Step) -> bool:
     """Whether two steps that met in a collective are likely to be no pair.

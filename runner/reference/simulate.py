@@ -109,7 +109,7 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
         opened.add("completes")
     bounds = (f"not every matching was explored: {beyond(bounded, limits)}",) if bounded else ()
     events = agreed(orders)
-    return Trace(
+    made = Trace(
         backend="reference",
         outcome=main.outcome,
         open=tuple(sorted(opened - {main.outcome})),
@@ -126,6 +126,10 @@ def walked(plan: Plan, limits: Limits, start: StartState | None = None) -> Trace
         traffic=main.simulation.traffic,
         duration_s=max((state.clock_s for state in main.simulation.ranks), default=0.0),
     )
+    if len(orders) == 1:
+        for run in (main, *disputed, *(() if strict is None else (strict,))):
+            run.simulation.dissolve()
+    return made
 
 
 def _by_order(orders: list[Rest], raced: Symptom | None) -> list[Symptom]:

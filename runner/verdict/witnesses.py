@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
+from weakref import proxy
 
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.functions import NumpyArrays, numpy_arrays
@@ -277,8 +278,10 @@ class Memories:
         return found.numbers if found is not None else {}
 
     def _before_function(self, moment: Moment | None) -> Callable[[str, Any], Value]:
+        me = proxy(self)  # the processes that this holds have the function
+
         def before(name: str, rank: Any) -> Value:
-            value = self.before(name, int(rank), moment)
+            value = me.before(name, int(rank), moment)
             if isinstance(value, Undefined):
                 raise UndefinedRead(name, value)
             if value is None:
