@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import count
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -442,12 +443,15 @@ class Context:
 
         `turns` gathers what `let` names inside.
         """
-        return replace(
-            self,
+        return self.changed(
             loops={**self.loops, variable: final},
             lets=(*self.lets, {}),
             turns=(*self.turns, turns),
         )
+
+    def changed(self, **changes: Any) -> Context:
+        """Return this context with other values of some fields, sooner than `replace` does."""
+        return Context(**(dict(zip(_FIELDS, _FIELDS_OF(self), strict=True)) | changes))
 
     def let(self, name: str) -> str:
         """Name a number; returns how it reads in the whole scenario.
@@ -470,11 +474,11 @@ class Context:
 
     def inside_expectation(self) -> Context:
         """Return the context in which `before(x, r)` has a meaning."""
-        return self if self.expecting else replace(self, expecting=True)
+        return self if self.expecting else self.changed(expecting=True)
 
     def inlining(self, inlined: Inlined) -> Context:
         """Return the context inside a used file."""
-        return replace(self, inlined=inlined)
+        return self.changed(inlined=inlined)
 
     @property
     def readable(self) -> Collection[str]:
@@ -494,7 +498,8 @@ class Context:
             binding = context.inlined.bindings.get(text) if isinstance(text, str) else None
             if binding is None:
                 break
-            node, context = binding.node, replace(binding.context, expecting=context.expecting)
+            node = binding.node
+            context = binding.context.changed(expecting=context.expecting)
         return node, context
 
     def final(self, name: str) -> str:
@@ -530,6 +535,10 @@ class Context:
     def is_opaque(self, name: str) -> bool:
         """Whether a name is an input of a library that is checked by itself."""
         return self.inlined is not None and name in self.inlined.opaque
+
+
+_FIELDS = tuple(each.name for each in fields(Context))
+_FIELDS_OF = attrgetter(*_FIELDS)
 
 
 # -------------------------------------------------------------------------------------------------

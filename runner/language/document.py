@@ -76,7 +76,7 @@ def group_specs(node: Mapping, context: Context, unmade: dict[str, Later]) -> tu
         parts.setdefault(each.partition(".")[0], []).append(each)
     for key, value in node.entries:
         name = key_text(key)
-        found.append(_group(key, value, replace(context, unmade=unmade, making=name)))
+        found.append(_group(key, value, context.changed(unmade=unmade, making=name)))
         for made in parts.pop(name, ()):
             del unmade[made]
     return tuple(found)
@@ -383,8 +383,7 @@ def cases(
         if not world:
             later["world_size"] = _WORLD_IS_COMPUTED
         for name, node in (*zip(matrix, combination, strict=True), *parameters.items()):
-            there = replace(
-                context,
+            there = context.changed(
                 names=DefinedNames(constants=constants),
                 world=world,
                 unmade=later,
@@ -602,8 +601,7 @@ def _context(problems: Problems, limits: Limits, names: DefinedNames, path: Path
 
 def _anew(context: Context, names: DefinedNames) -> Context:
     """Return the context of one more case of the same file: its steps are numbered from 0."""
-    return replace(
-        context,
+    return context.changed(
         names=names,
         index=itertools.count(),
         uses=itertools.count(),
@@ -636,12 +634,11 @@ def _scenario(
     asked = frozenset(value for model in made.values() for value in model.values)
     known = {name: made.get(name) for name in named(found, "model")}
     names = replace(names, computed=names.computed | asked, models=known)
-    context = replace(context, names=names)
+    context = context.changed(names=names)
     context.taken.update(each.name for each in found)
     name = text_of(tree, "name", context) or context.library.path.stem
     world_size = world_size_of(tree, context)
-    context = replace(
-        context,
+    context = context.changed(
         world={"world_size": world_size},
         ranks=None if world_varies(tree, context) else world_size,
     )
@@ -708,7 +705,7 @@ def _values(
     later = unmade(key, found)
     for name, value in node.entries:
         if isinstance(name, Scalar) and isinstance(name.value, str):
-            there = replace(context, unmade=later, making=name.value)
+            there = context.changed(unmade=later, making=name.value)
             made[name.value] = build(value, there)
             later.pop(name.value, None)
         else:

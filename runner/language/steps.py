@@ -256,7 +256,7 @@ def _inserted(
     """Return the steps of a used file; `ranks` and `expect` beside `use` hold for all of it."""
     name = beside.pop("name", None)
     if "at" in beside:
-        context = replace(context, at=recorded_at(beside.pop("at"), context))
+        context = context.changed(at=recorded_at(beside.pop("at"), context))
     inner = inline(key, value, context, name.text if isinstance(name, Scalar) else None)
     if inner is None:
         return []

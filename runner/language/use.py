@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from runner.errors import ScenarioError, nearest
@@ -245,7 +245,7 @@ def _handed(
             continue
         if path not in known:
             known[path] = {}
-            inner = replace(context, path=path, chain=(*context.chain, path))
+            inner = context.changed(path=path, chain=(*context.chain, path))
             inputs = declared_inputs(tree, inner)
             for each in (*definitions(tree), *_handed(tree.get("steps"), inner, known)):
                 if each.name in inputs and each.sort in _MADE:
@@ -297,13 +297,12 @@ def inline(
         return None
     inputs = declared_inputs(tree, context)
     bindings = bindings_of(inputs, given, named_file, context)
-    found = all_definitions(tree, replace(context, path=path, chain=(*context.chain, path)))
+    found = all_definitions(tree, context.changed(path=path, chain=(*context.chain, path)))
     own = named(found, "computed name", *HANDLES, "new group", "loop variable", NUMBER)
     local = named(found, "loop variable", NUMBER)
     fresh = {name: context.fresh(f"{path.stem}_{name}") for name in sorted(own - inputs.keys())}
     names = context.names
-    there = replace(
-        context,
+    there = context.changed(
         path=path,
         chain=(*context.chain, path),
         loops={},
