@@ -203,14 +203,14 @@ def slack_of(operation: Collective, entries: list[Entry]) -> list[dict[str, Any]
             for entry in entries
         ]
     )
-    eps = epsilon(dtypes[0])
-    found = []
-    for result in sizes:
-        bounds = {name: _bound(value, eps, len(entries)) for name, value in result.items()}
-        if all(exact) and op != "avg":
-            bounds = {name: _unless_exact(value, len(entries)) for name, value in bounds.items()}
-        found.append(bounds)
-    return found
+    eps, count, whole = epsilon(dtypes[0]), len(entries), all(exact) and op != "avg"
+    #: by the identity of a result: all members of an `all_reduce` have the same one
+    known: dict[int, Any] = {}
+    for value in (value for result in sizes for value in result.values()):
+        if id(value) not in known:
+            bound = _bound(value, eps, count)
+            known[id(value)] = _unless_exact(bound, count) if whole else bound
+    return [{name: known[id(value)] for name, value in result.items()} for result in sizes]
 
 
 def common_slack(operation: Collective, arguments: Mapping[str, Any], count: int) -> dict[str, Any]:
@@ -265,7 +265,9 @@ def _bound(value: Any, eps: float, count: int) -> Any:
     if isinstance(value, list):
         return [_bound(item, eps, count) for item in value]
     if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size:
-        return np.nan_to_num(value * (eps * count), nan=0.0, posinf=0.0, neginf=0.0)
+        bound = value * (eps * count)
+        finite = np.isfinite(bound)
+        return bound if finite.all() else np.where(finite, bound, 0.0)
     return None
 
 

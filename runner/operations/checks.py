@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from functools import reduce as fold
 from typing import Any, TypeAlias
 
@@ -91,6 +92,7 @@ def wide(array: NDArray[Any]) -> NDArray[Any]:
     return array.astype(np.uint64 if array.dtype.kind == "u" else np.int64)
 
 
+@cache
 def epsilon(dtype: np.dtype[Any]) -> float:
     """Return the spacing of the dtype at 1."""
     import ml_dtypes
