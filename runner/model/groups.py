@@ -50,14 +50,17 @@ def resolve(scenario: Scenario, arrays: Arrays) -> Plan:
     )
     names: dict[str, tuple[Group, ...]] = {WORLD: (world,)}
     creations: list[Creation] = []
-    alone = _Ranks(Plan(scenario=scenario, world=world, names=dict(names)), arrays)
+    alone: _Ranks | None = None
     for spec in scenario.groups:
+        asks = _asks_groups(spec, names)
+        found = account()
+        if asks and found is not None:
+            found.spend(GROUP_WORK * len(names), spec.mark)
         ranks = alone
-        if _asks_groups(spec, names):
-            found = account()
-            if found is not None:
-                found.spend(GROUP_WORK * len(names), spec.mark)
-            ranks = _Ranks(Plan(scenario=scenario, world=world, names=dict(names)), arrays)
+        if ranks is None or asks:
+            known = dict(names) if asks else {WORLD: (world,)}
+            ranks = _Ranks(Plan(scenario=scenario, world=world, names=known), arrays)
+            alone = alone if asks else ranks
         creation = _creation(spec, scenario, _Stated(ranks, spec))
         creations.append(creation)
         made: dict[str, list[Group]] = {}

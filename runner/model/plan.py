@@ -77,11 +77,7 @@ def prepared(step: Step) -> Prepared:
             given.append((param, form))
         elif isinstance(form, Constant) and form.value is not None:
             known[param.name] = form.value
-    stated = {
-        param.name: step.arguments[param.name]
-        for param in operation.params
-        if param.name in step.arguments
-    }
+    stated = operation.sharing(step.arguments)
     group = step.arguments.get("group")
     fixed = group is None or isinstance(group, Constant)
     return Prepared(

@@ -215,10 +215,11 @@ class Call:
         """The names of the held tensors that this call may store into, sorted."""
         if self.operation is None:
             return ()
-        if not any(self.roots.values()) and not self.operation.introduces(self.step.arguments):
-            return ()
+        introduced = self.operation.introduces(self.step.arguments)
+        if not any(self.roots.values()):
+            return tuple(sorted(set(introduced)))
         stored = self.operation.written(self.entry, self.roots)
-        return tuple(sorted(stored.union(self.operation.introduces(self.step.arguments))))
+        return tuple(sorted(stored.union(introduced)))
 
     @property
     def read(self) -> tuple[str, ...]:
@@ -705,10 +706,10 @@ class Process(Membership):
     def _same_tensors(self, call: Call, known: Prepared) -> bool:
         """Return whether a call would be the same now: its tensors are what their names hold."""
         arguments, scope = call.entry.arguments, self.scope
-        return all(
-            arguments[param.name] is scope.get(name)
-            for (param, _), name in zip(known.given, known.names or (), strict=True)
-        )
+        for (param, _), name in zip(known.given, known.names or (), strict=True):
+            if arguments[param.name] is not scope.get(name):
+                return False
+        return True
 
     def _arguments(self, step: Step, known: Prepared) -> dict[str, Any]:
         assert step.operation is not None

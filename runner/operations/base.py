@@ -424,11 +424,11 @@ class Operation(metaclass=_Class):
 
     def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
         """Map each argument to the names of held tensors whose storage it may share here."""
-        return {
-            param.name: caller.roots(given[param.name])
-            for param in self.params
-            if param.name in given
-        }
+        return {name: caller.roots(form) for name, form in self.sharing(given).items()}
+
+    def sharing(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
+        """Return the forms of the arguments that may share the storage of held tensors."""
+        return {param.name: given[param.name] for param in self.params if param.name in given}
 
     def read(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the names of the held tensors that this call looks at."""
@@ -437,8 +437,12 @@ class Operation(metaclass=_Class):
 
     def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """Return the names of the held tensors that this call may store into."""
-        names = (roots.get(param.name, ()) for param in self.params if self.writes(param, entry))
-        return frozenset().union(*names)
+        found: frozenset[str] = frozenset()
+        for param in self.params:
+            names = roots.get(param.name)
+            if names and self.writes(param, entry):
+                found |= names
+        return found
 
     def introduces(self, given: Mapping[str, Form]) -> tuple[str, ...]:
         """Return the names that the step may make: a name with no value yet is None."""
@@ -560,8 +564,10 @@ class Collective(Operation):
 
         Members may be missing. The default compares what `agree` lists.
         """
-        found = []
+        found: list[Disagreement] = []
         for what in self.agree:
+            if self.agree_on(what, entries):
+                continue
             values = {
                 entry.group_rank: text
                 for entry in entries
@@ -570,6 +576,25 @@ class Collective(Operation):
             if len(set(values.values())) > 1:
                 found.append(Disagreement(diagnosis=diagnosis_of(what), what=what, values=values))
         return found
+
+    def agree_on(self, what: str, entries: Sequence[Entry]) -> bool:
+        """Return whether all entries state the same, where that is plain without words for it."""
+        name, _, attribute = what.partition(".")
+        if what == "root":
+            return False
+        first = entries[0].arguments.get(name)
+        if attribute in {"dtype", "shape"}:
+            if not isinstance(first, np.ndarray):
+                return False
+            wanted = getattr(first, attribute)
+            for entry in entries:
+                value = entry.arguments.get(name)
+                if not isinstance(value, np.ndarray) or getattr(value, attribute) != wanted:
+                    return False
+            return True
+        return isinstance(first, str) and all(
+            entry.arguments.get(name) == first for entry in entries
+        )
 
     def agreed(self, what: str, entry: Entry) -> str | None:
         """Return one agreed property of an entry as text; None where the rank does not state it."""

@@ -44,9 +44,9 @@ steps:
         names = _assignments(given)
         return tuple(name for name in names if name not in parts) if parts else tuple(names)
 
-    def roots(self, caller: Caller, given: Mapping[str, Form]) -> dict[str, frozenset[str]]:
+    def sharing(self, given: Mapping[str, Form]) -> Mapping[str, Form]:
         """What is read, and under `parts` the tensors of which a part is stored into."""
-        return {name: caller.roots(form) for name, form in given.items()}
+        return given
 
     def written(self, entry: Entry, roots: Mapping[str, frozenset[str]]) -> frozenset[str]:
         """The tensors of which a part is stored into."""

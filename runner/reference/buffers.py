@@ -50,7 +50,10 @@ from runner.reference.symptoms import Symptom
 def note_reads(state: RankState, call: Call | None) -> None:
     """Turn the undefined values that the rank's expressions looked at into findings."""
     reads = state.process.undefined_reads
-    state.misread = reads[0][1] if reads else None
+    if not reads:
+        state.misread = None
+        return
+    state.misread = reads[0][1]
     for name, value in reads:
         undefined_read(state, call or state.call, name, value)
     reads.clear()
@@ -364,6 +367,8 @@ def _size(memory: tuple[Any, ...]) -> int:
 
 def give_back(state: RankState, work: Work) -> None:
     """Take the tensors of a work that was waited for back."""
+    if not state.flying:
+        return
     for flight in [flight for flight in state.flying if flight.work is work]:
         state.flying.remove(flight)
         if flight.writes and flight.whole:
@@ -375,6 +380,8 @@ def give_back(state: RankState, work: Work) -> None:
 
 def spoil_raced(state: RankState) -> None:
     """Leave undefined, on this rank, what two of its operations had at once."""
+    if not state.raced:
+        return
     flying = {name for flight in state.flying for name in flight.names}
     for name in state.raced - flying:
         state.process.undefined[name] = RACED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -652,13 +652,18 @@ def complete(simulation: Simulation, state: RankState) -> bool:
         return state.state == "ready"
     slack: dict[str, Any] = {}
     stored = [(work, work.call.written) for work in works]
-    written = {name for _, names in stored for name in names}
     for work, names in stored:
-        slack.update(_apply(simulation, state, work, names))
+        slack |= _apply(simulation, state, work, names)
     simulation.traffic_done(state, works)
     buffers.spoil_raced(state)
-    record(simulation, state, call, start_s=start_s, written=tuple(sorted(written)), slack=slack)
+    written = stored[0][1] if len(stored) == 1 else _together(names for _, names in stored)
+    record(simulation, state, call, start_s=start_s, written=written, slack=slack)
     return True
+
+
+def _together(several: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the names that are among some of several, each once, sorted."""
+    return tuple(sorted({name for names in several for name in names}))
 
 
 def _apply(
@@ -818,10 +823,13 @@ def _local(
     if isinstance(operation, Compound) and state.process.spoilt is not None:
         state.process.undefined |= dict.fromkeys(call.written, state.process.spoilt)
     buffers.note_reads(state, call)
-    anew = frozenset((state.rank, name) for name in before if scope.get(name) is not before[name])
-    simulation.brought.difference_update((state.rank, name) for name in before)
-    if simulation.reads is not None and anew:
-        simulation.accesses.append((NOTHING, anew))
+    if simulation.brought:
+        simulation.brought.difference_update((state.rank, name) for name in before)
+    if simulation.reads is not None:
+        new = (name for name in before if scope.get(name) is not before[name])
+        anew = frozenset((state.rank, name) for name in new)
+        if anew:
+            simulation.accesses.append((NOTHING, anew))
     seconds = operation.duration_s(call.entry)
     if seconds:
         simulation.traffic.pause(state.rank, seconds, call.step.index)
@@ -868,22 +876,21 @@ def _collective(
     def begin(work: Work) -> None:
         joining = simulation.meetings.join(call, work.start_s)
         joining.tainted = tainted or simulation.touch(joining)
-        if operation.refuse(call.entry) is None:
-            volume, group = operation.volume(call.entry), call.entry.group
-            joining.number = simulation.traffic.stroke()
-            simulation.traffic.enter(
-                Enter(
-                    number=joining.number,
-                    ranks=state.rank,
-                    sent=volume.sent,
-                    name=operation.name,
-                    key=group.key,
-                    size=volume.size,
-                    members=group.ranks,
-                    step=call.step.index,
-                    group=group.name,
-                )
+        volume, group = operation.volume(call.entry), call.entry.group
+        joining.number = simulation.traffic.stroke()
+        simulation.traffic.enter(
+            Enter(
+                number=joining.number,
+                ranks=state.rank,
+                sent=volume.sent,
+                name=operation.name,
+                key=group.key,
+                size=volume.size,
+                members=group.ranks,
+                step=call.step.index,
+                group=group.name,
             )
+        )
         _hold(work, [joining])
         simulation.meet(joining, operation)
 
@@ -1540,13 +1547,18 @@ class Simulation:
 
     def wake(self, state: RankState) -> None:
         """Let a rank go on whose call has nothing left to wait for."""
-        if state.state == "blocked" and all(work.done for work in state.waiting):
+        if _may_go_on(state):
             state.state = "ready"
             if complete(self, state):
                 self._ready.append(state)
 
     def go_on(self, state: RankState) -> None:
         """Complete the call that the rank just made, if nothing blocks it."""
-        if state.state == "blocked" and all(work.done for work in state.waiting):
+        if _may_go_on(state):
             state.state = "ready"
             complete(self, state)
+
+
+def _may_go_on(state: RankState) -> bool:
+    """Return whether a rank stands in a call that has nothing left to wait for."""
+    return state.state == "blocked" and all(work.done for work in state.waiting)

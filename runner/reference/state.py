@@ -70,9 +70,13 @@ class Ledger:
 
         `events` tells how many things are kept of the steps: one of several ranks together.
         """
-        self.account.at = mark
-        self.keep_bytes(events * STEP_BYTES, mark)
-        self.account.spend(events * STEP_WORK + count * RANK_WORK, mark)
+        account, kept = self.account, events * STEP_BYTES
+        account.at = mark
+        self._kept += kept
+        if kept > account.bytes_left:
+            account.room(kept, mark)
+        account.bytes_left -= kept
+        account.spend(kept // COPIED_BYTES + events * STEP_WORK + count * RANK_WORK, mark)
         self._steps += count
         if self._steps > self._limits.max_steps:
             message = f"the program takes too many steps: {beyond('max_steps', self._limits)}"
@@ -217,15 +221,19 @@ def store(process: Process, names: tuple[str, ...], target: Any, value: Any) -> 
                 process.undefined[name] = left_by(process, name, target, value)
         return
     if isinstance(target, np.ndarray):
-        np.copyto(target, np.asarray(value).reshape(target.shape), casting="unsafe")
-        now_defined(process, names, target)
+        alike = isinstance(value, np.ndarray) and value.shape == target.shape
+        given = value if alike else np.asarray(value).reshape(target.shape)
+        np.copyto(target, given, casting="unsafe")
+        if process.undefined:
+            now_defined(process, names, target)
     elif isinstance(target, list):
         if _of_tensors(target) and isinstance(value, list) and len(value) == len(target):
             for inner, item in zip(target, value, strict=True):
                 store(process, names, inner, item)
         else:
             target[:] = value
-        now_defined(process, names, target)
+        if process.undefined:
+            now_defined(process, names, target)
 
 
 def left_by(process: Process, name: str, target: Any, value: Undefined) -> Undefined:
@@ -441,7 +449,9 @@ class RankState:
         call: Call,
         start_s: float,
         *,
+        state: str = "done",
         written: tuple[str, ...] = (),
+        slack: Mapping[str, Any] | None = None,
         raced: Mapping[str, Undefined] | None = None,
         **fields: Any,
     ) -> None:
@@ -450,23 +460,25 @@ class RankState:
         `raced` is undefined because something is expected of it while it is in flight. A call among
         those of a compound operation is noted with the whole, unless it raised.
         """
-        if call.whole is not None and fields.get("state", "done") == "done":
+        if call.whole is not None and state == "done":
             return
         if written:
             scope = self.process.scope
             self.ledger.keep([scope.get(name) for name in written], call.step.mark)
-        if fields.get("slack"):
-            slack = sum(map(size_of, fields["slack"].values()))
-            self.ledger.keep_bytes(slack, call.step.mark)
+        if slack:
+            self.ledger.keep_bytes(sum(map(size_of, slack.values())), call.step.mark)
         kept = {name: snapshot(self.process, name) for name in written}
-        kept.update(raced or {})
+        if raced:
+            kept.update(raced)
         self.events.append(
             Event(
                 index=call.step.index,
                 label=call.label,
                 iteration=call.iteration,
+                state=state,
                 start_s=start_s,
                 writes=kept,
+                slack={} if slack is None else slack,
                 **fields,
             )
         )
