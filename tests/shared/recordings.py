@@ -26,6 +26,7 @@ from runner.record.program import program_of
 LACKING_IN_2_6 = {
     "fully_shard": "FSDP2 of torch 2.6 asks the CPU for a stream's events",
     "ScheduleDualPipeV": "torch 2.6 has no DualPipeV",
+    "ScheduleZBVZeroBubble": "torch 2.6 asks the rank before for the shapes of a V",
 }
 LACKING_IN_2_6_LIVE = {
     "torch.distributed.pipelining": "the pipeline schedules of torch 2.6 hang on Gloo",
