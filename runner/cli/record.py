@@ -259,6 +259,10 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
         else:
             ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
             words = f"{ended}{'in' if each.inside else 'after'} {at}"
+            if each.handled is not None:
+                error, place = each.handled
+                where = place.short(home)
+                words += f", while it handles {error[:160]}" + (f" ({where})" if where else "")
             going.setdefault(words, []).append(rank)
     found = [*going.items(), *(over.items() if going else ())]
     return [

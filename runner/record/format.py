@@ -20,7 +20,9 @@ any moment. Version 1, in microseconds since the file was opened::
     ["end", code, us]                                  its end
 
 A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
-Messages of one `batch_isend_irecv` have the number of that batch on their rank (`"batch": 3`).
+Messages of one `batch_isend_irecv` have the number of that batch on their rank (`"batch": 3`). A
+call that is made while an error is handled, as in a `finally`, has its words and places
+(`"handled": [words, [[file, line, text], ...]]`).
 Nothing in a record is opened or evaluated.
 
 Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: ours, or torchrun::
@@ -254,6 +256,8 @@ class RankRecord:
     #: the signal that ended its process, where it was not ended by us
     died: str | None = None
     raised_at: ScriptPlace = ScriptPlace()
+    #: the error that is handled while its last call is made, and where it was raised
+    handled: tuple[str, ScriptPlace] | None = None
     inside: bool = False
     notes: list[str] = field(default_factory=list)
     #: whether calls before the first one that is known are missing
@@ -547,6 +551,7 @@ class _Reader:
             batch=None if batch is None else _whole(batch),
         )
         _require_tensors(call, operation)
+        self._take_handled(more)
         if maker != "bw":
             self.threads.add(call.thread)
         self.record.items.append(call)
@@ -558,6 +563,11 @@ class _Reader:
         if maker == "bw":
             self._backward.append(call)
         self.record.last_us = us
+
+    def _take_handled(self, more: dict[str, Any]) -> None:
+        words, frames = more.get("handled", (None, ()))
+        place = ScriptPlace(frames=_frames(frames))
+        self.record.handled = None if words is None else (_said(words), place)
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -653,6 +663,7 @@ class _Reader:
             began_us=us,
             thread=int(more.get("thread", 0)),
         )
+        self._take_handled(more)
         self._main = self._main or found.thread
         self.record.leaving = bool(more.get("whole"))
         self._blocking[number] = found
@@ -719,11 +730,13 @@ class _Reader:
 
 #: where in its own source a backend raised
 _BACKEND_SOURCE = re.compile(r"\[/[^\]\s]*(?:gloo|nccl)[^\]\s]*\.(?:cc|cpp|h):\d+\] ")
+#: what Python calls an object that has no other name
+_OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>")
 
 
 def _said(words: object) -> str:
     """Return words of a record as they may be shown, and no more of them than a person reads."""
-    return clean_line(_BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS]))
+    return clean_line(_OBJECT.sub(r"\1", _BACKEND_SOURCE.sub("", str(words)[:MOST_CHARACTERS])))
 
 
 def _frames(told: list[Any]) -> tuple[tuple[str, int, str], ...]:

@@ -341,7 +341,7 @@ class Recorder:
         group_of = self.dist.ProcessGroup.unbox
         numbers, sites, put, held = self.numbers, self.sites.of, self._put, self._held
         groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
-        frame_of, track = sys._getframe, self._track
+        frame_of, track, handled = sys._getframe, self._track, sys.exc_info
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             number = next(numbers)
@@ -352,6 +352,8 @@ class Recorder:
             site, maker, function = sites(frame_of(1))
             thread = held.thread
             ins, outs, more = describe(args)
+            if handled()[1] is not None:
+                more = _with_handled(more)
             put(
                 f'["c",{number},"{name}",{gid},{site},{(clock() - began) // 1000},{thread},'
                 f'"{maker}",{ins},{outs},{more}]'
@@ -578,12 +580,7 @@ class Recorder:
 
     def raised(self, error: BaseException) -> None:
         """Write down what ended the program."""
-        places = [
-            [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
-            for frame in traceback.extract_tb(error.__traceback__)
-            if not is_foreign(frame.filename)
-        ]
-        self._put(json.dumps(["raise", _words(error), places[::-1][:FRAMES], self._now()]))
+        self._put(json.dumps(["raise", _words(error), _raised_at(error), self._now()]))
 
     def end(self, code: int) -> None:
         """Write down that the program came to its end; a process that it forked is not it."""
@@ -636,7 +633,7 @@ class _Blocking:
         recorder = self._recorder
         self._number = next(recorder.numbers)
         site = recorder.sites.of(sys._getframe(2)).number
-        more = {**self._more, "thread": threading.get_native_id()}
+        more = {**self._more, **_handled(), "thread": threading.get_native_id()}
         told = ["b", self._number, self._what, site, recorder.sink.now_us(), more]
         recorder.sink.put(json.dumps(told))
         return self._done
@@ -654,6 +651,27 @@ class _Blocking:
 def _words(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}"[:500]
+
+
+def _raised_at(error: BaseException) -> list[list[Any]]:
+    """Return the places in the user's own files that an error went through, the innermost first."""
+    places = [
+        [frame.filename, frame.lineno, (frame.line or "")[:MOST_LINE]]
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not is_foreign(frame.filename)
+    ]
+    return places[::-1][:FRAMES]
+
+
+def _handled() -> dict[str, Any]:
+    """Return the error that is handled while a call is made, as in a `finally`; or nothing."""
+    error = sys.exc_info()[1]
+    return {} if error is None else {"handled": [_words(error), _raised_at(error)]}
+
+
+def _with_handled(more: str) -> str:
+    """Return what a call says of itself, with the error that is handled meanwhile."""
+    return json.dumps({**json.loads(more), **_handled()})
 
 
 #: what a dtype and a shape are in a record: a program has few

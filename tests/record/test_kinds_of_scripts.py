@@ -98,3 +98,9 @@ def test_what_is_fake_hangs_as_what_is_real(recording: Recording) -> None:
     live = recording.of("wrong/collective_in_finally.py", *HOW["live"])
     fake = recording.of("wrong/collective_in_finally.py", *HOW["fake"])
     assert set(live.diagnoses) == set(fake.diagnoses)
+
+
+def test_an_error_that_a_rank_handles_while_it_waits_is_told(recording: Recording) -> None:
+    live = recording.of("wrong/collective_in_finally.py", *HOW["live"])
+    told = "while it handles RuntimeError: bad batch (collective_in_finally.py:17)"
+    assert f"rank 1: in barrier (collective_in_finally.py:19), {told}" in live.output

@@ -37,6 +37,17 @@ def test_of_a_hang_where_the_ranks_are_comes_first_each_place_once(tmp_path: Pat
     ]
 
 
+def test_a_rank_that_handles_an_error_in_a_call_is_told_with_it(tmp_path: Path) -> None:
+    words = "ValueError: no <torch.Group object at 0x7f12>"
+    handled = {"handled": [words, [["/me/data.py", 3, "raise"]]]}
+    late = (*BARRIER[:3], handled, 20)
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, late), *[(ALL_REDUCE, ALL_REDUCE)] * 2)
+    for rank in range(3):
+        ended_by(folder, rank)
+    told = "while it handles ValueError: no Group (data.py:3)"
+    assert said_of(folder)[1] == f"  rank 0: in barrier (train.py:20), {told}"
+
+
 def test_ranks_that_are_at_one_place_are_one_line(tmp_path: Path) -> None:
     takes: list[tuple[Any, ...]] = [
         ("recv_", [], [["float32", [4], 64, 16]], {"peer": peer}, 14) for peer in (1, 0)
