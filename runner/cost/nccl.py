@@ -19,6 +19,8 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 LL, LL128, SIMPLE = range(3)
 
 GPUS = ("volta", "ampere", "hopper", "blackwell")
+#: what joins the GPUs of a node
+NVLINK, PCIE = "nvlink", "pcie"
 RING, TREE, NVLS, NVLS_TREE = "ring", "tree", "nvls", "nvls_tree"
 
 #: for one, two, and more nodes; a row for each GPU
@@ -122,6 +124,8 @@ class Constants:
     nvlink: Mapping[str, Three]
     net: Mapping[str, Three]
     ll_max: PerNodes
+    #: the tree's Simple in a node without NVLink; the other latencies of PCIe never changed
+    pcie_tree: float = 4.0
     ring_ll128: PerNodes = _RING_LL128
     tree_ll128: PerNodes = _TREE_LL128
     tree: PerNodes = _TREE
@@ -130,6 +134,14 @@ class Constants:
     form: int = 223
     #: whether NVLS trees are corrected as trees are, on Blackwell
     corrects_nvls_tree: bool = False
+
+    def inside(self, joined_by: str) -> Mapping[str, Three]:
+        """Return the latencies in a node whose GPUs are joined by `nvlink`, or by `pcie`."""
+        if joined_by != PCIE:
+            return self.nvlink
+        none = _zeros(0.0)
+        ring, tree = (1.0, 2.5, 5.7), (1.0, 1.9, self.pcie_tree)
+        return {RING: ring, TREE: tree, NVLS: none, NVLS_TREE: none}
 
 
 def _zeros(simple: float) -> Three:
@@ -144,10 +156,12 @@ _2_18 = Constants(
     nvlink={RING: (0.6, 1.9, 3.4), TREE: (0.6, 1.25, 4.0), NVLS: _zeros(0), NVLS_TREE: _zeros(0)},
     net={**_NET, TREE: (5.0, 8.5, 14.0), NVLS_TREE: _zeros(19.0)},
     ll_max=_LL_MAX_OLD,
+    pcie_tree=6.0,
     form=218,
 )
 _2_19 = replace(
     _2_18,
+    pcie_tree=28.0,
     released="2023-09-26",
     commit="f9c3dc25",
     base={RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 0.0), NVLS: _zeros(0), NVLS_TREE: _zeros(0)},
@@ -170,6 +184,7 @@ _2_21 = replace(
 )
 _2_23 = replace(
     _2_21,
+    pcie_tree=4.0,
     released="2024-09-10",
     commit="68b54236",
     base={**_2_21.base, TREE: (6.8, 14.0, 8.4)},
@@ -306,7 +321,10 @@ _ROOTED = frozenset({BROADCAST, REDUCE})
 
 @dataclass(frozen=True, slots=True)
 class Tuner:
-    """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern."""
+    """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
+
+    `inside` is what joins the GPUs of a node: over PCIe NCCL takes other latencies, and no LL128.
+    """
 
     version: str
     constants: Constants
@@ -314,6 +332,7 @@ class Tuner:
     cpu: str
     tree: str
     channels: Mapping[str, Channels]
+    inside: str = NVLINK
 
     def choices(
         self, collective: str, size: float, ranks: int, nodes: int
@@ -363,6 +382,8 @@ class Tuner:
     ) -> float:
         """Return GB/s of the bytes of a collective; 0 where it cannot be taken."""
         found, form = self._found(algorithm), self.constants.form
+        if protocol == LL128 and self.inside == PCIE:
+            return 0.0
         if found is None or not self._applies(collective, algorithm, protocol, nodes):
             return 0.0
         gpu = GPUS.index(self.gpu)
@@ -436,7 +457,8 @@ class Tuner:
     ) -> float:
         constants, form = self.constants, self.constants.form
         base = constants.base[algorithm][protocol]
-        inside = constants.nvlink[algorithm][protocol]
+        in_a_node = constants.inside(self.inside)
+        inside = in_a_node[algorithm][protocol]
         between = constants.net[algorithm][protocol]
         if form >= 223 and ranks == nodes:
             between = constants.net[TREE][protocol]
@@ -452,7 +474,7 @@ class Tuner:
             return base + inside + 2 * depth * between
         steps = _steps(collective, ranks)
         if collective in _ROOTED:
-            where = constants.nvlink if nodes == 1 else constants.net
+            where = in_a_node if nodes == 1 else constants.net
             return base + steps * where[TREE if protocol == SIMPLE else RING][protocol]
         across = 0
         if nodes > 1:

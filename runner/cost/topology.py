@@ -19,7 +19,18 @@ from numpy.typing import NDArray
 
 from runner.cost.logs import chosen, read_logs
 from runner.cost.measurements import Table, Tables, tabled
-from runner.cost.nccl import GPUS, LL, RING, SIMPLE, VERSIONS, Channels, Tuner, constants_of
+from runner.cost.nccl import (
+    GPUS,
+    LL,
+    NVLINK,
+    PCIE,
+    RING,
+    SIMPLE,
+    VERSIONS,
+    Channels,
+    Tuner,
+    constants_of,
+)
 from runner.errors import Mark, Problem, ScenarioError, nearest
 from runner.files import read_file
 from runner.limits import DEFAULT, Limits
@@ -229,7 +240,7 @@ class NcclNetwork(Network):
         self._late = {
             protocol: tuple(
                 topology.factor * (constants.base[RING][protocol] + hop[RING][protocol])
-                for hop in (constants.nvlink, constants.net)
+                for hop in (constants.inside(topology.tuner.inside), constants.net)
             )
             for protocol in (LL, SIMPLE)
         }
@@ -265,7 +276,7 @@ _TIMES = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "ms": 1e3, "s": 1e6}
 _POWERS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _NODES = re.compile(r"(\d+) nodes")
 #: what states NCCL's tuner
-_TUNER = ("version", "gpu", "channels", "cpu", "tree")
+_TUNER = ("version", "gpu", "channels", "cpu", "tree", "inside")
 
 
 def bandwidth(text: str) -> float | None:
@@ -554,13 +565,15 @@ class _Reader:
         for name, allowed, default in (
             ("cpu", ("intel", "amd", "other"), "intel"),
             ("tree", ("tree", "balanced"), "tree"),
+            ("inside", (NVLINK, PCIE), NVLINK),
         ):
             words[name] = getattr(keys.get(name), "value", default)
             if words[name] not in allowed:
                 self.wrong(f"`{name}` is one of {', '.join(allowed)}", keys[name].mark)
         if constants is None or self.problems:
             return None
-        return Tuner(version, constants, str(gpu), words["cpu"], words["tree"], channels)
+        known = (version, constants, str(gpu), words["cpu"], words["tree"], channels)
+        return Tuner(*known, words["inside"])
 
     def channels(self, node: Any, whole: Any) -> dict[str, Channels]:
         """Return, by algorithm, how many channels there are and the GB/s of each."""

@@ -273,6 +273,38 @@ def test_5_constants_are_those_of_the_release() -> None:
     assert constants_of("newest") is None
 
 
+@pytest.mark.parametrize(
+    ("version", "tree"), [("2.18.5", 6.0), ("2.21.5", 28.0), ("2.23.4", 4.0), ("2.30.7", 4.0)]
+)
+def test_without_nvlink_the_latencies_are_those_of_pcie(version: str, tree: float) -> None:
+    """tuning.cc, hwLatencies, PCI; 4 ranks of one node, next to no bytes. LL128 wants NVLink."""
+    constants = constants_of(version)
+    assert constants is not None
+    channels = {"ring": Channels(2, 12, 12)}
+    tuner = Tuner(version, constants, "ampere", "intel", "balanced", channels, "pcie")
+    late = {
+        (each.algorithm, each.protocol): each.time
+        for each in tuner.choices("all_reduce", 1e-9, 4, 1)
+    }
+    base = constants.base["tree"][2]
+    assert late == {
+        ("ring", "LL"): pytest.approx(6.6 + 6 * 1.0),
+        ("ring", "Simple"): pytest.approx(8.4 + 6 * 5.7),
+        ("tree", "LL"): pytest.approx(6.8 + 2 * 3 * 1.0),
+        ("tree", "Simple"): pytest.approx(base + 2 * 3 * tree),
+    }
+    assert tuner.best("broadcast", 1e-9, 4, 1).time == pytest.approx(6.6 + 4 * 1.0)
+
+
+def test_a_topology_says_what_joins_its_gpus(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"{GOOD}{TUNED.replace('}}', '}, inside: pcie}')}\n", encoding="utf-8")
+    assert_schema(file)
+    tuner = topology(str(file)).tuner
+    assert tuner is not None
+    assert tuner.inside == "pcie"
+
+
 def test_7_ring_ll_gives_way_to_nvls() -> None:
     """The crossover on 8 H100, by the formulas of the release."""
     for version, expected in (("2.18.5", 493_693), ("2.21.5", 1_154_639)):
@@ -678,6 +710,7 @@ WRONG_COLLECTIVES = {
     TUNED.replace("}}", "}, factor: -1}"): "`factor` is a number above zero",
     TUNED.replace("}}", "}, factor: .inf}"): "`factor` is a number above zero",
     TUNED.replace("}}", "}, launch: -14us}"): "`launch` is negative",
+    TUNED.replace("}}", "}, inside: copper}"): "`inside` is one of nvlink, pcie",
     TABLED.replace("model: table", "model: table, launch: 14us"): "`launch` is of `model: nccl`",
     TABLED.replace("model: table", "model: table, factor: 1.1"): "`factor` is of `model: nccl`",
     TABLED.replace("8:", "0:"): "a number of ranks, from 2 up",
