@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 #: strategy -> the mistakes that can be made in it
@@ -66,19 +67,27 @@ class RandomTraining:
         A weight may be off by what float32's tolerance allows, 1e-5: a small gradient times a small
         change of the rate is less than that after a step.
         """
+        return self.learning(lambda rate: rate * 1.5)
+
+    def learning(self, rate: Callable[[float], float]) -> RandomTraining:
+        """Return one that learns by what a function makes of its rate."""
         other = replace(self, tree=deepcopy(self.tree))
         for arguments in other.model["optimizer"].values():
-            arguments["lr"] *= 1.5
+            arguments["lr"] = rate(arguments["lr"])
         return other
 
     def with_mistake(self, mistake: str) -> RandomTraining:
-        """Return one that does not train as one process does."""
-        wrong = replace(self, tree=deepcopy(self.tree))
+        """Return one that does not train as one process does.
+
+        It learns slowly: where a wrong program diverges, one process does not know what rounding
+        comes to in it.
+        """
+        slow = 0.001 if mistake == "sum" else 0.01
+        wrong = self.learning(lambda _: slow)
         model = wrong.model
         if mistake == "rate":
-            model["oracle"] = {"optimizer": deepcopy(model["optimizer"])}
-            for arguments in model["optimizer"].values():
-                arguments["lr"] *= self.ranks
+            right, wrong = wrong, wrong.learning(lambda rate: rate * self.ranks)
+            wrong.model["oracle"] = {"optimizer": right.model["optimizer"]}
         elif mistake == "sum":
             model |= {"oracle": {"loss": model["loss"]}, "loss": {"mse_loss": {"reduction": "sum"}}}
         elif mistake == "scale":
