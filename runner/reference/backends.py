@@ -519,6 +519,7 @@ def _forecast(
             hosts = hosts_of(main, traits)
             if hosts.standing:
                 sure = replace(sure, standing=hosts.standing)
+                main.simulation.dissolve()
                 main = rest(plan, arrays, sure, limits=limits)
         if main.outcome != "completes" and traits.splits_world and disputes(main):
             return None  # of a group that is smaller than its ranks believe nothing is known

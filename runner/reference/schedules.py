@@ -740,6 +740,7 @@ def unbuffered(
         return []
     buffered = rest(plan, arrays, Reading(buffer=Buffer()), limits=limits, start=start)
     stuck = {state.rank for state in buffered.simulation.ranks if state.state == "blocked"}
+    buffered.simulation.dissolve()
     return [
         replace(
             ring,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import contextmanager
@@ -506,3 +507,46 @@ def test_ranks_that_would_hold_too_much_are_not_run(tmp_path: Path) -> None:
     (problem,) = outcome.results[0].verdict.problems
     assert "--limit run-bytes=N" in problem.message
     assert check(selection, Listening()).exit_code == 0
+
+
+#: programs whose ranks wait for each other in every way: all that is made of them is free at once
+FREED = {
+    "a collective": GOOD,
+    "a wrong value": WRONG,
+    "messages": """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - isend: {tensor: x, dst: "1 - rank"}
+    as: s
+  - recv: {tensor: y, src: "1 - rank"}
+  - wait: s
+  - compute: {y: "x + y + group_rank(world)"}
+    expect: {y: ["2 + rank"]}
+""",
+    "a ring that stands": """\
+world_size: 2
+tensors: {x: [1], y: [0]}
+steps:
+  - send: {tensor: x, dst: "1 - rank"}
+  - recv: {tensor: y, src: "1 - rank"}
+expect: {outcome: deadlock, diagnosis: [circular_wait, buffering_hazard]}
+""",
+}
+
+
+@pytest.mark.parametrize("name", FREED)
+def test_an_analysis_leaves_nothing_to_the_collector(name: str, tmp_path: Path) -> None:
+    """What only the collector frees is not used again before it comes: a check takes longer."""
+    path = tmp_path / "case.yaml"
+    path.write_text(FREED[name], encoding="utf-8")
+    for _ in range(2):  # the first one makes what is kept
+        (scenario,) = load_all(Selection(paths=(str(path),))).scenarios
+        gc.collect()
+        gc.disable()
+        try:
+            status = analyse(scenario).verdict.status
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert (status, left) == ("FAILED" if name == "a wrong value" else "PASSED", 0)
