@@ -32,7 +32,7 @@ from runner.record.format import (
 )
 from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from runner.record.program import RecordedProgram, program_of
-from runner.verdict.finding import Finding, Verdict
+from runner.verdict.finding import Finding, Verdict, ranks_text
 
 #: findings that say how the program ends: where a diagnosis says why, they say nothing more
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
@@ -372,9 +372,7 @@ def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> V
         elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
         told.append(replace(finding, witness="program", prose=prose, help=more))
-    ended = [
-        finding for record in records.values() for finding in _ended(record, folder, torn=torn)
-    ]
+    ended = _endings(records, folder, torn=torn)
     if ended:
         told = [*ended, *(each for each in told if each.code != "outcome_differs")]
         verdict = replace(verdict, status="FAILED")
@@ -412,27 +410,43 @@ def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Ver
     return replace(verdict, status=status, findings=findings, predicted=predicted)
 
 
-def _ended(record: RankRecord, folder: str, *, torn: bool) -> list[Finding]:
-    """Return the finding that a rank raised, was killed, or left the others: its own words."""
+def _endings(records: Mapping[int, RankRecord], folder: str, *, torn: bool) -> list[Finding]:
+    """Return the findings that ranks raised, were killed, or left the others: their own words.
+
+    Ranks that ended alike are one.
+    """
+    alike: dict[tuple[str, str], list[int]] = {}
+    for rank, record in sorted(records.items()):
+        ended = _ended(record, folder, torn=torn)
+        if ended is not None:
+            alike.setdefault(ended, []).append(rank)
+    found = []
+    for (verb, words), ranks in alike.items():
+        who = f"all {len(ranks)} ranks" if len(ranks) == len(records) > 1 else ranks_text(ranks)
+        does = f"{verb}s" if len(ranks) == 1 else verb
+        found.append(
+            Finding(
+                witness="program",
+                code="outcome_differs",
+                prose=f"{who} {does} {words}",
+                ranks=tuple(ranks),
+                name="outcome",
+            )
+        )
+    return found
+
+
+def _ended(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
+    """Return in words how a rank ended before its end: a verb, and the rest."""
     if record.error is not None and record.ending == "raised":
         where = record.raised_at.short(folder)
-        words = f"raises {record.error}" + (f" ({where})" if where else "")
-    elif record.died is not None:
-        words = f"dies by {record.died} {'in' if record.inside else 'after'} "
-        words += standing(record, folder)
-    elif record.ending == "ended" and record.code and torn:
-        words = f"exits with code {record.code} after {standing(record, folder)}"
-    else:
-        return []
-    return [
-        Finding(
-            witness="program",
-            code="outcome_differs",
-            prose=f"rank {record.rank} {words}",
-            ranks=(record.rank,),
-            name="outcome",
-        )
-    ]
+        return "raise", record.error + (f" ({where})" if where else "")
+    if record.died is not None:
+        inside = "in" if record.inside else "after"
+        return "die", f"by {record.died} {inside} {standing(record, folder)}"
+    if record.ending == "ended" and record.code and torn:
+        return "exit", f"with code {record.code} after {standing(record, folder)}"
+    return None
 
 
 def _in_doubt(

@@ -48,6 +48,17 @@ def test_a_rank_that_handles_an_error_in_a_call_is_told_with_it(tmp_path: Path) 
     assert said_of(folder)[1] == f"  rank 0: in barrier (train.py:20), {told}"
 
 
+def test_ranks_that_raise_alike_are_one_line(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", *[(ALL_REDUCE,)] * 8)
+    for rank in range(8):
+        words = "ValueError: no data" if rank < 7 else "ValueError: no file"
+        ended_by(folder, rank, ["raise", words, [["/me/data.py", 3, "raise"]], 99])
+    assert said_of(folder)[1:3] == [
+        "  ranks 0, 1, 2, 3, 4, 5 and 6 raise ValueError: no data (data.py:3)",
+        "  rank 7 raises ValueError: no file (data.py:3)",
+    ]
+
+
 def test_ranks_that_are_at_one_place_are_one_line(tmp_path: Path) -> None:
     takes: list[tuple[Any, ...]] = [
         ("recv_", [], [["float32", [4], 64, 16]], {"peer": peer}, 14) for peer in (1, 0)
