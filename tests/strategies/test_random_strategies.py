@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from random_strategies import MISTAKES, RandomTraining, random_training
 
 from runner.language import load
 from runner.model.groups import plan
-from runner.model.scenario import FinalExpectation
 from runner.reference import simulate
 from runner.verdict import judge
 
@@ -45,7 +43,11 @@ def told(prepared: Any, observed: Any) -> tuple[str, list[str]]:
 
 
 def hold(seed: str, strategy: str, launcher: Launcher, folder: Path) -> None:
-    """Hold a right program, two others that its run is not of, and a wrong one."""
+    """Hold a right program, two others that its run is not of, and a wrong one.
+
+    The run of a wrong one ends as predicted. Its values are not compared: how far rounding may lead
+    is that of the right program, and a loss or a rate that is larger makes more of it.
+    """
     random = Random(seed)  # noqa: S311 -- a program, and no secret
     program = random_training(random, strategy)
     prepared = planned(program, folder)
@@ -58,10 +60,7 @@ def hold(seed: str, strategy: str, launcher: Launcher, folder: Path) -> None:
     predicted = simulate(prepared)
     found = tuple(dict.fromkeys(each.name for each in predicted.diagnoses))
     assert found == ("not_equivalent",), wrong.text
-    stated = FinalExpectation(outcomes=(predicted.outcome,), diagnoses=found)
-    prepared = replace(prepared, scenario=replace(prepared.scenario, expect=stated))
-    observed = launcher.run(prepared, predicted)
-    assert told(prepared, observed) == ("PASSED", []), wrong.text
+    assert launcher.run(prepared, predicted).outcome == predicted.outcome, wrong.text
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "tp", "pp"])
