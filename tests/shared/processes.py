@@ -11,18 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+#: where the time is at which a process started, behind its state (proc_pid_stat(5))
+STARTED = 18
+
+
 def of_run(mark: str) -> list[int]:
-    """Return the processes that carry `mark` in their environment: the run and all its own."""
+    """Return the processes that carry `mark` in their environment: the run and all its own.
+
+    In the order in which they started: numbers of processes begin anew at a limit.
+    """
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            state, *facts = (entry / "stat").read_text().rpartition(")")[2].split()
             environment = (entry / "environ").read_bytes()
         except OSError:
             continue
         if state != "Z" and mark.encode() in environment:
-            found.append(int(entry.name))
-    return sorted(found)
+            found.append((int(facts[STARTED]), int(entry.name)))
+    return [pid for _, pid in sorted(found)]
 
 
 def children(pid: int) -> list[int]:
