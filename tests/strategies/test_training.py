@@ -270,6 +270,10 @@ LEFT_OUT = {
     "context_parallel": "[context_parallel: {mesh: mesh.dp}]",
     "offload_policy": "[fully_shard: {mesh: mesh.dp, offload_policy: {CPUOffloadPolicy: {}}}]",
     "bf16_compress_hook": "[DistributedDataParallel: {comm_hook: bf16_compress_hook}]",
+    "fp16_compress_wrapper": "[DistributedDataParallel: {comm_hook: {fp16_compress_wrapper:"
+    " {hook: powerSGD_hook}}}]",
+    "bf16_compress_wrapper": "[DistributedDataParallel: {comm_hook: {bf16_compress_wrapper:"
+    " {hook: powerSGD_hook}}}]",
     "PREMUL_SUM": "[fully_shard: {mesh: mesh.dp, gradient_divide_factor: 1}]",
     "RowwiseParallel of the Embedding `up`": "[parallelize_module: {device_mesh: mesh.dp,"
     " parallelize_plan: {up: RowwiseParallel}}]",

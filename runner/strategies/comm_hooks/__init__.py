@@ -24,6 +24,8 @@ HOOKS: dict[str, type[Hook]] = {
 #: hooks of torch's that no model here is trained by -> why
 LEFT_OUT: dict[str, str] = {
     "bf16_compress_hook": "Gloo refuses it when it is registered: it wants NCCL",
+    "fp16_compress_wrapper": "a hook inside of another one is not lowered here",
+    "bf16_compress_wrapper": "Gloo refuses it when it is registered: it wants NCCL",
     "batched_powerSGD_hook": "a bucket as one square matrix is not lowered here: powerSGD_hook is",
     "quantization_pertensor_hook": "gradients of eight bits are not lowered here",
     "quantization_perchannel_hook": "gradients of eight bits are not lowered here",
