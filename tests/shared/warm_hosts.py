@@ -159,11 +159,12 @@ def serve(line: socket.socket) -> None:
                     os.close(each)
                     os.close(other)
                 line.close()
+                os.setsid()  # before its id is told: whoever has that may end all its processes
+                os.write(reply, NUMBER.pack(os.getpid()))
                 os.close(reply)
                 be_host(json.loads(order), output, descriptors)
             for each in (output, *descriptors):
                 os.close(each)
-            os.write(reply, NUMBER.pack(pid))
             hosts[os.pidfd_open(pid)] = pid, reply
     for pid, _ in hosts.values():
         with suppress(ProcessLookupError):
@@ -176,7 +177,6 @@ def be_host(order: Mapping[str, Any], output: int, descriptors: list[int]) -> No
 
     code = 1
     try:
-        os.setsid()
         os.chdir(order["folder"])
         os.environ.clear()
         os.environ.update(order["environment"])
