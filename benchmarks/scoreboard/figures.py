@@ -33,7 +33,7 @@ class Figures:
 
     @property
     def median_s(self) -> float:
-        """The median time to a verdict; 0 where there is none."""
+        """The median time to a verdict; 0 without any verdict."""
         return statistics.median(self.times_s) if self.times_s else 0.0
 
     @property
@@ -101,7 +101,7 @@ def together(rows: Mapping[str, Figures]) -> Figures:
 
 
 def precision(rows: Mapping[str, Figures]) -> float:
-    """Return which part of all alarms is about wrong programs; 1.0 where there is none."""
+    """Return which part of all alarms is about wrong programs; 1.0 without any alarm."""
     false = rows[CORRECT].alarmed if CORRECT in rows else 0
     true = together(rows).alarmed
     return true / (true + false) if true + false else 1.0

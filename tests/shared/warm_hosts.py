@@ -159,7 +159,7 @@ def serve(line: socket.socket) -> None:
                     os.close(each)
                     os.close(other)
                 line.close()
-                os.setsid()  # before its id is told: whoever has that may end all its processes
+                os.setsid()  # before anybody has its id, who may then end all its processes
                 os.write(reply, NUMBER.pack(os.getpid()))
                 os.close(reply)
                 be_host(json.loads(order), output, descriptors)

@@ -1,4 +1,4 @@
-"""Random strategies train as one process does, on torch's ranks too, and what departs is told.
+"""Random strategies train as one process does, on torch's ranks too, and a departure is found.
 
 `RANDOM_STRATEGIES=200 pytest --nightly tests/strategies/test_random_strategies.py` is the long run,
 `RANDOM_SEED` makes others; an ordinary one takes three programs.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from runner.model.plan import Plan
     from runner.model.scenario import Scenario
-    from runner.model.trace import Event
+    from runner.model.trace import Event, Trace
 
 CORPUS = Path(__file__).parents[2] / "scenarios"
 FOLDERS = sorted(path.name for path in CORPUS.iterdir() if path.is_dir())
@@ -60,6 +60,16 @@ def case_of(text: str, folder: Path) -> Scenario:
     path.write_text(text, encoding="utf-8")
     (scenario,) = runner.load(path)
     return scenario
+
+
+def walked_on(text: str, folder: Path) -> Trace:
+    """Return what cohorts and the walk from there have of a program: what the walk alone has."""
+    plan = runner.plan(case_of(text, folder))
+    found = taken(plan, DEFAULT)
+    assert not isinstance(found, Finished)
+    trace = walked(plan, DEFAULT, found)
+    assert departures(trace, walked(plan, DEFAULT)) == []
+    return trace
 
 
 def agrees(plan: Plan) -> bool:
@@ -472,11 +482,7 @@ def test_what_begins_on_a_created_group_is_walked_from_there(steps: str, folder:
         'world_size: 16\ntensors: {x: "full(2, rank)"}\nsteps:\n'
         "- {new_group: {name: g, group_ranks: 'range(8)'}}\n- {all_reduce: {tensor: x, group: g}}\n"
     )
-    plan = runner.plan(case_of(head + steps, folder))
-    found = taken(plan, DEFAULT)
-    assert not isinstance(found, Finished)
-    trace = walked(plan, DEFAULT, found)
-    assert departures(trace, walked(plan, DEFAULT)) == []
+    trace = walked_on(head + steps, folder)
     assert len(trace.ranks[9].events) - len(trace.ranks[9].own) >= 1
 
 
@@ -497,11 +503,7 @@ steps:
 
 
 def test_a_wrong_program_is_taken_together_until_nothing_moves(folder: Path) -> None:
-    plan = runner.plan(case_of(WRONG_AT_THE_END, folder))
-    found = taken(plan, DEFAULT)
-    assert not isinstance(found, Finished)
-    trace = walked(plan, DEFAULT, found)
-    assert departures(trace, walked(plan, DEFAULT)) == []
+    trace = walked_on(WRONG_AT_THE_END, folder)
     assert [each.name for each in trace.diagnoses] == ["missing_participant"]
     # what was taken together is in columns still: one event is made for who stands, none for others
     assert [len(rank.own) for rank in trace.ranks] == [0 if rank == 5 else 1 for rank in range(24)]
@@ -526,11 +528,7 @@ def test_what_cohorts_cannot_do_is_walked_from_there(steps: str, folder: Path) -
         "- all_reduce: {tensor: x}\n- {send: {tensor: x, dst: 1}, ranks: 0}\n"
         "- {recv: {tensor: x, src: 0}, ranks: 1}\n"
     )
-    plan = runner.plan(case_of(head + steps, folder))
-    found = taken(plan, DEFAULT)
-    assert not isinstance(found, Finished)
-    trace = walked(plan, DEFAULT, found)
-    assert departures(trace, walked(plan, DEFAULT)) == []
+    trace = walked_on(head + steps, folder)
     assert len(trace.ranks[9].events) - len(trace.ranks[9].own) >= 1
 
 
