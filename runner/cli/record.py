@@ -222,21 +222,25 @@ def told_lines(found: Recorded, seconds: float) -> list[str]:
             head = f"  rank {rank} is outside of any call; its Python stack, innermost first:"
             stack = [f"    {line}" for line in stack_of(ran.stacks[rank], MOST_LINES)]
             positions += [head, *stack]
-    is_hang = all_go_on(records)
-    told += positions if is_hang else []
-    told += finding_lines(result)
-    if verdict.reason:
-        told.append(f"  {verdict.reason}")
-    told += positions if not is_hang else []
-    told += [f"  note: {note}" for note in found.notes]
+    told += judged_lines(result, records, positions, found.notes)
     steps = result.program.steps
     told.append(f"  scenario: {found.path} ({steps} step{'s' * (steps != 1)})")
     return told
 
 
-def all_go_on(records: Mapping[int, RankRecord]) -> bool:
-    """Whether no rank came to an end of its own: then where they are comes first."""
-    return all(each.truncated and each.error is None for each in records.values())
+def judged_lines(
+    result: Judged,
+    records: Mapping[int, RankRecord],
+    positions: Sequence[str],
+    notes: Sequence[str],
+) -> list[str]:
+    """Return what is found, and where the ranks are: first where none came to its own end."""
+    why = finding_lines(result)
+    if result.result.verdict.reason:
+        why.append(f"  {result.result.verdict.reason}")
+    is_hang = all(each.truncated and each.error is None for each in records.values())
+    told = [*positions, *why] if is_hang else [*why, *positions]
+    return [*told, *(f"  note: {note}" for note in notes)]
 
 
 def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchRecord) -> list[str]:
@@ -246,6 +250,7 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
     """
     from runner.record.analysis import standing
     from runner.record.format import lost_peer
+    from runner.verdict.finding import among_text
 
     going: dict[str, list[int]] = {}
     over: dict[str, list[int]] = {}
@@ -266,17 +271,9 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
             going.setdefault(words, []).append(rank)
     found = [*going.items(), *(over.items() if going else ())]
     return [
-        clean(f"  {_who(ranks, len(records))}: {words}") for words, ranks in found[:MOST_POSITIONS]
+        clean(f"  {among_text(ranks, len(records))}: {words}")
+        for words, ranks in found[:MOST_POSITIONS]
     ]
-
-
-def _who(ranks: Sequence[int], world_size: int) -> str:
-    """Return whose line it is: all ranks, or those that share it."""
-    from runner.verdict.finding import ranks_text
-
-    if len(ranks) == world_size > 1:
-        return f"all {len(ranks)} ranks"
-    return ranks_text(tuple(ranks))
 
 
 def _ending(record: RankRecord) -> str:
@@ -345,13 +342,7 @@ def import_records(**options: Any) -> None:
         positions: list[str] = []
         if result.found or verdict.status != "PASSED":
             positions = standing_lines(records, home, launch)
-        is_hang = all_go_on(records)
-        told += positions if is_hang else []
-        told += finding_lines(result)
-        if verdict.reason:
-            told.append(f"  {verdict.reason}")
-        told += positions if not is_hang else []
-        told += [f"  note: {each}" for each in _notes_of(records)]
+        told += judged_lines(result, records, positions, _notes_of(records))
     for line in told if options["as_json"] != "-" else ():
         click.echo(clean(line))
     _write(result, options)
@@ -469,6 +460,7 @@ def difference_lines(
 ) -> list[str]:
     """Return the differences in words, each with its ranks."""
     from runner.record.difference import difference_words
+    from runner.verdict.finding import among_text
 
     if a.world_size != b.world_size:
         lines = [f"the worlds differ: {a.world_size} ranks and {b.world_size} ranks"]
@@ -478,7 +470,7 @@ def difference_lines(
         return [f"equal: {len(a.lines)} ranks communicate alike"]
 
     def who(ranks: Sequence[int]) -> str:
-        return _who(ranks, a.world_size if a.world_size == b.world_size else 0)
+        return among_text(ranks, a.world_size if a.world_size == b.world_size else 0)
 
     changed = [f"{who(ranks)}: {words}" for ranks, words in difference_words(found)]
     if len(changed) == 1 and not lines:

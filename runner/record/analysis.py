@@ -32,7 +32,7 @@ from runner.record.format import (
 )
 from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from runner.record.program import RecordedProgram, program_of
-from runner.verdict.finding import Finding, Verdict, ranks_text
+from runner.verdict.finding import Finding, Verdict, among_text
 
 #: findings that say how the program ends: where a diagnosis says why, they say nothing more
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
@@ -422,13 +422,12 @@ def _endings(records: Mapping[int, RankRecord], folder: str, *, torn: bool) -> l
             alike.setdefault(ended, []).append(rank)
     found = []
     for (verb, words), ranks in alike.items():
-        who = f"all {len(ranks)} ranks" if len(ranks) == len(records) > 1 else ranks_text(ranks)
         does = f"{verb}s" if len(ranks) == 1 else verb
         found.append(
             Finding(
                 witness="program",
                 code="outcome_differs",
-                prose=f"{who} {does} {words}",
+                prose=f"{among_text(ranks, len(records))} {does} {words}",
                 ranks=tuple(ranks),
                 name="outcome",
             )

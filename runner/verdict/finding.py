@@ -7,6 +7,7 @@ Nothing here judges; nothing here prints.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -43,6 +44,13 @@ def ranks_text(ranks: list[int] | tuple[int, ...]) -> str:
     if len(shown) > 8:
         return f"{len(shown)} ranks ({shown[0]}, {shown[1]}, {shown[2]}, ...)"
     return f"ranks {', '.join(map(str, shown[:-1]))} and {shown[-1]}"
+
+
+def among_text(ranks: Sequence[int], world_size: int) -> str:
+    """Return `all 4 ranks` where they are the whole world of several; else as `ranks_text`."""
+    if len(ranks) == world_size > 1:
+        return f"all {world_size} ranks"
+    return ranks_text(tuple(ranks))
 
 
 # -------------------------------------------------------------------------------------------------
