@@ -205,6 +205,8 @@ _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
 #: how many files are looked at to find one of the same name
 _SEARCHED = 20_000
 
+#: bytes that are read at once: few files of scenarios hold more
+_PART = 1 << 16
 
 #: what a path may lead to instead of a regular file
 _KINDS = {
@@ -318,12 +320,20 @@ def read_file(path: Path, limits: Limits = DEFAULT, root: Path | None = None) ->
             raise ScenarioError([_no_regular_file(path, kind)])
         if not limits.follow_links and not _is_inside(_place(opened, path), path, root):
             raise ScenarioError([_outside(path)])
-        with os.fdopen(opened, "rb", closefd=False) as file:
-            return file.read(limits.max_file_bytes + 1)
+        return _content(opened, limits.max_file_bytes + 1)
     except OSError as error:
         raise ScenarioError([_unreadable(path, _because(error))]) from None
     finally:
         os.close(opened)
+
+
+def _content(opened: int, most: int) -> bytes:
+    """Return what an open file holds, its first `most` bytes at most; memory for those it has."""
+    parts, left = [], most
+    while left and (part := os.read(opened, min(left, _PART))):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def _because(error: OSError | ValueError) -> str:
