@@ -85,11 +85,17 @@ def test_runs_green_on_gloo(path: Path, launcher: Launcher) -> None:
 
 
 def test_the_run_of_the_corpus_is_green_and_whole() -> None:
-    """.ci/run calls `scenario run scenarios` before the tests, and says where the results are."""
-    file = os.environ.get("CORPUS_RESULTS")
-    if file is None:
+    """.ci/run calls `scenario run scenarios` before the tests, and says where the results are.
+
+    It may say two files: the second is there if something was run once more.
+    """
+    files = os.environ.get("CORPUS_RESULTS")
+    if files is None:
         pytest.skip("no CORPUS_RESULTS: it names what `scenario run scenarios --json` has written")
-    results = json.loads(Path(file).read_text(encoding="utf-8"))["results"]
+    runs = [path for path in map(Path, files.split(os.pathsep)) if path.exists()]
+    read = [json.loads(path.read_text(encoding="utf-8"))["results"] for path in runs]
+    results = {(each["file"], each["case"]): each for found in read for each in found}.values()
+    assert results
     wrong = [
         judged_on_gloo(ROOT / each["file"], each["case"], each["verdict"], each.get("reason"))
         for each in results
