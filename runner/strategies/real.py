@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -329,8 +330,8 @@ def recorder(
         ) -> Any:
             if any("DTensor" in each.__name__ for each in types):
                 return NotImplemented
-            space, _, name = func._schema.name.partition("::")  # noqa: SLF001
-            if space in {"c10d", "_c10d_functional"} and name in CALLS:
+            name = collective(func)
+            if name is not None:
                 tensors = list(_tensors(torch, args))
                 if tensors:
                     largest = max(tensors, key=lambda each: each.numel())
@@ -344,6 +345,17 @@ def recorder(
             return func(*args, **(kwargs or {}))
 
     return Noting()
+
+
+@cache
+def collective(func: Any) -> str | None:
+    """Return the dispatcher's name of an operation that is one of CALLS, or None.
+
+    A step of training has thousands of operations, of some hundred kinds, and torch takes long to
+    say what each is called.
+    """
+    space, _, name = func._schema.name.partition("::")  # noqa: SLF001
+    return name if space in {"c10d", "_c10d_functional"} and name in CALLS else None
 
 
 def _tensors(torch: Any, value: Any) -> Any:
