@@ -19,8 +19,12 @@ CHECKPOINT = Param(
     description="Its name: it lies in a folder of the run's own, and never elsewhere.",
 )
 
-#: what torch needs for a checkpoint
-IMPORTS = ("torch.distributed.checkpoint", "torch.distributed.checkpoint.state_dict")
+#: what torch needs for a checkpoint, with what its first one imports by itself
+IMPORTS = (
+    "torch.distributed.checkpoint",
+    "torch.distributed.checkpoint.state_dict",
+    "fsspec",
+)
 
 
 class Checkpointing(ModelOperation):
