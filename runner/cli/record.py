@@ -248,7 +248,7 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
 
     Ranks at one place are one line.
     """
-    from runner.record.analysis import standing
+    from runner.record.findings import position, standing
     from runner.record.format import lost_peer
     from runner.verdict.finding import among_text
 
@@ -256,6 +256,8 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
     over: dict[str, list[int]] = {}
     for rank, each in sorted(records.items()):
         at = standing(each, home)
+        if each.died is not None:
+            continue  # a finding tells where
         if each.ending != "stopped":
             over.setdefault(f"{_ending(each)} after {at}", []).append(rank)
         elif each.error is not None:
@@ -263,12 +265,7 @@ def standing_lines(records: Mapping[int, RankRecord], home: str, launch: LaunchR
             going.setdefault(words, []).append(rank)
         else:
             ended = f"ended by {launch.launcher} " if rank in launch.stopped else ""
-            words = f"{ended}{'in' if each.inside else 'after'} {at}"
-            if each.handled is not None:
-                error, place = each.handled
-                where = place.short(home)
-                words += f", while it handles {error[:160]}" + (f" ({where})" if where else "")
-            going.setdefault(words, []).append(rank)
+            going.setdefault(f"{ended}{position(each, home)}", []).append(rank)
     found = [*going.items(), *(over.items() if going else ())]
     return [
         clean(f"  {among_text(ranks, len(records))}: {words}")
@@ -290,9 +287,10 @@ def finding_lines(result: Judged) -> list[str]:
         lines.append(f"  {': '.join(filter(None, (finding.diagnosis, finding.prose)))}")
         lines += [f"    {clause}" for clause in finding.because]
         found = explanation(finding.diagnosis or "")
-        if found is not None and found.fix and found.code not in shown:
-            shown.add(found.code)
-            lines.append(f"    fix: {found.fix}")
+        fix = finding.fix or (found.fix if found is not None else "")
+        if fix and fix not in shown:
+            shown.add(fix)
+            lines.append(f"    fix: {fix}")
     return lines
 
 

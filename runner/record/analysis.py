@@ -19,11 +19,11 @@ from runner.model.scenario import Scenario
 from runner.model.trace import Event, Failure, RankTrace, Trace
 from runner.pipeline.attempts import analyse, case_result
 from runner.pipeline.results import Result
+from runner.record.findings import standing, verdict_on_records
 from runner.record.format import (
     Blocking,
     RankRecord,
     RecordedCall,
-    RecordedWait,
     is_record,
     know_exits,
     read,
@@ -32,10 +32,7 @@ from runner.record.format import (
 )
 from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from runner.record.program import RecordedProgram, program_of
-from runner.verdict.finding import Finding, Verdict, among_text
-
-#: findings that say how the program ends: where a diagnosis says why, they say nothing more
-_ENDINGS = frozenset({"outcome_differs", "blocked_differs"})
+from runner.verdict.finding import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,7 +285,7 @@ def judged(
         raise refusal(path.parent, "bad_record", words) from None
     scenario = see(read_back)
     analysis = analyse(scenario, limits)
-    verdict = _told(analysis.verdict, records, folder)
+    verdict = verdict_on_records(analysis.verdict, records, folder)
     verdict = replace(
         verdict, observed=observed, notes=(*verdict.notes, *program.notes), silently_wrong=False
     )
@@ -351,101 +348,6 @@ def _ended_in_groups(record: RankRecord) -> Iterator[tuple[frozenset[int], list[
             found.setdefault(id(call.group), []).append(call)
     for key, calls in found.items():
         yield frozenset(groups[key]), calls
-
-
-def _told(verdict: Verdict, records: Mapping[int, RankRecord], folder: str) -> Verdict:
-    """Return the verdict in the words of a program of which nothing is stated."""
-    torn = any(record.truncated for record in records.values())
-    verdict = _without_assumed(verdict, records)
-    findings = [each for each in verdict.findings if each.code == "diagnosis_undeclared"]
-    findings = findings or [each for each in verdict.findings if each.code in _ENDINGS]
-    rest = [
-        each
-        for each in verdict.findings
-        if each.code != "diagnosis_undeclared" and each.code not in _ENDINGS
-    ]
-    told = []
-    for finding in (*findings, *rest):
-        prose, more = finding.prose, finding.help
-        if finding.diagnosis is not None:
-            more = more[:1]
-        elif finding.code in _ENDINGS:
-            prose = prose.partition("; you expect")[0]
-        told.append(replace(finding, witness="program", prose=prose, help=more))
-    ended = _endings(records, folder, torn=torn)
-    if ended:
-        told = [*ended, *(each for each in told if each.code != "outcome_differs")]
-        verdict = replace(verdict, status="FAILED")
-    warnings = tuple(
-        each for each in verdict.warnings if each.code not in {"truncated", "outcome_open"}
-    )
-    return replace(verdict, findings=tuple(told), warnings=warnings)
-
-
-#: diagnoses that say in which order a rank comes to its calls
-_ORDERS = frozenset({"group_order", "circular_wait"})
-
-
-def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Verdict:
-    """Return a verdict without what rests on the order of calls of a rank that was not recorded.
-
-    Of such a rank it is known which collectives it took part in, and not in what order it came to
-    those of several groups.
-    """
-    doubtful = {
-        each.diagnosis
-        for each in verdict.findings
-        if each.diagnosis in _ORDERS and not records.keys() >= set(each.ranks)
-    }
-    if not doubtful:
-        return verdict
-    findings = tuple(each for each in verdict.findings if each.diagnosis not in doubtful)
-    if all(each.code in _ENDINGS for each in findings):
-        findings = ()
-    predicted = verdict.predicted
-    if predicted is not None:
-        left = tuple(each for each in predicted.diagnoses if each.name not in doubtful)
-        predicted = replace(predicted, diagnoses=left)
-    status = verdict.status if findings else "PASSED"
-    return replace(verdict, status=status, findings=findings, predicted=predicted)
-
-
-def _endings(records: Mapping[int, RankRecord], folder: str, *, torn: bool) -> list[Finding]:
-    """Return the findings that ranks raised, were killed, or left the others: their own words.
-
-    Ranks that ended alike are one.
-    """
-    alike: dict[tuple[str, str], list[int]] = {}
-    for rank, record in sorted(records.items()):
-        ended = _ended(record, folder, torn=torn)
-        if ended is not None:
-            alike.setdefault(ended, []).append(rank)
-    found = []
-    for (verb, words), ranks in alike.items():
-        does = f"{verb}s" if len(ranks) == 1 else verb
-        found.append(
-            Finding(
-                witness="program",
-                code="outcome_differs",
-                prose=f"{among_text(ranks, len(records))} {does} {words}",
-                ranks=tuple(ranks),
-                name="outcome",
-            )
-        )
-    return found
-
-
-def _ended(record: RankRecord, folder: str, *, torn: bool) -> tuple[str, str] | None:
-    """Return in words how a rank ended before its end: a verb, and the rest."""
-    if record.error is not None and record.ending == "raised":
-        where = record.raised_at.short(folder)
-        return "raise", record.error + (f" ({where})" if where else "")
-    if record.died is not None:
-        inside = "in" if record.inside else "after"
-        return "die", f"by {record.died} {inside} {standing(record, folder)}"
-    if record.ending == "ended" and record.code and torn:
-        return "exit", f"with code {record.code} after {standing(record, folder)}"
-    return None
 
 
 def _in_doubt(
@@ -537,20 +439,3 @@ def observed_of(
         duration_s=duration_s,
         notes=tuple(notes),
     )
-
-
-def standing(record: RankRecord, folder: str = "") -> str:
-    """Return where a rank stands, or what it did last: `all_reduce (train.py:19)`."""
-    if not record.items:
-        return "no call yet"
-    last = record.items[-1]
-    where = last.place.short(folder)
-    if isinstance(last, RecordedCall):
-        what = last.operation
-    elif isinstance(last, RecordedWait):
-        call = next((each for each in record.calls if each.number in last.numbers), None)
-        what = f"wait for {call.operation}" if call else "wait"
-    else:
-        assert isinstance(last, Blocking)
-        what = last.what
-    return f"{what} ({where})" if where else what

@@ -197,6 +197,8 @@ class RecordedCall:
     thread: int = 0
     dropped: bool = False
     failed: str | None = None
+    #: the error that is handled while it is made, and where that was raised
+    handled: tuple[str, ScriptPlace] | None = None
     #: the number on its rank of the `batch_isend_irecv` that it is in, where the script calls that
     batch: int | None = None
 
@@ -356,9 +358,14 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
+def names_lost_peer(words: str) -> bool:
+    """Whether an error is a backend's about a rank that is gone."""
+    return _PEER_GONE.search(words) is not None
+
+
 def lost_peer(words: str) -> str:
     """Return a backend's error about a rank that is gone, the same on all ranks that saw it."""
-    if _PEER_GONE.search(words) is None:
+    if not names_lost_peer(words):
         return words
     return _ADDRESS.sub("", _ADVICE.sub("", words))
 
@@ -551,7 +558,7 @@ class _Reader:
             batch=None if batch is None else _whole(batch),
         )
         _require_tensors(call, operation)
-        self._take_handled(more)
+        call.handled = self._take_handled(more)
         if maker != "bw":
             self.threads.add(call.thread)
         self.record.items.append(call)
@@ -564,10 +571,11 @@ class _Reader:
             self._backward.append(call)
         self.record.last_us = us
 
-    def _take_handled(self, more: dict[str, Any]) -> None:
+    def _take_handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
-        place = ScriptPlace(frames=_frames(frames))
-        self.record.handled = None if words is None else (_said(words), place)
+        found = None if words is None else (_said(words), ScriptPlace(frames=_frames(frames)))
+        self.record.handled = found
+        return found
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -681,7 +689,7 @@ class _Reader:
 
     def _take_raise(self, words: str, frames: list[Any], us: int) -> None:
         # C++ that waits, as in the constructor of DDP, raises where no call is
-        failed = bool(_PEER_GONE.search(str(words)[:MOST_CHARACTERS]))
+        failed = names_lost_peer(str(words)[:MOST_CHARACTERS])
         failed = failed or any(call.failed for call in self._calls.values())
         self.record.error = _said(words)
         self.record.raised_at = ScriptPlace(frames=_frames(frames))

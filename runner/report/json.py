@@ -307,7 +307,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": finding.kind,
         **_place(finding.mark),
         "message": ": ".join(filter(None, (finding.prose, _explained(finding.notes)))),
-        "hint": finding.guess,
+        "hint": finding.guess or finding.fix,
         "notes": [{**_place(note.mark), "message": note.bare} for note in finding.notes],
         "alone": finding.witness,
         "ranks": ranges(finding.ranks),
@@ -607,6 +607,7 @@ def _read_finding(entry: Json) -> Finding:
         iteration=tuple(entry["iteration"]),
         name=entry["name"],
         differences=(errors,),
-        guess=entry["hint"],
+        guess=entry["hint"] if entry["alone"] != "program" else None,
+        fix=entry["hint"] if entry["alone"] == "program" else None,
         notes=notes,
     )

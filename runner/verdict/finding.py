@@ -134,7 +134,8 @@ class Finding:
     `index` and `iteration` its instance (index -1: the scenario as a whole); `name` is the key of
     the expectation. `guess` says which mistake the numbers show. `more` counts further iterations
     of the same step with the same finding. `diagnosis` is that of a program whose file does not
-    state it; `help` says what mends the file, with lines to paste. Where an expectation stands
+    state it; `help` says what mends the file, with lines to paste, and `fix` what to change in the
+    program where that is more than the page on its kind says. Where an expectation stands
     alone, `against` says what it was compared with: the reference, or (where the reference has no
     opinion) the run.
     """
@@ -155,6 +156,7 @@ class Finding:
     against: Against = "reference"
     diagnosis: str | None = None
     help: tuple[str, ...] = ()
+    fix: str | None = None
 
     @property
     def because(self) -> tuple[str, ...]:

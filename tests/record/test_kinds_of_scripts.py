@@ -1,6 +1,7 @@
 """Scripts of every kind that people write, right ones and wrong ones, on real ranks and fake ones.
 
-A wrong script says in its docstring what is found, and marks the lines that a report must name.
+A wrong script says in its docstring what is found, and what words of the report say it, and marks
+the lines that a report must name.
 """
 
 from __future__ import annotations
@@ -88,6 +89,8 @@ def test_what_is_wrong_is_named_with_its_lines(recording: Recording, path: Path,
     assert ran.code == 1, ran.output + ran.errors
     if wanted is not None:
         assert wanted[1] in ran.diagnoses, ran.output
+    told = re.search("^Told: (.+)$", text, re.MULTILINE)
+    assert told is None or told[1] in ran.output, ran.output
     lines = [at for at, line in enumerate(text.splitlines(), 1) if line.endswith("# here")]
     named = {int(at) for at in re.findall(rf"{path.name}:(\d+)", ran.messages)}
     assert named & set(lines), ran.messages

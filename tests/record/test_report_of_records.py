@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from handwritten_records import ALL_REDUCE, BARRIER, recorded
+from handwritten_records import ALL_REDUCE, BARRIER, LARGER, recorded
 
 from runner.cli import cli
 
@@ -96,3 +96,104 @@ def test_shapes_of_a_list_that_are_alike_are_one(tmp_path: Path) -> None:
 
     lines = said_of(recorded(tmp_path / "a", (gather(3),), (gather(3),), (gather(2),)))
     assert any("pass tensor [3, 2], tensor_list 3 x [3, 2] (" in line for line in lines), lines
+
+
+#: an all_reduce of other data at another line
+ELSEWHERE: tuple[Any, ...] = ("allreduce_", [["int64", [1], 64, 8]], [], {"op": "sum"}, 18)
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    said = CliRunner().invoke(cli, ["import", str(folder), "--json", "-"])
+    (result,) = json.loads(said.output)["results"]
+    return dict(result)
+
+
+def test_calls_of_different_lines_that_meet_are_one_finding_out_of_step(tmp_path: Path) -> None:
+    stays = (ALL_REDUCE, ALL_REDUCE, ALL_REDUCE, ELSEWHERE)
+    folder = recorded(tmp_path / "a", stays, (ALL_REDUCE, ELSEWHERE), stays)
+    lines = said_of(folder)
+    what = "the ranks are out of step: calls of different lines meet in one operation"
+    assert [line.partition(" (")[0] for line in lines[1:6]] == [
+        f"  dtype_mismatch: {what}",
+        "    the members of world enter `all_reduce` from other lines",
+        "    rank 1 passes int64, [1]",
+        "    ranks 0, 2 pass float32, [4]",
+        "    fix: find why rank 1 comes to train.py:18 when ranks 0 and 2 come to train.py:12",
+    ]
+    assert not any("missing_participant" in line or "the same dtype" in line for line in lines)
+    result = result_of(folder)
+    assert result["predicted"]["diagnoses"] == ["dtype_mismatch"]
+    assert "train.py:18" in result["problems"][0]["message"]
+    assert "train.py:12" in result["problems"][0]["message"]
+    assert result["problems"][0]["hint"].startswith("find why rank 1 comes to train.py:18")
+
+
+def test_two_ways_to_one_operation_are_in_step(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE, BARRIER), (ELSEWHERE, BARRIER))
+    told = "\n".join(said_of(folder))
+    assert "out of step" not in told
+    assert "fix: give the tensor the same dtype on every rank" in told
+
+
+def test_lines_that_met_before_are_in_step(tmp_path: Path) -> None:
+    same = (*ALL_REDUCE[:4], 18)
+    takes_turns = (ALL_REDUCE, same, ALL_REDUCE)
+    other = (same, ALL_REDUCE, ELSEWHERE)
+    told = "\n".join(said_of(recorded(tmp_path / "a", takes_turns, other)))
+    assert "out of step" not in told
+    assert "fix: give the tensor the same shape on every rank" in told
+
+
+def test_a_call_in_an_except_is_told_with_its_error(tmp_path: Path) -> None:
+    handled = {"op": "sum", "handled": ["ValueError: no data", [["/me/data.py", 3, "raise"]]]}
+    late = (*ELSEWHERE[:3], handled, 18)
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (late,), (ALL_REDUCE,))
+    told = "\n".join(said_of(folder))
+    assert "out of step" in told
+    assert "    fix: rank 1 handles ValueError: no data (data.py:3): in a `finally`" in told
+
+
+def test_a_dead_rank_is_told_once_and_behind_what_is_wrong(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", (ALL_REDUCE,), (LARGER,), (ALL_REDUCE,))
+    died(folder, 1, -6)
+    lines = said_of(folder)
+    assert lines[1].startswith("  shape_mismatch: ")
+    assert [line for line in lines if "rank 1" in line and "passes" not in line] == [
+        "  rank 1 dies by SIGABRT in all_reduce (train.py:12)"
+    ]
+
+
+def died(folder: Path, rank: int, code: int) -> None:
+    """Let a rank end inside of its last call, with an exit code that its launcher saw."""
+    path = folder / f"rank-{rank:05d}.jsonl"
+    first, *kept = path.read_text(encoding="utf-8").splitlines()[:-4]
+    first = json.dumps({**json.loads(first), "pid": 7})
+    path.write_text("\n".join([first, *kept]) + "\n", encoding="utf-8")
+    entries = [{"launch": 1, "pid": 6}, {"rank": rank, "pid": 7}]
+    entries.append({"rank": rank, "pid": 7, "exit": code})
+    text = "".join(f"{json.dumps(each)}\n" for each in entries)
+    (folder / "launch.jsonl").write_text(text, encoding="utf-8")
+
+
+def refused(folder: Path, text: str, *more: Any) -> str:
+    """Return what is said of a rank 2 whose call torch refuses, as a line of its script has it."""
+    words = "ValueError: Global rank 1 is not part of group <torch.ProcessGroup object at 0x7f12>"
+    for rank in range(4):
+        if rank == 2:
+            ended_by(folder, rank, *more, ["raise", words, [["/me/train.py", 9, text]], 99])
+        else:
+            ended_by(folder, rank)
+    return "\n".join(said_of(folder))
+
+
+def test_a_rank_outside_of_its_group_is_told_with_the_one_that_is_meant(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", *[(BARRIER,)] * 4)
+    said = refused(folder, "dist.recv(x, src=1, group=hi)", ["g", 1, "1", [2, 3], "", "gloo"])
+    assert "rank 1 is not in [2, 3]: for its rank 1 write `src=3`, or `group_src=1`." in said
+
+
+def test_a_rank_outside_of_one_of_several_groups_is_told_without_a_guess(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / "a", *[(BARRIER,)] * 4)
+    groups = [["g", 1, "1", [2, 3], "", "gloo"], ["g", 2, "2", [0, 2], "", "gloo"]]
+    said = refused(folder, "dist.reduce(x, 1, group=hi)", *groups)
+    assert "pass a rank that is in it, or its number in the group as `group_dst`." in said

@@ -56,8 +56,9 @@ EXPLANATIONS = (
         "Each waits for what another would do only after it was served itself:\n\n"
         "    rank 0  send to 1 ──waits for recv──▶ rank 1\n"
         "    rank 1  send to 0 ──waits for recv──▶ rank 0",
-        "break the ring: let one rank receive first, or start the messages asynchronously "
-        "(`isend`, `irecv`, `batch_isend_irecv`) and wait for them afterwards.",
+        "break the ring: where all send first let one rank receive first, where all receive first "
+        "let one send first; or start the messages asynchronously (`isend`, `irecv`, "
+        "`batch_isend_irecv`) and wait for them afterwards.",
         _SENDS_FIRST
         + """\
 expect:
