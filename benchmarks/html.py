@@ -15,11 +15,11 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 import runner
 from benchmarks.measure import SCENARIO, Row, seconds, show

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import time
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from benchmarks.measure import SCENARIO, Row, seconds, show
 from runner.pipeline.results import Selection

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from writing import table
 
 from runner.cost.forecast import forecast, microseconds

@@ -8,7 +8,7 @@ import click
 from writing import escaped, table, wrapped
 
 from runner.cli import COMMANDS, cli
-from runner.limits import BOUNDS, DEFAULT, FLAGS
+from runner.limits import COUNTS, DEFAULT, FLAGS
 from runner.report.formats import FORMATS
 
 
@@ -66,13 +66,10 @@ def _prose(text: str) -> str:
 
 def bounds() -> str:
     """Return the bounds on a scenario, and the options that raise them."""
-    rows = []
-    for option, name, counts in (
-        (each.metadata["flag"], each.name, each.metadata["counts"]) for each in BOUNDS
-    ):
-        rows.append(
-            (f"`{option}`", f"at most {getattr(DEFAULT, name):,}".replace(",", " "), counts)
-        )
+    rows = [
+        (f"`{FLAGS[name]}`", f"at most {getattr(DEFAULT, name):,}".replace(",", " "), counts)
+        for name, counts in COUNTS.items()
+    ]
     return table(("option", "default", "counts"), rows)
 
 

@@ -7,9 +7,13 @@ prints, and nothing here knows which stage complains.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Any, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from runner import display
 
@@ -26,12 +30,50 @@ def _lines(text: str) -> list[str]:
     return text.splitlines()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Compared(Struct, frozen=True, eq=False):
+    """A value that equals another of its class where all of its fields do, but for some.
+
+    An heir names those in `apart`: they take no part in `==`, in the hash, or in `repr`.
+    """
+
+    apart: ClassVar[tuple[str, ...]] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other one is of this class, and all that is compared is equal."""
+        if self is other:
+            return True
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        compared = _compared(self.__class__)
+        return bool(compared(self) == compared(other))
+
+    def __hash__(self) -> int:
+        """Equal ones have one hash. TypeError where a field has none."""
+        return hash(_compared(self.__class__)(self))
+
+    def __repr__(self) -> str:
+        """Return the class and what is compared, by name."""
+        told = (
+            f"{name}={getattr(self, name)!r}"
+            for name in self.__struct_fields__
+            if name not in self.apart
+        )
+        return f"{self.__class__.__qualname__}({', '.join(told)})"
+
+
+@cache
+def _compared(kind: type[Compared]) -> Callable[[Any], Any]:
+    """Return what gives the fields of a value that are compared."""
+    return attrgetter(*(name for name in kind.__struct_fields__ if name not in kind.apart))
+
+
+class Source(Compared, frozen=True, kw_only=True):
     """A file as it was read: its path as the user named it, and its text."""
 
+    apart = ("text",)
+
     path: str
-    text: str = field(repr=False, compare=False, hash=False)
+    text: str
 
     def line(self, number: int) -> str:
         """Return line `number` (1-based) without its line break, or an empty string."""
@@ -39,9 +81,10 @@ class Source:
         return lines[number - 1] if 0 < number <= len(lines) else ""
 
 
-@dataclass(slots=True, kw_only=True, unsafe_hash=True)
-class Mark:
+class Mark(Compared, frozen=True, kw_only=True):
     """A place in a source: line and column count from 1; the end is exclusive."""
+
+    apart = ("at",)
 
     source: Source
     line: int
@@ -49,7 +92,7 @@ class Mark:
     end_line: int | None = None
     end_column: int | None = None
     #: the place that it was recorded from, in words, as `train.py:19`; it is never opened
-    at: str | None = field(default=None, compare=False)
+    at: str | None = None
 
     def __str__(self) -> str:
         """Return `file:line:column`."""
@@ -65,8 +108,15 @@ class Mark:
         return own if self.at is None else f"{display.brief(self.at)}, {own}"
 
 
-@dataclass(frozen=True, slots=True)
-class Clause:
+class Marked(Compared, frozen=True, kw_only=True):
+    """A value that a person wrote: it equals another whatever the place of the two."""
+
+    apart: ClassVar[tuple[str, ...]] = ("mark",)
+
+    mark: Mark | None = None
+
+
+class Clause(Struct, frozen=True):
     """A part of an explanation: what one step has to do with it, and the step's place.
 
     In prose the place follows `words`; a note begins with it, as a compiler's does. `joint` leads
@@ -95,8 +145,7 @@ def sentence_of(clauses: Sequence[Clause]) -> str:
     return "".join(part for pair in parts for part in pair)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """One fault: `code` is stable, `message` says what is wrong, `hint` what would be right.
 
     What they quote of a file is cut to what a person reads.
@@ -109,9 +158,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Keep of a stranger's words what may be shown."""
-        object.__setattr__(self, "message", display.brief(self.message))
+        force_setattr(self, "message", display.brief(self.message))
         if self.hint is not None:
-            object.__setattr__(self, "hint", display.brief(self.hint))
+            force_setattr(self, "hint", display.brief(self.hint))
 
     def excerpt(self, columns: int | None = None) -> tuple[str, str] | None:
         """Return the source line and a line of carets under the fault, or None without a place.
@@ -287,8 +336,7 @@ def _folded(word: str) -> str:
 # What a code means, as `scenario explain` shows it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """What a code means. `example` and `fixed` are whole scenario files, or empty.
 
     `sort` is `problem` (the file is INVALID), `diagnosis` (the program is wrong), `finding` (a

@@ -6,9 +6,10 @@ import gc
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
 from math import prod
 from typing import NoReturn
+
+from msgspec import Struct
 
 from runner.errors import Mark, Problem, ScenarioError
 
@@ -19,73 +20,67 @@ from runner.errors import Mark, Problem, ScenarioError
 # names that flag. A bound is inclusive: a world of exactly `max_ranks` ranks is allowed.
 
 
-def _bound(default: int, flag: str, counts: str) -> int:
-    """Declare a bound with its flag and the words that say what it counts."""
-    made: int = field(default=default, metadata={"flag": flag, "counts": counts})
-    return made
+class Limits(Struct, frozen=True, kw_only=True):
+    """The bounds on a scenario file, on the program in it, and on one expression.
 
+    What each counts is in :data:`COUNTS`.
+    """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The bounds on a scenario file, on the program in it, and on one expression."""
-
-    max_ranks: int = _bound(64, "--max-ranks", "ranks of the world")
-    max_elements: int = _bound(2**26, "--max-elements", "elements of one tensor")
-    max_items: int = _bound(2**18, "--max-items", "list items made by one expression")
-    max_steps: int = _bound(50_000_000, "--max-steps", "steps taken, over all ranks")
-    max_turns: int = _bound(
-        2_000_000, "--max-turns", "turns of loops, taken or not, over all ranks"
-    )
-    max_work: int = _bound(
-        1_500_000_000, "--max-work", "elements and operations computed by the analysis of a case"
-    )
-    max_bytes: int = _bound(
-        2**30, "--max-bytes", "bytes made by the analysis, over all ranks and steps"
-    )
-    max_run_bytes: int = _bound(
-        2**32, "--max-run-bytes", "bytes that the ranks of a run hold, with a copy of each result"
-    )
-    max_seconds: int = _bound(
-        120, "--max-seconds", "seconds of the analysis of a case, and of its run"
-    )
-    max_total_seconds: int = _bound(
-        86_400, "--max-total-seconds", "seconds of all cases together; what is left is not run"
-    )
-    max_schedules: int = _bound(
-        1_024, "--max-schedules", "orders of arrival at the receives from anyone"
-    )
-    max_loop: int = _bound(100_000, "--max-loop", "iterations of one `for`")
-    max_expression_chars: int = _bound(
-        4_000, "--max-expression-chars", "characters of one expression"
-    )
-    max_expression_nodes: int = _bound(
-        1_000, "--max-expression-nodes", "names, numbers and operators of one expression"
-    )
-    max_nesting: int = _bound(64, "--max-nesting", "levels of nesting")
-    max_file_bytes: int = _bound(2**20, "--max-file-bytes", "bytes of one file")
-    max_anchor_expansion: int = _bound(
-        10_000, "--max-anchor-expansion", "nodes that YAML aliases expand to"
-    )
-    max_use_depth: int = _bound(16, "--max-use-depth", "files that `use` each other")
-    max_file_steps: int = _bound(10_000, "--max-file-steps", "steps written, after `use`")
-    max_matrix_cases: int = _bound(1_000, "--max-matrix-cases", "cases of one matrix")
+    max_ranks: int = 64
+    max_elements: int = 2**26
+    max_items: int = 2**18
+    max_steps: int = 50_000_000
+    max_turns: int = 2_000_000
+    max_work: int = 1_500_000_000
+    max_bytes: int = 2**30
+    max_run_bytes: int = 2**32
+    max_seconds: int = 120
+    max_total_seconds: int = 86_400
+    max_schedules: int = 1_024
+    max_loop: int = 100_000
+    max_expression_chars: int = 4_000
+    max_expression_nodes: int = 1_000
+    max_nesting: int = 64
+    max_file_bytes: int = 2**20
+    max_anchor_expansion: int = 10_000
+    max_use_depth: int = 16
+    max_file_steps: int = 10_000
+    max_matrix_cases: int = 1_000
     #: whether a link may lead out of the project: no bound, and chosen in the same place
     follow_links: bool = False
 
 
 DEFAULT = Limits()
 
-#: the bounds themselves
-BOUNDS = tuple(each for each in fields(Limits) if each.metadata)
+#: name of a bound -> what it counts
+COUNTS = {
+    "max_ranks": "ranks of the world",
+    "max_elements": "elements of one tensor",
+    "max_items": "list items made by one expression",
+    "max_steps": "steps taken, over all ranks",
+    "max_turns": "turns of loops, taken or not, over all ranks",
+    "max_work": "elements and operations computed by the analysis of a case",
+    "max_bytes": "bytes made by the analysis, over all ranks and steps",
+    "max_run_bytes": "bytes that the ranks of a run hold, with a copy of each result",
+    "max_seconds": "seconds of the analysis of a case, and of its run",
+    "max_total_seconds": "seconds of all cases together; what is left is not run",
+    "max_schedules": "orders of arrival at the receives from anyone",
+    "max_loop": "iterations of one `for`",
+    "max_expression_chars": "characters of one expression",
+    "max_expression_nodes": "names, numbers and operators of one expression",
+    "max_nesting": "levels of nesting",
+    "max_file_bytes": "bytes of one file",
+    "max_anchor_expansion": "nodes that YAML aliases expand to",
+    "max_use_depth": "files that `use` each other",
+    "max_file_steps": "steps written, after `use`",
+    "max_matrix_cases": "cases of one matrix",
+}
 
 #: name of a bound -> the flag of its own, which help does not list
-FLAGS = {each.name: str(each.metadata["flag"]) for each in BOUNDS}
+FLAGS = {name: f"--{name.replace('_', '-')}" for name in COUNTS}
 
 #: name of a bound -> the option that raises it, as a person writes it
 RAISING = {name: f"`--limit {flag.removeprefix('--max-')}=N`" for name, flag in FLAGS.items()}
-
-#: name of a bound -> what it counts
-COUNTS = {each.name: str(each.metadata["counts"]) for each in BOUNDS}
 
 
 def beyond(name: str, limits: Limits = DEFAULT) -> str:

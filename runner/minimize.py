@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from runner.errors import ScenarioError
 from runner.language.document import load_content
@@ -63,8 +64,7 @@ class ExhaustedError(Exception):
     """The attempts are used up."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Search:
+class Search(Struct, kw_only=True):
     """`text` holds whatever was accepted last; `holds` says whether a text shows the same fault."""
 
     text: str
@@ -662,8 +662,7 @@ def _without_rank(text: str, rank: int, *, keep_peers: bool) -> str:
     return splice(text, [less, *going.edits])
 
 
-@dataclass(slots=True, kw_only=True)
-class _Going:
+class _Going(Struct, kw_only=True):
     """One rank leaves: what that changes."""
 
     text: str
@@ -961,8 +960,7 @@ _VALUES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultSignature:
+class FaultSignature(Struct, frozen=True, kw_only=True):
     """The fault of a scenario, whatever its size.
 
     `findings` are (code, witness, operation); the operation is named where a value is concerned.
@@ -1080,8 +1078,7 @@ class NothingToMinimizeError(Exception):
     """The scenario shows no fault that could be kept; the message says what it shows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Minimized:
+class Minimized(Struct, frozen=True, kw_only=True):
     """What came of a search. `minimal` is False where the budget, or a person, ended it."""
 
     text: str

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.rule import Rule
 from watchfiles import DefaultFilter, watch
 
@@ -153,8 +154,7 @@ TICK_NS = 10_000_000
 RESTLESS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """What stood on the disk at one moment.
 
     `read` has for each scenario file, by its resolved path, the stamps of itself and of what it
@@ -183,8 +183,7 @@ class Look:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileChanges:
+class FileChanges(Struct, frozen=True, kw_only=True):
     """What changed: `affected` are the scenario files to be run again."""
 
     affected: tuple[Path, ...]

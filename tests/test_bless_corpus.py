@@ -9,7 +9,7 @@ expectations alone can notice), and a wrong number in an expectation.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from judging import at_step
+from msgspec.structs import replace
 from sampling import sampled, strides
 
 from runner.bless import NotBlessedError, confirm, propose

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 import runner
 from runner.errors import LaunchError, ScenarioError, UnsupportedError, WorkerError

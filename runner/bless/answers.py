@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from msgspec import Struct
 
 from runner.bless.draft import Analysed, NotBlessedError, refuse
 from runner.errors import ScenarioError
@@ -35,8 +36,7 @@ _VALUE = frozenset({"value"})
 REST = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What one rank holds, where an expectation stands, in one case and one round of a loop.
 
     `path` leads to the branch that speaks of this rank: the position of a selector in each mapping

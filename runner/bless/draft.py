@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
+
+from msgspec import Struct
 
 from runner.expressions.values import Undefined
 from runner.language.expectations import is_section
@@ -51,8 +52,7 @@ CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objection:
+class Objection(Struct, frozen=True, kw_only=True):
     """One reason not to bless a file; `code` is a key of :data:`CODES`, `line` counts from 1."""
 
     code: str
@@ -83,8 +83,7 @@ PLACEHOLDER = "..."
 STAND_IN, STAND_IN_TYPED = '{"rank < 0": 0}', "0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectPlace:
+class ExpectPlace(Struct, frozen=True, kw_only=True):
     """A step, or the whole file (`step` None), and its `expect`, None where it has none.
 
     `inside` tells that the step stands in the body of a `for`.
@@ -109,8 +108,7 @@ class ExpectPlace:
         return bool(keys - {"name", "ranks", "expect"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hole:
+class Hole(Struct, frozen=True, kw_only=True):
     """A value that is to be filled in, and what stands in for it until it is known."""
 
     span: Span
@@ -200,8 +198,7 @@ def has_selectors(span: Span) -> bool:
 # Which names a place of a file writes, by the reference.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class Analysed(Struct, frozen=True, kw_only=True):
     """One case with its plan and what the reference predicts."""
 
     scenario: Scenario
@@ -277,8 +274,7 @@ def _says(value: Value) -> bool:
 # The names that an empty `expect:` is about are those that the step writes, by the reference.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Draft(Struct, frozen=True, kw_only=True):
     """A text that loads; `open` are the offsets at which a stand-in begins."""
 
     text: str

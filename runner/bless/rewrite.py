@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+from msgspec import Struct
 
 from runner.bless.answers import REST, Answer, answers, said
 from runner.bless.draft import (
@@ -62,8 +62,7 @@ _FULL = re.compile(r"full\([^()]*(?:\[[^\]]*\])?[^()]*, (-?\d+(?:\.\d+)?)\)")
 WIDTH = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlessedValue:
+class BlessedValue(Struct, frozen=True, kw_only=True):
     """One value in the draft: its key, the whole value, and the `expect` that it stands in."""
 
     key: Span
@@ -390,8 +389,7 @@ def write(proposal: Proposal) -> None:
 _CONFLICT = re.compile(r"^(<{7}|>{7}|={7})( |$)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(Struct, frozen=True, kw_only=True):
     """A file's text as it is and as it should be; equal where nothing is open or wrong.
 
     `analyses` are the cases of the new text, each proved by the reference; `filled` counts the

@@ -6,11 +6,11 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+from msgspec.structs import asdict, replace
 
 from runner.cli.options import (
     HOW,

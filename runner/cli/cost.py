@@ -7,12 +7,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from runner.cli.options import (
     GroupedCommand,
@@ -790,8 +791,7 @@ def _bench_code(
 _ONLY_COST = ("model", "algo", "nodes", "by", "scales", "against", "html_file", "trace_file")
 
 
-@dataclass(slots=True)
-class _Benched:
+class _Benched(Struct):
     """The rows of all cases and sizes, an exit code where one cannot be measured.
 
     `facts` are the backend and what torch says of itself, of the last run.

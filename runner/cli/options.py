@@ -8,7 +8,6 @@ import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -170,10 +169,10 @@ def _by_long_name(command: click.Command) -> dict[str, click.Option]:
 
 def _require_configurable(path: Path, name: str, value: object) -> None:
     """Refuse what no project fixes. Raises UsageError."""
-    bounds = {str(each.metadata["flag"]).removeprefix("--"): each for each in limits.BOUNDS}
+    bounds = {flag.removeprefix("--"): name for name, flag in limits.FLAGS.items()}
     where = f"{path}, {TABLE}: "
     if name in bounds:
-        most: Any = bounds[name].default
+        most = getattr(limits.DEFAULT, bounds[name])
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
             message = f"`{name}` is a whole number from 1 to {most}: a project only lowers a bound"
             raise click.UsageError(where + message)
@@ -356,13 +355,12 @@ def _bound(text: str) -> str:
 
 def bounding(command: CommandF) -> CommandF:
     """Add the options that bound what a file may ask for."""
-    for bound in reversed(limits.BOUNDS):
-        counts = str(bound.metadata["counts"])
+    for name, counts in reversed(limits.COUNTS.items()):
         command = option(
             BOUNDS,
-            str(bound.metadata["flag"]),
+            limits.FLAGS[name],
             type=click.IntRange(min=1),
-            default=bound.default,
+            default=getattr(limits.DEFAULT, name),
             show_default=True,
             metavar="N",
             hidden=True,
@@ -577,7 +575,7 @@ def selection_of(options: Mapping[str, Any]) -> Selection:
 
 def limits_of(options: Mapping[str, Any]) -> Limits:
     """Return the bounds that a command's options state."""
-    return Limits(**{each.name: options[each.name] for each in fields(Limits)})
+    return Limits(**{name: options[name] for name in Limits.__struct_fields__})
 
 
 def reported(

@@ -13,11 +13,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+from msgspec import Struct, field
 
 from runner.conformance.table import Cell, Seen, shown
 from runner.display import short
@@ -31,8 +31,7 @@ SCHEMA = "conformance.schema.json"
 COLUMN = "#"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseSeen:
+class CaseSeen(Struct, frozen=True, kw_only=True):
     """What came of a case of the corpus: its verdict, how the run ended, a reason in words."""
 
     verdict: str
@@ -44,8 +43,7 @@ class CaseSeen:
         return f"{self.verdict} {self.outcome}".strip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conformance:
+class Conformance(Struct, frozen=True, kw_only=True):
     """What one backend did in one version of torch; `name` is that of its column.
 
     `machine` is what it ran on, in words (torch and Python, cores); `cases` are named
@@ -65,8 +63,7 @@ class Conformance:
         return dict(sorted(Counter(seen.verdict for seen in self.cases.values()).items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnDifference:
+class ColumnDifference(Struct, frozen=True, kw_only=True):
     """Something that two columns do not agree on, and the scenario that shows it.
 
     `scenario` is the name of a case of the corpus, or the text of a file of its own.

@@ -9,11 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.conformance.document import CaseSeen, Conformance, name_of
 from runner.conformance.document import one as read_one

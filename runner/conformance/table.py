@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, ScenarioError, UnsupportedError
 from runner.expressions.values import Undefined
@@ -41,8 +42,7 @@ MOVING = (
 ATTEMPTS = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True, order=True):
     """One call: what is done, with which reduce op (none where nothing is reduced), on what."""
 
     operation: str
@@ -54,8 +54,7 @@ class Cell:
         return " ".join(filter(None, (self.operation, self.op, self.dtype)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What came of a cell on one backend: one of :data:`OUTCOMES`, and the words for it."""
 
     outcome: str

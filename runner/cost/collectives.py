@@ -7,12 +7,13 @@ table of measurements, or by torch's own model of DTensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isnan
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.cost.measurements import TABLED, Tables, Taken, time_in
@@ -31,8 +32,7 @@ from runner.model.traffic import Enter
 Ranks: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Stroke:
+class Stroke(Struct, frozen=True):
     """Messages that ranks send at once: their targets and bytes; `times` in a row."""
 
     src: Ranks
@@ -236,8 +236,7 @@ def torch_time(collective: str, gib: float, ranks: int, host_ranks: int) -> floa
 # One collective, by the model that is asked for.
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """A time of a collective: microseconds, by which model, and by which algorithm."""
 
     time: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from runner.cost.collectives import CollectiveTimes, Timing
@@ -17,8 +17,7 @@ from runner.errors import Problem, ScenarioError
 from runner.model.traffic import Enter, Traffic
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class Hop(Struct, frozen=True, kw_only=True):
     """One event of the critical path, in microseconds; `because` says why it began no earlier.
 
     `target` and `size` are None for what is no message, `group` is empty for a pause.
@@ -36,8 +35,7 @@ class Hop:
     because: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartCost:
+class PartCost(Struct, frozen=True, kw_only=True):
     """What a step of a file, or a group, costs: its calls, bytes, busiest link, share of the path.
 
     `part` is the index of the step, or the name of the group.
@@ -54,8 +52,7 @@ class PartCost:
     on_path: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCost:
+class RankCost(Struct, frozen=True, kw_only=True):
     """What one rank sends and receives in messages, and when it is done."""
 
     sends: int
@@ -64,8 +61,7 @@ class RankCost:
     ended: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(Struct, frozen=True, kw_only=True):
     """How long a program takes on a topology, in microseconds.
 
     `origin` says what the time comes from, `error` how far off such times were. Of the critical
@@ -367,8 +363,7 @@ def _shares(found: Replay) -> dict[str, float]:
 # Sums over all events: of a step, of a group, of links, of ranks.
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """What some events cost together.
 
     `pairs` are messages between the same ranks: who, how many, their bytes, and those carried.

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.cost.measurements import TABLED, Table, tabled
 from runner.errors import Problem, ScenarioError
@@ -33,8 +35,7 @@ PROGRAMS = {
 IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce"})
 
 
-@dataclass(frozen=True, slots=True)
-class LogRow:
+class LogRow(Struct, frozen=True):
     """The times of one size, out of place and in place; None for a half that was not measured."""
 
     size: float
@@ -42,8 +43,7 @@ class LogRow:
     in_place: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Log:
+class Log(Struct, frozen=True, kw_only=True):
     """The rows of one collective on so many ranks, in any order, as far as the file says them.
 
     `collective` is the operation, or the program of nccl-tests where no operation is the same.
@@ -157,8 +157,7 @@ _STAMP = re.compile(r"\d+[-:]\d+[-:]\d+\S*")
 _TIMES, _WRONG = ("time", "cputime"), "#wrong"
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(Struct, frozen=True):
     """The columns behind a row's type and reduce op, by their names; times are of `unit` us."""
 
     names: tuple[str, ...]

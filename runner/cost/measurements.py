@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from runner.cost.nccl import COLLECTIVES
 from runner.errors import Problem, ScenarioError, nearest
@@ -31,8 +32,7 @@ GAP = 16.0
 Taken: TypeAlias = Callable[[float], tuple[str, str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows of sizes in bytes and times in microseconds, ascending; `source` says whose."""
 
     sizes: tuple[float, ...]

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: by protocol: LL, LL128, Simple
 Three: TypeAlias = tuple[float, float, float]
@@ -114,8 +116,7 @@ _CORRECTION = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constants:
+class Constants(Struct, frozen=True, kw_only=True):
     """What one release of NCCL has: latencies in microseconds, bandwidths in GB/s (1e9)."""
 
     released: str
@@ -276,8 +277,7 @@ def constants_of(version: str) -> Constants | None:
     return known[-1] if known else _2_18
 
 
-@dataclass(frozen=True, slots=True)
-class Channels:
+class Channels(Struct, frozen=True):
     """How many channels NCCL's search found, and the GB/s of each, in a node and between nodes."""
 
     count: int
@@ -285,8 +285,7 @@ class Channels:
     between: float
 
 
-@dataclass(frozen=True, slots=True)
-class TunerChoice:
+class TunerChoice(Struct, frozen=True):
     """What NCCL would take, and the time it forecasts, in microseconds."""
 
     algorithm: str
@@ -319,8 +318,7 @@ _HALVES = frozenset({ALL_GATHER, REDUCE_SCATTER})
 _ROOTED = frozenset({BROADCAST, REDUCE})
 
 
-@dataclass(frozen=True, slots=True)
-class Tuner:
+class Tuner(Struct, frozen=True):
     """NCCL's model on one machine. `cpu` is intel, amd or other; `tree` NCCL's tree pattern.
 
     `inside` is what joins the GPUs of a node: over PCIe NCCL takes other latencies, and no LL128.

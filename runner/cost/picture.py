@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import log10
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from runner.cost.forecast import Forecast, microseconds
 from runner.cost.structure import amount
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """One forecast of a sweep: a case at one size. `bytes` is None where the size is its own.
 
     A case that is one collective has its name, and its bytes as nccl-tests counts them.

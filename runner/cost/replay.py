@@ -23,11 +23,11 @@ import heapq
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from runner.cost.topology import Network, Routes
@@ -45,8 +45,7 @@ Timed: TypeAlias = Callable[[Enter], float]
 BY_SENDER, BY_RECEIVER, BY_LINK = 0, 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayEvent:
+class ReplayEvent(Struct, frozen=True):
     """What took time: a message, or else `name`. Times are microseconds.
 
     `cause` is why it started no earlier, `before` the event that this came of (START: none),
@@ -131,8 +130,7 @@ class ReplayEvents:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Replay:
+class Replay(Struct, frozen=True, kw_only=True, dict=True):
     """The times of a program: when each rank is done, by which event, and all events."""
 
     ended: NDArray[np.float64]
@@ -206,8 +204,7 @@ def host_waits(entry: Enter) -> bool:
 # One event after the other.
 
 
-@dataclass(slots=True)
-class _Program:
+class _Program(Struct):
     """What each rank does, in order, and the messages and collectives that it takes part in."""
 
     ranks: list[list[tuple[int, int, float]]]
@@ -560,8 +557,7 @@ class _Run:
 # What many ranks do at one stroke, together.
 
 
-@dataclass(slots=True)
-class _Ends:
+class _Ends(Struct):
     """One post: when each row was posted, by which event, and when it is done."""
 
     ranks: NDArray[np.int64]
@@ -575,8 +571,7 @@ class _Ends:
     group: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
+class _Column(Struct, frozen=True):
     """One link of each of some messages: `distinct` where no two have the same."""
 
     rows: Any
@@ -585,8 +580,7 @@ class _Column:
     distinct: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Way:
+class _Way(Struct, frozen=True):
     """The routes of messages, made ready."""
 
     latency: NDArray[np.float64]

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.cost.logs import chosen, read_logs
@@ -59,8 +60,7 @@ MODELS = {
 PORT, NIC, SPINE = "port", "nic", "spine"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class Links(Struct, frozen=True, kw_only=True):
     """The links of one kind. `bandwidth` is in bytes a microsecond, for each direction.
 
     `latency` is that of a whole route through such a link: a route has the largest of its links'.
@@ -75,8 +75,7 @@ class Links:
     oversubscription: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Struct, frozen=True, kw_only=True):
     """A machine. Sends of up to `eager` bytes free their sender once their bytes are out.
 
     `launch` is what a call of NCCL takes its host, in microseconds; `factor` multiplies what its
@@ -114,8 +113,7 @@ class Topology:
         return len(np.unique(self.nodes_of(ranks, world_size)))
 
 
-@dataclass(frozen=True, slots=True)
-class Routes:
+class Routes(Struct, frozen=True):
     """The routes of messages `[L]`: latency, time for the bytes of each, and links `[L, K]`.
 
     `quick` is the latency of small messages (:attr:`Network.small`). `links` are numbers, -1 where

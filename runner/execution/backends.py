@@ -9,12 +9,13 @@ import resource
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct, field
 
 from runner.errors import LaunchError, ScenarioError, UnsupportedError, nearest
 from runner.expressions.values import Constant
@@ -29,8 +30,7 @@ from runner.vocabulary import WORLD
 # How scenarios are executed: what the command line chose, and no scenario can.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchOptions:
+class LaunchOptions(Struct, frozen=True, kw_only=True):
     """The choices that hold for a whole run.
 
     `backend` is `auto` (NCCL where every rank has a GPU of its own, else Gloo), a backend that
@@ -131,8 +131,7 @@ BOUNDS_CTAS: Version = (2, 17, 0)
 MOST_ON_A_GPU = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
+class Sharing(Struct, frozen=True, kw_only=True):
     """How the ranks of a launch share its GPUs: one environment, and what differs by rank.
 
     `means` says in a phrase which of NCCL's ways it is.
@@ -456,8 +455,7 @@ def failure_of(error: BaseException) -> Failure:
 # name (`gloo`), one for a kind of device (`cuda:nccl`), or several (`cpu:gloo,cuda:nccl`).
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackendChoice:
+class BackendChoice(Struct, frozen=True, kw_only=True):
     """What a scenario runs on. `sharing` is how the ranks of its launch share GPUs, if they do.
 
     `notes` is what the report must say of it, `environment` what the results keep.

@@ -13,9 +13,10 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from msgspec import Struct
 
 from runner.model.plan import Plan
 from runner.model.scenario import steps_of
@@ -25,8 +26,7 @@ from runner.operations.base import Compound
 MARK = ".of-this-run"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointFolder:
+class CheckpointFolder(Struct, frozen=True, kw_only=True):
     """A folder of this run's own, by its path, and the secret that lies in it."""
 
     path: str

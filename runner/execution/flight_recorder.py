@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from runner.execution.pickles import plain
 
@@ -28,8 +29,7 @@ class FlightError(ValueError):
     """A dump that is not one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlightEntry:
+class FlightEntry(Struct, frozen=True, kw_only=True):
     """One call as the recorder saw it.
 
     `sequence` counts the collectives of the group (or its messages) from 1; `state` is `scheduled`,
@@ -61,8 +61,7 @@ class FlightEntry:
         return f"{what}{f', {shapes}' if shapes else ''}: {self.state}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecorderDump:
+class RecorderDump(Struct, frozen=True, kw_only=True):
     """What one rank's recorder held: its version, its calls in order, its groups' last ones."""
 
     version: str

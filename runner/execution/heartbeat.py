@@ -19,9 +19,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 #: seconds between two beats
 BEAT_S = 1.0
@@ -80,8 +81,7 @@ class Beats:
         os.close(self.descriptor)
 
 
-@dataclass(slots=True)
-class Quiet:
+class Quiet(Struct):
     """What a listener knows of one process: its last count, and the seconds since it changed."""
 
     count: int

@@ -15,10 +15,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
+
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution import backends, heartbeat

@@ -34,8 +34,9 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from runner.display import short
 from runner.errors import LaunchError
@@ -81,8 +82,7 @@ TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 FIRST_PORT, PORTS = 20_000, 12_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LauncherVariables:
+class LauncherVariables(Struct, frozen=True, kw_only=True):
     """The variables by which a launcher tells a process its place.
 
     `rank`, `world_size` and `local_rank` are names; `job` are those that tell one launch from
@@ -119,8 +119,7 @@ LAUNCHERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessPlace:
+class ProcessPlace(Struct, frozen=True, kw_only=True):
     """Where a process is in its launch; `address` and `port` are those of rank 0's store."""
 
     rank: int
@@ -235,8 +234,7 @@ class BeatStore(Store, Protocol):
     def multi_get(self, keys: list[str], /) -> list[bytes]: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Beat(Struct, frozen=True, kw_only=True):
     """What a node shows once a second: a number that grows, its host, its ranks.
 
     `lost` says of each rank that is lost what is wrong with it; `quiet` of each that has long shown
@@ -261,8 +259,7 @@ class Beat:
         return cls(number=number, host=host, ranks=tuple(ranks), lost=dict(lost), quiet=dict(quiet))
 
 
-@dataclass(slots=True)
-class Heard:
+class Heard(Struct):
     """The last beat of a node, and for how many seconds none has followed it."""
 
     beat: Beat
@@ -609,8 +606,7 @@ class Leader:
             self._lose(reason)
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(Struct):
     """A process of a leader's node: its socket, and for how many seconds it has been silent."""
 
     line: socket.socket

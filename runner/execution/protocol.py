@@ -6,7 +6,6 @@ import pickle
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property
 from itertools import count, repeat
@@ -14,6 +13,7 @@ from math import isnan, nan
 from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
+from msgspec import Struct, field
 
 from runner.execution.backends import Sharing
 from runner.execution.checkpoints import CheckpointFolder
@@ -36,8 +36,7 @@ STOP = -1
 BEGUN = "begun"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Struct, frozen=True, kw_only=True):
     """One scenario for the workers. `number` tells it from all others of one launch.
 
     `share_gpu`: ranks may share a GPU; `sharing` is how they do, where they must. With `proof` no
@@ -57,8 +56,7 @@ class Assignment:
     folder: CheckpointFolder | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Struct, frozen=True, kw_only=True):
     """Where one rank may be in the end, as predicted.
 
     `positions` are the calls that may hold it for good; `ending` how it ends where it takes its
@@ -70,8 +68,7 @@ class Stop:
     may_end: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supervision:
+class Supervision(Struct, frozen=True, kw_only=True):
     """What to watch a running scenario for.
 
     `stops` says, for each rank, where it is predicted to end; empty where no deadlock is predicted,
@@ -95,8 +92,7 @@ class Supervision:
     stops: Mapping[int, Stop] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """One scenario for the host, on a launch of at least `size` workers.
 
     `watch` is for any backend, `own` for those that the scenario may come to and that are known to
@@ -110,8 +106,7 @@ class Job:
     fresh: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Hello(Struct, frozen=True, kw_only=True):
     """A worker is up. `host` and `pid` name its process.
 
     `versions` are those of what decides a verdict, by name. The first of each node under torchrun
@@ -125,37 +120,32 @@ class Hello:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Begun(Struct, frozen=True, kw_only=True):
     """A rank has made its world on a device, which may hang without a timeout of its own."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stuck:
+class Stuck(Struct, frozen=True, kw_only=True):
     """A rank has not moved for a while, inside a communication call."""
 
     rank: int
     position: Position
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alive:
+class Alive(Struct, frozen=True, kw_only=True):
     """A rank's watching thread comes to its turn, whatever its main thread does."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class Moved(Struct, frozen=True, kw_only=True):
     """A rank that was stuck has moved on."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Told(Struct, frozen=True, kw_only=True):
     """What a rank has to tell, once a scenario: everything that it saw.
 
     `world_s` is how long it took to make the world, in seconds, before the scenario began, and
@@ -173,15 +163,13 @@ class Told:
     spoilt: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Free:
+class Free(Struct, frozen=True, kw_only=True):
     """A rank is ready for the next scenario: its stuck call was broken, or its proof came out."""
 
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unable:
+class Unable(Struct, frozen=True, kw_only=True):
     """A rank could not make its world; `unsupported` where the backend refuses the scenario."""
 
     rank: int
@@ -193,8 +181,7 @@ class Unable:
 TERMINATED = 128 + 15
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class Leaving(Struct, frozen=True, kw_only=True):
     """A rank was told by its agent to end, because another process of its launch died."""
 
     rank: int
@@ -433,8 +420,7 @@ SMALL_BYTES = 64 << 10
 ALONE = 0
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(Struct):
     """The fields of all events, each field for all events together.
 
     `kinds` are the different triples of index, label and names written, and `kind` says which of

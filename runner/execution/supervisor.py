@@ -6,9 +6,11 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, UnsupportedError
 from runner.execution import heartbeat, nodes
@@ -58,8 +60,7 @@ from runner.model.trace import Event, RankTrace, Trace
 SILENT_S = 6.0
 
 
-@dataclass(slots=True)
-class Course:
+class Course(Struct):
     """What is known of the ranks of one scenario while it runs."""
 
     begun: set[int] = field(default_factory=set)
@@ -270,7 +271,9 @@ def replaced_timeout(plan: Plan, timeout_s: float) -> Plan:
         name: tuple(made.get(group.key, world) for group in groups)
         for name, groups in plan.names.items()
     }
-    return replace(plan, scenario=scenario, world=world, creations=creations, names=names)
+    return replace(
+        plan, scenario=scenario, world=world, creations=creations, names=names, prepared={}
+    )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -484,8 +487,7 @@ PROOF_S = 20.0
 GRACE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Findings(Struct, frozen=True, kw_only=True):
     """What is known of one scenario in the end.
 
     `lost` are ranks whose processes did not run any more, and what was wrong with each; `pids` are

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from runner.files import corpus_folder
 from runner.limits import DEFAULT
@@ -34,8 +35,7 @@ SUBJECTS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class Example(Struct, frozen=True, kw_only=True):
     """A file of the corpus: its name for `--from`, and the first sentence of its description."""
 
     name: str

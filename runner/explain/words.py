@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.errors import Explanation
-from runner.limits import BOUNDS, DEFAULT
+from runner.limits import COUNTS, DEFAULT, FLAGS
 
 
 def _verdict(code: str, what: str, why: str, fix: str = "") -> Explanation:
@@ -219,9 +219,9 @@ LIMITS = Explanation(
     "`[tool.scenario]`, as `max-ranks = 16`. `--max-ranks 128` says the same as the first.",
     table=tuple(
         (
-            str(each.metadata["flag"]).removeprefix("--max-"),
-            f"{getattr(DEFAULT, each.name)}: {each.metadata['counts']}",
+            FLAGS[name].removeprefix("--max-"),
+            f"{getattr(DEFAULT, name)}: {counts}",
         )
-        for each in BOUNDS
+        for name, counts in COUNTS.items()
     ),
 )

@@ -6,9 +6,10 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from runner.errors import Mark, Problem, ScenarioError, near, nearest
 from runner.expressions.signatures import (
@@ -189,8 +190,7 @@ class Guarded(NamedTuple):
     roots: frozenset[str] = NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(Struct, frozen=True):
     """A variable of a comprehension."""
 
     is_number: bool

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from math import isinf, isnan, prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.errors import Mark, Problem, ScenarioError

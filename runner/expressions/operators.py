@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from runner.expressions.arrays import (
     DEFAULT_FLOAT,
@@ -38,8 +38,7 @@ from runner.limits import Budget
 NUMBERS = frozenset({bool, int, float, complex})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """One arithmetic operator.
 
     `compute` gives, for the dtype in which the operands meet, the dtype of the result and the one

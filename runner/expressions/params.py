@@ -7,8 +7,10 @@ the sort of value; what a kind means for YAML and for the schema stands in `runn
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 #: kind -> what the evaluated value is, on one rank
 KINDS = {
@@ -44,8 +46,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param:
+class Param(Struct, frozen=True, kw_only=True):
     """One argument of an operation, under torch's own name for it.
 
     `writes` says that the operation stores into it, `reads` that it looks at what was there before

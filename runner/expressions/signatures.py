@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 # -------------------------------------------------------------------------------------------------
 # The operators of expressions: Python's syntax tree to the symbol that people read.
@@ -132,8 +133,7 @@ _USAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(Struct, frozen=True, kw_only=True):
     """How a function is called. `most` positional arguments at most; None: any number."""
 
     usage: str

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from runner.errors import Mark, Problem
+from msgspec.structs import replace
+
+from runner.errors import Compared, Mark, Marked, Problem
 from runner.expressions.arrays import Arrays
 from runner.expressions.params import Param
 
@@ -16,8 +17,7 @@ from runner.expressions.params import Param
 # What an operation leaves undefined.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Undefined:
+class Undefined(Compared, frozen=True, kw_only=True):
     """A value that an operation leaves undefined; never equal to anything.
 
     `cause` says in a phrase which operation left it so, `diagnosis` which mismatch did, if one;
@@ -27,11 +27,13 @@ class Undefined:
     that is a part of what a name holds; empty for all of it.
     """
 
+    apart = ("measure", "memory", "origin")
+
     cause: str
     diagnosis: str | None = None
-    measure: Any = field(default=None, compare=False, repr=False)
-    memory: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    origin: int = field(default=-1, compare=False, repr=False)
+    measure: Any = None
+    memory: tuple[Any, ...] = ()
+    origin: int = -1
 
 
 # -------------------------------------------------------------------------------------------------
@@ -57,16 +59,13 @@ T = TypeVar("T")
 Scope: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constant:
+class Constant(Marked, frozen=True, kw_only=True):
     """A value that is the same on every rank. Nested lists hold plain numbers only."""
 
     value: Any
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expression:
+class Expression(Marked, frozen=True, kw_only=True):
     """An expression of the language, compiled to a code object over guarded operations.
 
     `names` are the free variables it may read, `reads` those among them whose elements it may,
@@ -75,14 +74,15 @@ class Expression:
     `before(x, r)` for.
     """
 
+    apart = ("code", "mark")
+
     text: str
-    code: CodeType = field(compare=False, repr=False)
+    code: CodeType
     names: frozenset[str]
     reads: frozenset[str]
     roots: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     before: frozenset[str] = frozenset()
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
     def evaluate(self, scope: Scope) -> Any:
         """Return the value in `scope`; whatever the guarded operations raise passes through.
@@ -94,7 +94,7 @@ class Expression:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the code as marshalled bytes: a plan travels from the launcher to its workers."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
         return _expression, ({**fields, "code": marshal.dumps(self.code)},)
 
 
@@ -102,16 +102,13 @@ def _expression(fields: dict[str, Any]) -> Expression:
     return Expression(**{**fields, "code": marshal.loads(fields["code"])})  # noqa: S302 -- ours
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListForm:
+class ListForm(Marked, frozen=True, kw_only=True):
     """A YAML list whose items are forms: evaluates to the list of their values."""
 
     items: tuple[Form, ...]
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Marked, frozen=True, kw_only=True):
     """A YAML mapping whose values are forms: evaluates to the dict of their values.
 
     As an item of a list it may be there on some `ranks` only, and once for each value of the
@@ -121,11 +118,9 @@ class Record:
     fields: Mapping[str, Form]
     ranks: Selector | None = None
     loops: tuple[tuple[str, Form], ...] = ()
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class Typed(Marked, frozen=True, kw_only=True):
     """A tensor value in its long form. `value` is None where only dtype and shape are stated.
 
     In an expectation `rtol` and `atol` replace the dtype's default tolerance.
@@ -136,22 +131,18 @@ class Typed:
     shape: Form | None = None
     rtol: float | None = None
     atol: float | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objects:
+class Objects(Marked, frozen=True, kw_only=True):
     """A plain YAML value for the object collectives; its `{expr: ...}` parts are Expressions.
 
     `tree` is built of dicts, lists, scalars and :class:`Expression` leaves.
     """
 
     tree: Any
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(Marked, frozen=True, kw_only=True):
     """Which ranks: a form whose value is a boolean, an integer or a collection of integers.
 
     The name of a group evaluates to the list of its ranks. `text` is what the author wrote.
@@ -159,11 +150,9 @@ class Selector:
 
     form: Form
     text: str
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PerRank(Generic[T]):
+class PerRank(Marked, Generic[T], frozen=True, kw_only=True):
     """A mapping from selectors to values. `otherwise` is `else`, or None when there is none.
 
     A rank that no branch selects has no value: the name does not exist there.
@@ -171,7 +160,6 @@ class PerRank(Generic[T]):
 
     branches: tuple[tuple[Selector, T], ...]
     otherwise: T | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
 Form: TypeAlias = "Constant | Expression | ListForm | Record | PerRank[Any] | Typed | Objects"

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable, Collection
 from collections.abc import Mapping as Mapping_
 from collections.abc import Sequence as Sequence_
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from runner.expressions.params import Param
 from runner.expressions.signatures import FUNCTION_NAMES

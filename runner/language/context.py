@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
 from itertools import count
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, nearest, too_many, warning
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
+
+from runner.errors import (
+    MOST_PROBLEMS,
+    Mark,
+    Problem,
+    ScenarioError,
+    nearest,
+    too_many,
+    warning,
+)
 from runner.expressions.values import PerRank
 from runner.files import project_root
 from runner.limits import Limits
@@ -316,8 +326,7 @@ def _place(problem: Problem) -> tuple[str, int, int, str, str]:
     return mark.source.path, mark.line, mark.column, problem.code, problem.message
 
 
-@dataclass(slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """One name where it is defined."""
 
     sort: str
@@ -325,8 +334,7 @@ class Definition:
     node: Scalar
 
 
-@dataclass(slots=True)
-class Library:
+class Library(Struct):
     """The files that a scenario uses, each read once. `root` is found when first asked for."""
 
     path: Path
@@ -341,8 +349,7 @@ class Library:
         return self._root
 
 
-@dataclass(slots=True, kw_only=True)
-class DefinedNames:
+class DefinedNames(Struct, frozen=True, kw_only=True):
     """What a scenario defines, by sort; `used` further files add their own, renamed."""
 
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -360,9 +367,11 @@ class DefinedNames:
     #: the models, by their names
     models: Mapping[str, Any] = field(default_factory=dict)
     #: what an expression may read, once it was asked for
-    _united: list[frozenset[str]] = field(
-        init=False, default_factory=list, repr=False, compare=False
-    )
+    _united: list[frozenset[str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Forget what a copy with other names was asked for."""
+        force_setattr(self, "_united", [])
 
     @property
     def readable(self) -> frozenset[str]:
@@ -379,16 +388,14 @@ class DefinedNames:
         return self.tensors | self.objects | self.computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(Struct, frozen=True, kw_only=True):
     """What `with:` gave for an input: a node, to be read where it was written."""
 
     node: Node
     context: Context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inlined:
+class Inlined(Struct, frozen=True, kw_only=True):
     """How the names of a used file read outside of it.
 
     `bindings` are its inputs, `renamed` its own names. While a library is checked by itself its
@@ -405,8 +412,7 @@ class Inlined:
     opaque: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """Where in which file something is read, and what may be named there."""
 
     problems: Problems
@@ -537,7 +543,7 @@ class Context:
         return self.inlined is not None and name in self.inlined.opaque
 
 
-_FIELDS = tuple(each.name for each in fields(Context))
+_FIELDS = Context.__struct_fields__
 _FIELDS_OF = attrgetter(*_FIELDS)
 
 
@@ -558,8 +564,7 @@ _MADE = {
 }
 
 
-@dataclass(slots=True)
-class Later:
+class Later(Struct, frozen=True):
     """Why a name has no value yet, and what to do."""
 
     reason: str

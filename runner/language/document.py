@@ -7,12 +7,13 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from math import prod
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.display import short
 from runner.errors import ScenarioError, Source, nearest

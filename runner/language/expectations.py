@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.errors import nearest
 from runner.expressions.values import Constant, Expression, Form, PerRank

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct, field
 
 from runner.errors import ScenarioError, Source
 from runner.language.document import police_top
@@ -39,8 +39,7 @@ class ExoticLayoutError(Exception):
     """A layout that is valid YAML and too rare to be touched."""
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """An open block collection: the column where it begins, and where it should."""
 
     sequence: bool
@@ -50,8 +49,7 @@ class _Block:
     indentless: bool = False
 
 
-@dataclass(slots=True)
-class TokenLine:
+class TokenLine(Struct):
     """A line that begins with a token: `new` spaces, `dashes`, then the text from column `rest`."""
 
     old: int
@@ -66,16 +64,14 @@ class TokenLine:
         return self.new + STEP * self.dashes - self.rest
 
 
-@dataclass(slots=True)
-class Inside:
+class Inside(Struct):
     """A line inside a value: it moves by `shift`, but not left of `floor`."""
 
     shift: int
     floor: int
 
 
-@dataclass(slots=True)
-class Literal:
+class Literal(Struct):
     """A line of a block scalar, whose text begins in column `old` and should in column `new`."""
 
     old: int
@@ -83,8 +79,7 @@ class Literal:
     limit: int
 
 
-@dataclass(slots=True)
-class Lines:
+class Lines(Struct):
     """A text by its lines (from 0): what the scanner found on each."""
 
     lines: list[str]
@@ -344,8 +339,7 @@ class _UnusualFlowError(Exception):
     """A flow collection that is valid YAML and too rare to be laid out anew."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """An entry of a flow collection: `above` are comments on lines of their own, `note` behind it.
 
     `key` is None in a list, and for a key without a value.
@@ -381,8 +375,7 @@ class _Entry:
         return [self.head + lines[0], *lines[1:]]
 
 
-@dataclass(slots=True)
-class _Flow:
+class _Flow(Struct):
     """A scalar as it is written, or a collection: its brackets, its entries.
 
     `note` is a comment behind the opening bracket, `below` those before the closing one.
@@ -619,8 +612,7 @@ _HEADERS = ("# yaml-language-server:", "#!")
 _TOP_ORDER = tuple(TOP)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Text:
+class _Text(Struct, frozen=True, kw_only=True):
     """The lines of a text, which change, and those that hold no token: `gaps`, of them `comments`.
 
     A gap stays a gap although entries move, because a whole mapping is ordered at once, the inner

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping as Mapping_
-from dataclasses import MISSING, fields, replace
 from math import prod
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from runner.expressions.values import Form
 from runner.language import values
 from runner.language.context import Context
 from runner.model.scenario import Step, steps_of
 from runner.modules import LAYERS, Layer, Residual, Sequential
+from runner.modules.base import Declared
 from runner.modules.loss import LOSSES, REDUCTIONS, Loss
 from runner.modules.optimizer import OPTIMIZERS, Optimizer
 from runner.operations.base import Compound
@@ -26,7 +28,7 @@ from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, source
 from runner.strategies import LEFT_OUT, STRATEGIES, TRAINEES, LeftOutError, Model, Strategy
 from runner.strategies.data_parallel import DistributedDataParallel
 
-T = TypeVar("T")
+D = TypeVar("D", bound=Declared)
 
 MODEL_KEYS = ("layers", "init", "loss", "optimizer", "parallel", "oracle")
 ORACLE_KEYS = ("loss", "optimizer")
@@ -78,10 +80,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None:
-    """Return a dataclass of a table with the arguments of a mapping; every fault is noted."""
-    named: Any = kind
-    known = {field.name: field for field in fields(named)}
+def built(kind: type[D], node: Node, context: Context, *, what: str) -> D | None:
+    """Return a class of a table with the arguments of a mapping; every fault is noted."""
+    known = kind.types()
     if isinstance(node, Scalar) and node.value is None:
         node = Mapping(node.mark, [])
     if not isinstance(node, Mapping):
@@ -91,9 +92,8 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
     good = True
     for key, value in node.entries:
         name = key_text(key)
-        field = known.get(name)
         _left_out(kind, name, value, context, what=what)
-        if field is None:
+        if name not in known:
             context.problems.unknown(
                 "unknown_argument",
                 f"unknown argument `{name}` of {what}",
@@ -114,7 +114,7 @@ def built(kind: type[T], node: Node, context: Context, *, what: str) -> T | None
                 context.problems.add("bad_value", f"`{name}` of {what}: {error}", value.mark)
                 good = False
             continue
-        wrong = _misfit(str(field.type), found)
+        wrong = _misfit(known[name], found)
         if wrong is not None:
             values.wrong_type(value, context, f"`{name}` of {what}", wrong)
             good = False
@@ -136,15 +136,10 @@ def _left_out(kind: Any, name: str, value: Node, context: Context, *, what: str)
 
 
 def _made(
-    kind: type[T], given: dict[str, Any], node: Node, context: Context, *, what: str
-) -> T | None:
-    """Return the dataclass, unless an argument is missing or it refuses what it is given."""
-    named: Any = kind
-    lacking = [
-        field.name
-        for field in fields(named)
-        if field.name not in given and field.default is MISSING and field.default_factory is MISSING
-    ]
+    kind: type[D], given: dict[str, Any], node: Node, context: Context, *, what: str
+) -> D | None:
+    """Return what it makes, unless an argument is missing or it refuses what it is given."""
+    lacking = [name for name in kind.wanted() if name not in given]
     if lacking:
         context.problems.add("missing_argument", f"{what} has no `{lacking[0]}`", node.mark)
         return None
@@ -192,8 +187,8 @@ def _one(node: Node, context: Context, what: str) -> tuple[Node, Node] | None:
 
 
 def _of_table(
-    node: Node, context: Context, table: Mapping_[str, type[T]], *, what: str
-) -> T | None:
+    node: Node, context: Context, table: Mapping_[str, type[D]], *, what: str
+) -> D | None:
     found = _one(node, context, what)
     if found is None:
         return None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.expressions.values import Constant, Expression, Form, PerRank
 from runner.language import values

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from runner.errors import ScenarioError, nearest
 from runner.files import SUFFIXES, read_file
@@ -28,8 +29,7 @@ from runner.source.tree import Mapping, Node, Scalar, Sequence, key_text, kind_o
 # The inputs of a file that others use: declared there, given by `with:`.
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Struct, frozen=True):
     """One input of a used file; without a default it must be given."""
 
     name: str

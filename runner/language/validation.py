@@ -15,9 +15,10 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from runner.errors import Mark
 from runner.files import schema_file
@@ -313,8 +314,7 @@ def require_all(steps: Collection[str], operations: Iterable[str]) -> None:
 # What jsonschema finds, with the nodes that it is about.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Struct, frozen=True, kw_only=True):
     """One step of the way from the root to a finding.
 
     `key` is the key's own node (None for an item of a list), `sort` the innermost `x-is` of the
@@ -328,13 +328,12 @@ class Level:
     wanted: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
+class Misfit(Struct, frozen=True, kw_only=True):
     """What does not fit: the `keyword` of the schema `part` that the last level breaks."""
 
     way: tuple[Level, ...]
     keyword: str
-    part: Schema = field(repr=False)
+    part: Schema
     #: what the root is called, where that is not a file
     whole: str = ""
 

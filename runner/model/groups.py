@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from math import prod
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError
 from runner.expressions.arrays import Arrays

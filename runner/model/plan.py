@@ -9,9 +9,12 @@ What a rank does, step by step, is read from it by :mod:`runner.model.process`; 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from runner.errors import Compared
 from runner.expressions.params import Param
 from runner.expressions.values import Constant, Expression, Form, PerRank, roots_of
 from runner.model.scenario import GroupSpec, Scenario, Step, steps_of
@@ -42,8 +45,7 @@ _PLAIN: dict[str, tuple[type, ...]] = {
 _TENSORS = {"tensor", "tensors", "tensor_lists"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Struct, frozen=True, kw_only=True):
     """One step's call, as far as it is known.
 
     `arguments` has every parameter, in order: what is known of them, and a default for those
@@ -117,8 +119,7 @@ def _is_plain(param: Param, form: Form) -> bool:
 # The plan.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
+class Creation(Struct, frozen=True, kw_only=True):
     """One call that creates groups before step 1, made by every rank.
 
     `kind` is the torch function: `new_group`, `new_subgroups`, `new_subgroups_by_enumeration` or
@@ -133,9 +134,10 @@ class Creation:
     refused: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Compared, frozen=True, kw_only=True):
     """A scenario, its world, and the groups that exist before step 1."""
+
+    apart = ("introduced", "numbers", "prepared", "_members")
 
     scenario: Scenario
     world: Group
@@ -145,15 +147,13 @@ class Plan:
     #: how many ranks each host of the launch has; 0: one host has all of them
     node_size: int = 0
     #: names that steps may give a value first; on a rank without one they are None
-    introduced: tuple[str, ...] = field(init=False, compare=False, repr=False)
+    introduced: tuple[str, ...] = ()
     #: names that `let` gives to numbers
-    numbers: frozenset[str] = field(init=False, compare=False, repr=False)
+    numbers: frozenset[str] = frozenset()
     #: step index -> what is known of its call (see :mod:`runner.model.process`)
-    prepared: dict[int, Prepared] = field(
-        init=False, compare=False, repr=False, default_factory=dict
-    )
+    prepared: dict[int, Prepared] = field(default_factory=dict)
     #: name -> world rank -> the group that the name means there
-    _members: dict[str, dict[int, Group]] = field(init=False, compare=False, repr=False)
+    _members: dict[str, dict[int, Group]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Index the groups, and what steps introduce, once for all ranks."""
@@ -163,18 +163,18 @@ class Plan:
             if step.operation is not None
             for name in step.operation.introduces(step.arguments)
         )
-        object.__setattr__(self, "introduced", tuple(introduced))
+        force_setattr(self, "introduced", tuple(introduced))
         numbers = (
             step.operation.numbers(step.arguments)
             for step in steps_of(self.scenario.steps)
             if step.operation is not None
         )
-        object.__setattr__(self, "numbers", frozenset().union(*numbers))
+        force_setattr(self, "numbers", frozenset().union(*numbers))
         members = {
             name: {rank: group for group in reversed(groups) for rank in group.ranks}
             for name, groups in self.names.items()
         }
-        object.__setattr__(self, "_members", members)
+        force_setattr(self, "_members", members)
 
     @property
     def world_size(self) -> int:

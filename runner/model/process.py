@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 from weakref import proxy
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import DataError, Mark, Problem, ScenarioError
 from runner.expressions.arrays import Arrays
@@ -179,8 +180,7 @@ class Membership(TypedEvaluator):
 # A call: one step as one rank takes it, its arguments evaluated.
 
 
-@dataclass(slots=True, kw_only=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """One step taken by one rank, its arguments evaluated.
 
     `iteration` holds the values of the enclosing loop variables, outermost first; with
@@ -768,8 +768,7 @@ STORED = OBJECTS | {"tensor", "tensors", "tensor_lists"}
 NOTHING: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Same:
+class Same(Struct, frozen=True, kw_only=True):
     """What is known beforehand of one step's call.
 
     `selection` are the names on which it depends who takes the step, `names` those on which the

@@ -9,32 +9,29 @@ loop variable or a tensor is one of :mod:`runner.expressions.values`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from runner.errors import Mark, Problem, Source
+from msgspec import Struct, field
+
+from runner.errors import Marked, Problem, Source
 from runner.expressions.values import Expression, Form, PerRank, Selector
 from runner.model.versions import VersionRange, release_of
 from runner.operations.base import Issued, Operation
 from runner.strategies.base import Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unchanged:
+class Unchanged(Struct, frozen=True, kw_only=True):
     """The word `unchanged`: what the rank held before the step (at the top: in the beginning)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ElapsedBounds:
+class ElapsedBounds(Marked, frozen=True, kw_only=True):
     """Seconds since the scenario began, on that rank; None is no bound."""
 
     min_s: Form | None = None
     max_s: Form | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseSpec:
+class RaiseSpec(Marked, frozen=True, kw_only=True):
     """Kinds of which any will do; empty means that nothing may be raised (`none`).
 
     `contains` asks for a substring of the backend's own message.
@@ -42,11 +39,9 @@ class RaiseSpec:
 
     kinds: tuple[str, ...]
     contains: str | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValueExpectation:
+class ValueExpectation(Marked, frozen=True, kw_only=True):
     """`key` must be `wanted`: key is a name or an expression, evaluated on the rank that is asked.
 
     `wanted` is a form, :class:`Unchanged`, or a PerRank of these.
@@ -54,21 +49,17 @@ class ValueExpectation:
 
     key: Expression
     wanted: Form | Unchanged | PerRank[Form | Unchanged]
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class Expectation(Marked, frozen=True, kw_only=True):
     """What must hold right after a step, on every rank that took it."""
 
     values: tuple[ValueExpectation, ...] = ()
     elapsed: ElapsedBounds | PerRank[ElapsedBounds] | None = None
     raises: RaiseSpec | PerRank[RaiseSpec] | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Communicates:
+class Communicates(Marked, frozen=True, kw_only=True):
     """The calls of all steps of a model, in order; on one group, where one is named.
 
     The group of a :class:`Issued` that is stated is empty: lists are by group, or for all together.
@@ -77,39 +68,31 @@ class Communicates:
     model: str
     calls: tuple[Issued, ...] | PerRank[tuple[Issued, ...]]
     group: str | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(Marked, frozen=True, kw_only=True):
     """Between which values a number must be, both among them; None is no bound."""
 
     low: float | None = None
     high: float | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankBounds:
+class RankBounds(Marked, frozen=True, kw_only=True):
     """The same as forms, for each rank its own."""
 
     low: Form | None = None
     high: Form | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeExpectation:
+class TimeExpectation(Marked, frozen=True, kw_only=True):
     """Between which times, in microseconds, a forecast must be on a topology: a name, or a file."""
 
     on: str
     low: float | None = None
     high: float | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CostExpectation:
+class CostExpectation(Marked, frozen=True, kw_only=True):
     """What a program costs on any machine; what is None was not stated.
 
     `sent` are the bytes of the rank that sends most, `sent_by` those of each rank. `time` is the
@@ -121,11 +104,9 @@ class CostExpectation:
     sent: Bounds | None = None
     sent_by: PerRank[RankBounds] | None = None
     time: TimeExpectation | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinalExpectation:
+class FinalExpectation(Marked, frozen=True, kw_only=True):
     """The top-level `expect`. A field that is None, or empty, was not stated.
 
     Any of `outcomes` will do; where none is stated that is `completes`. `blocked` and `dies` map a
@@ -145,7 +126,6 @@ class FinalExpectation:
     communicates: tuple[Communicates, ...] = ()
     sections: tuple[Section, ...] = ()
     merged: Mapping[tuple[int, ...], FinalExpectation] = field(default_factory=dict)
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
     @property
     def ends(self) -> tuple[str, ...]:
@@ -174,8 +154,7 @@ class FinalExpectation:
         return versions_between(self.sections)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """The condition of a section of the top-level `expect`; what is None asks nothing."""
 
     backend: str | None = None
@@ -198,8 +177,7 @@ def versions_between(sections: Iterable[Section]) -> tuple[str | None, ...]:
     return (None, *sorted(found.values(), key=release_of))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSpec:
+class GroupSpec(Marked, frozen=True, kw_only=True):
     """One entry of `groups:`. Exactly one of the five forms is not None.
 
     `ranks` a selector-like form (list or expression); `partition` a form that yields lists of
@@ -217,11 +195,9 @@ class GroupSpec:
     timeout_s: float | None = None
     backend: str | None = None
     sort_ranks: bool = True
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Marked, frozen=True, kw_only=True):
     """One step of the list, or (with `body`) a `for` over further steps.
 
     `index` numbers the steps of a scenario in the order of the file after `use` was inlined,
@@ -245,16 +221,16 @@ class Step:
     body: tuple[Step, ...] = ()
     #: where the step stands in the program that it was recorded from: words, on each rank
     at: str | PerRank[str] | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Marked, frozen=True, kw_only=True):
     """One case: a file, one combination of its matrix, its parameters bound.
 
     `warnings` is what the reader of the file noticed, and refuses nothing. The program of the ranks
     in `truncated` goes on beyond what is written.
     """
+
+    apart = ("warnings", "mark")
 
     source: Source
     name: str
@@ -276,8 +252,7 @@ class Scenario:
     expect: FinalExpectation = FinalExpectation()
     #: whether a run keeps what steps write: where it is only timed, that is its own noise
     keeps: bool = True
-    warnings: tuple[Problem, ...] = field(default=(), compare=False, repr=False)
-    mark: Mark | None = field(default=None, compare=False, repr=False)
+    warnings: tuple[Problem, ...] = ()
 
     @property
     def file(self) -> str:

@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.model.trace import Value

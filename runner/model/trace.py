@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, TypeAlias, overload
 
-from runner.errors import Clause, Problem, sentence_of
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from runner.errors import Clause, Compared, Problem, sentence_of
 from runner.model.traffic import Traffic
 from runner.model.traits import variant_of
 from runner.operations.base import Issued
@@ -22,8 +24,7 @@ from runner.operations.base import Issued
 Value: TypeAlias = Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """What a call raised: a kind of :data:`runner.vocabulary.RAISE_KINDS`, the backend's words.
 
     In a predicted trace `kinds` are all the kinds that a correct backend may raise here, and the
@@ -35,8 +36,7 @@ class Failure:
     own: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """One step taken by one rank.
 
     `index` and `iteration` name the instance of the step, the same on every rank. `state` is
@@ -200,8 +200,7 @@ class Events(Sequence[Event]):
                 yield event, before, dict(held)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTrace:
+class RankTrace(Compared, frozen=True, kw_only=True):
     """One rank: what it held before step 1, its events in program order, and how it ended.
 
     `ending` is `finished`, `blocked`, `possibly_blocked`, `raised` (an exception that no step
@@ -217,6 +216,8 @@ class RankTrace:
     `new_group:0` a creation. A receive that met no message has a `?` before its position.
     """
 
+    apart = ("_log",)
+
     rank: int
     initial: Mapping[str, Value] = field(default_factory=dict)
     events: Sequence[Event] = ()
@@ -228,12 +229,12 @@ class RankTrace:
     numbers: Mapping[str, Value] = field(default_factory=dict)
     links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
-    _log: Events = field(init=False, repr=False, compare=False)
+    _log: Events = field(default_factory=Events)
 
     def __post_init__(self) -> None:
         """Let events that are a plain sequence answer what is asked of them."""
         events = self.events if isinstance(self.events, Events) else Events(self.events)
-        object.__setattr__(self, "_log", events)
+        force_setattr(self, "_log", events)
 
     @property
     def own(self) -> Sequence[Event]:
@@ -267,8 +268,7 @@ class RankTrace:
         return self._log.beside(indexes, self.initial)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitEdge:
+class WaitEdge(Struct, frozen=True, kw_only=True):
     """An edge of the wait-for graph: rank `waiter`, in `label`, cannot move before `peer` does.
 
     `because` says in a phrase what it waits for: `to receive`, `to enter all_reduce`.
@@ -283,8 +283,7 @@ class WaitEdge:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """What is wrong with a program: its name, the first step where it shows, its ranks.
 
     `index` and `iteration` are the first divergent step; `ranks` those concerned, `odd` the rank
@@ -334,8 +333,7 @@ class Orders(Sequence["Trace"]):
         return tuple, ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Compared, frozen=True, kw_only=True):
     """What a whole scenario did. `backend` is `reference` or the backend's name.
 
     `outcome` is one of :data:`runner.vocabulary.OUTCOMES`. In a predicted trace `open` lists the
@@ -352,6 +350,8 @@ class Trace:
     arrival; what they do not agree on is undefined in the trace itself.
     """
 
+    apart = ("forecasts", "drift", "orders", "traffic")
+
     backend: str
     outcome: str
     ranks: tuple[RankTrace, ...]
@@ -365,14 +365,12 @@ class Trace:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: the host of each rank, where they are on several (observed only)
     hosts: Mapping[int, str] = field(default_factory=dict)
-    forecasts: Mapping[str, Trace] = field(default_factory=dict, repr=False, compare=False)
+    forecasts: Mapping[str, Trace] = field(default_factory=dict)
     because: tuple[str, ...] = ()
-    drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = field(
-        default=None, repr=False, compare=False
-    )
-    orders: Sequence[Trace] = field(default=(), repr=False, compare=False)
+    drift: Callable[[int, tuple[int, tuple[int, ...]] | None, str], Value] | None = None
+    orders: Sequence[Trace] = ()
     #: what went between the ranks (predicted only)
-    traffic: Traffic | None = field(default=None, repr=False, compare=False)
+    traffic: Traffic | None = None
 
     @property
     def stores(self) -> bool:

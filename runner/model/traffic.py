@@ -8,20 +8,20 @@ machine, and (:mod:`runner.cost`) forecasts of its time. Knows no operation and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import isnan
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 #: ranks, or rows of a post: an integer, an array, or None for all rows in their order
 Rows = Any
 
 
-@dataclass(slots=True)
-class TrafficRow:
+class TrafficRow(Struct, frozen=True):
     """Ranks `[L]` that send to, or receive from, `peers` `[L]`: `size` bytes each, at one stroke.
 
     The peers of receives from anyone are -1. `step` is the index of the step that posts them.
@@ -46,8 +46,7 @@ class TrafficRow:
         return 1 if self.header is None else 2
 
 
-@dataclass(slots=True)
-class Meet:
+class Meet(Struct, frozen=True):
     """Rows of one post of sends that meet rows of one of receives."""
 
     send: int
@@ -56,8 +55,7 @@ class Meet:
     received: Rows
 
 
-@dataclass(slots=True)
-class Finish:
+class Finish(Struct, frozen=True):
     """Ranks that return from a step which completes rows of a post, or their collective."""
 
     ranks: Rows
@@ -65,8 +63,7 @@ class Finish:
     rows: Rows
 
 
-@dataclass(slots=True)
-class Enter:
+class Enter(Struct, frozen=True):
     """Ranks that enter a collective: what each sends by the ring's algorithm, in bytes.
 
     `size` are the bytes of its tensor in the sense of nccl-tests, `members` the ranks of its group.
@@ -86,8 +83,7 @@ class Enter:
     group: str = "world"
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     """Ranks that are busy by themselves for some seconds."""
 
     ranks: Rows
@@ -95,8 +91,7 @@ class Pause:
     step: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Structure:
+class Structure(Struct, frozen=True, kw_only=True):
     """What a program costs on any machine.
 
     `rounds` is the longest chain of messages, in which b follows a if the rank that posts b has

@@ -10,8 +10,10 @@ Gloo's row is measured (tests/torch). NCCL's is read in the sources of NCCL 2.21
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.model.versions import VersionRange
 
@@ -25,8 +27,7 @@ KNOWN_BACKENDS = frozenset({"gloo", "nccl", "mpi", "ucc", "xccl", "hccl", "cncl"
 Counts: TypeAlias = Literal["groups", "calls"] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traits:
+class Traits(Struct, frozen=True, kw_only=True):
     """One backend.
 
     `device` is where its tensors live. `enqueues`: a call returns before it is done, and calls of

@@ -12,9 +12,10 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 _COMPARED: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": operator.ge,
@@ -31,8 +32,7 @@ _DEPTH = 3
 _METADATA = re.compile(r"torch-([^-]+)\.dist-info")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRange:
+class VersionRange(Struct, frozen=True, kw_only=True):
     """The versions that meet every one of some bounds, each an operator with the numbers."""
 
     bounds: tuple[tuple[str, tuple[int, ...]], ...]

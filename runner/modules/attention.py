@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,7 @@ from runner.modules.linear import Linear
 ENTRIES, EXIT = ("q", "k", "v"), "o"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CausalSelfAttention(Layer):
+class CausalSelfAttention(Layer, frozen=True, kw_only=True):
     """Linear layers `q`, `k`, `v` and `o` around `scaled_dot_product_attention(is_causal=True)`.
 
     The input is `[batch, positions, embed_dim]`. A rank that has some features of q, k and v, and

@@ -6,11 +6,12 @@ are the same code. It imports no torch: `build` is handed `torch.nn`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from msgspec import NODEFAULT, Struct, StructMeta
 from numpy.typing import NDArray
 
 from runner.errors import DataError
@@ -22,8 +23,33 @@ Params: TypeAlias = Mapping[str, Array]
 Weighed: TypeAlias = tuple[Array, dict[str, Array], dict[str, Array], Array | None]
 
 
-class Layer(ABC):
-    """One class of `torch.nn`, by torch's name and arguments: a frozen dataclass of these.
+class _Class(StructMeta, ABCMeta):
+    """The class of what is declared: an heir has fields, and must have the abstract methods."""
+
+
+class Declared(Struct, frozen=True, metaclass=_Class):
+    """A class or function of torch's; an heir's fields are its arguments, by torch's names."""
+
+    @classmethod
+    def types(cls) -> dict[str, str]:
+        """Return the type of each argument, as it is written."""
+        written = {
+            name: str(each)
+            for kind in reversed(cls.__mro__)
+            for name, each in vars(kind).get("__annotations__", {}).items()
+        }
+        return {name: written[name] for name in cls.__struct_fields__}
+
+    @classmethod
+    def wanted(cls) -> tuple[str, ...]:
+        """Return the arguments that must be given."""
+        names, defaults = cls.__struct_fields__, cls.__struct_defaults__
+        known = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        return tuple(name for name in names if known.get(name, NODEFAULT) is NODEFAULT)
+
+
+class Layer(Declared, frozen=True):
+    """One class of `torch.nn`, by torch's name and arguments, which are its fields.
 
     `name` is torch's. Parameters are named as torch names them, `weight` and `bias`, in its order.
     """

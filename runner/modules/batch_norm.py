@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,8 +11,7 @@ from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, terms_of_normalised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchNorm1d(Layer):
+class BatchNorm1d(Layer, frozen=True, kw_only=True):
     """`torch.nn.BatchNorm1d` in training: of `[rows, features]`, or `[rows, features, length]`.
 
     What it keeps of the batches are buffers: no optimizer changes them, and no gradient.
@@ -98,8 +96,7 @@ class BatchNorm1d(Layer):
         return shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncBatchNorm(BatchNorm1d):
+class SyncBatchNorm(BatchNorm1d, frozen=True, kw_only=True):
     """`torch.nn.SyncBatchNorm`: statistics over the batches of all ranks, on GPUs alone."""
 
     name = "SyncBatchNorm"

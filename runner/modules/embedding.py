@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding(Layer):
+class Embedding(Layer, frozen=True, kw_only=True):
     """`torch.nn.Embedding`: the input is integers; nothing flows back to it."""
 
     name = "Embedding"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from runner.modules.base import Array, Layer, Params
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GELU(Layer):
+class GELU(Layer, frozen=True, kw_only=True):
     """`torch.nn.GELU`, exact: with erf, not with tanh."""
 
     name = "GELU"

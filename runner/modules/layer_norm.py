@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 from runner.modules.base import Array, Layer, Params, flat, last, normalised, terms_of_normalised
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerNorm(Layer):
+class LayerNorm(Layer, frozen=True, kw_only=True):
     """`torch.nn.LayerNorm` over the last dimension."""
 
     name = "LayerNorm"

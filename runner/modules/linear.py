@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from runner.modules.base import Array, Layer, Params, flat, last
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linear(Layer):
+class Linear(Layer, frozen=True, kw_only=True):
     """`torch.nn.Linear`; the weight is `[out_features, in_features]`."""
 
     name = "Linear"

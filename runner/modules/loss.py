@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from abc import abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from runner.errors import DataError
-from runner.modules.base import Array
+from runner.modules.base import Array, Declared
 
 #: how the terms of a loss are put together
 REDUCTIONS = ("mean", "sum")
@@ -24,8 +23,7 @@ def summed_to(grad: Array, shape: tuple[int, ...]) -> Array:
     return np.asarray(grad.sum(axis=tuple(spread), keepdims=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss(ABC):
+class Loss(Declared, frozen=True, kw_only=True):
     """One function of `torch.nn.functional`, by torch's name and arguments."""
 
     name: ClassVar[str]
@@ -57,8 +55,7 @@ class Loss(ABC):
         return function(given, target, reduction=self.reduction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MseLoss(Loss):
+class MseLoss(Loss, frozen=True, kw_only=True):
     """`mse_loss`: squares of differences."""
 
     name = "mse_loss"
@@ -69,8 +66,7 @@ class MseLoss(Loss):
         return off * off, summed_to(2 * off, given.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanSquare(MseLoss):
+class MeanSquare(MseLoss, frozen=True, kw_only=True):
     """`((x - y) ** 2).mean()` written out, which torch lets a sharded tensor do rightly."""
 
     name = "((x - y) ** 2).mean()"
@@ -81,8 +77,7 @@ class MeanSquare(MseLoss):
         return squares.sum() if self.reduction == "sum" else squares.mean()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class L1Loss(Loss):
+class L1Loss(Loss, frozen=True, kw_only=True):
     """`l1_loss`: absolute differences."""
 
     name = "l1_loss"
@@ -93,8 +88,7 @@ class L1Loss(Loss):
         return np.abs(off), summed_to(np.sign(off), given.shape)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossEntropy(Loss):
+class CrossEntropy(Loss, frozen=True, kw_only=True):
     """`cross_entropy`: rows of scores, and for each row the class that is right."""
 
     name = "cross_entropy"

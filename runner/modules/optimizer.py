@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import MutableMapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
-from runner.modules.base import Array
+from runner.modules.base import Array, Declared
 
 #: what an optimizer keeps of one parameter, by torch's names
 State: TypeAlias = MutableMapping[str, Any]
@@ -19,8 +20,7 @@ State: TypeAlias = MutableMapping[str, Any]
 KNOWN = 4.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class Reached(Struct, frozen=True, kw_only=True):
     """How far off a parameter may be by what its gradients are off by, element by element.
 
     `off` is how far, either way; so is `mean` for the running mean, or sum, of the gradients; `low`
@@ -41,8 +41,8 @@ class Reached:
         return Reached(off=zero, mean=zero, low=zero, high=zero, open=np.zeros(param.shape, bool))
 
 
-class Optimizer(ABC):
-    """One class of `torch.optim`, by torch's name and arguments: a frozen dataclass of these."""
+class Optimizer(Declared, frozen=True):
+    """One class of `torch.optim`, by torch's name and arguments, which are its fields."""
 
     name: ClassVar[str]
 
@@ -70,7 +70,7 @@ class Optimizer(ABC):
 
     def arguments(self) -> dict[str, Any]:
         """Return torch's arguments: `betas` are floats, also where a file says 0."""
-        given = asdict(self)  # type: ignore[call-overload]
+        given = asdict(self)
         return {
             name: tuple(map(float, value)) if isinstance(value, tuple) else value
             for name, value in given.items()
@@ -85,8 +85,7 @@ def not_below_zero(optimizer: Optimizer, *names: str) -> None:
             raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SGD(Optimizer):
+class SGD(Optimizer, frozen=True, kw_only=True):
     """`torch.optim.SGD`."""
 
     name = "SGD"
@@ -129,8 +128,7 @@ class SGD(Optimizer):
         return numel * itemsize if self.momentum else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adam(Optimizer):
+class Adam(Optimizer, frozen=True, kw_only=True):
     """`torch.optim.Adam`."""
 
     name = "Adam"
@@ -228,8 +226,7 @@ class Adam(Optimizer):
         return 2 * numel * itemsize + 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdamW(Adam):
+class AdamW(Adam, frozen=True, kw_only=True):
     """`torch.optim.AdamW`: the weight decays by itself, not through the gradient."""
 
     name = "AdamW"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 from runner.modules.base import Array, Layer, Params
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReLU(Layer):
+class ReLU(Layer, frozen=True, kw_only=True):
     """`torch.nn.ReLU`; at 0 nothing flows back, as in torch."""
 
     name = "ReLU"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from msgspec.structs import replace
 
 from runner.errors import DataError
 from runner.modules.base import Array, Layer, Params, Weighed, below, inner
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequential(Layer):
+class Sequential(Layer, frozen=True, kw_only=True):
     """`torch.nn.Sequential`: parameters are named `label.weight`."""
 
     name = "Sequential"
@@ -104,8 +103,7 @@ class Sequential(Layer):
         return replace(self, layers=tuple(each for each in self.layers if each[0] not in labels))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coarse(Sequential):
+class Coarse(Sequential, frozen=True, kw_only=True):
     """Layers in a dtype that is coarser than float32: what passes from one to the next is in it.
 
     Arrays stay float32 with values of that dtype, since kernels add up in float32.
@@ -147,8 +145,7 @@ def coarse(value: Array, dtype: str) -> Array:
     return value.astype(getattr(ml_dtypes, dtype, dtype)).astype(value.dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Residual(Sequential):
+class Residual(Sequential, frozen=True, kw_only=True):
     """What its layers make of the input, and the input itself: y = x + f(x)."""
 
     name = "Residual"

@@ -21,14 +21,15 @@ import io
 import pickle
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
-from runner.errors import Mark
+from runner.errors import Marked
 from runner.expressions.params import Param
 from runner.expressions.values import Expression, Form, PerRank, Record
 
@@ -36,28 +37,28 @@ from runner.expressions.values import Expression, Form, PerRank, Record
 # A process group, as operations and plans know it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Marked, frozen=True, kw_only=True):
     """One process group. `ranks` are world ranks; their order is that of the group ranks.
 
     `key` is unique in a scenario (`even`, `pair#1`, `mesh.dp#0`); `name` is what an author writes.
     """
+
+    apart = ("mark", "_at", "listed")
 
     key: str
     name: str
     ranks: tuple[int, ...]
     timeout_s: float
     backend: str | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
     #: world rank -> group rank; and the ranks as the list that an expression sees
-    _at: dict[int, int] = field(init=False, compare=False, repr=False)
-    listed: list[int] = field(init=False, compare=False, repr=False)
+    _at: dict[int, int] = field(default_factory=dict)
+    listed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Index the members once: a world may have many thousands."""
         at = {rank: number for number, rank in reversed(list(enumerate(self.ranks)))}
-        object.__setattr__(self, "_at", at)
-        object.__setattr__(self, "listed", list(self.ranks))
+        force_setattr(self, "_at", at)
+        force_setattr(self, "listed", list(self.ranks))
 
     @property
     def size(self) -> int:
@@ -76,8 +77,7 @@ class Group:
 # The values that operations take and give: what each rank enters with, and what it gets.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class Refusal(Struct, frozen=True, kw_only=True):
     """What torch raises at the call itself, on this rank, before anything is communicated.
 
     `kind` is one of :data:`runner.vocabulary.RAISE_KINDS`. The diagnosis is `invalid_argument`. A
@@ -91,8 +91,7 @@ class Refusal:
     lacks: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
+class Disagreement(Struct, frozen=True, kw_only=True):
     """Members of one operation whose arguments do not fit together.
 
     `diagnosis` is one of `root_mismatch` `op_mismatch` `dtype_mismatch` `shape_mismatch`;
@@ -104,15 +103,13 @@ class Disagreement:
     values: Mapping[int, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PremulSum:
+class PremulSum(Struct, frozen=True, kw_only=True):
     """The reduce op `{premul_sum: factor}`: every contribution times `factor`, then the sum."""
 
     factor: float
 
 
-@dataclass(slots=True, kw_only=True)
-class Volume:
+class Volume(Struct, frozen=True, kw_only=True):
     """The bytes of a collective: `size` as nccl-tests counts them, `sent` by one rank in a ring.
 
     NaN where nothing tells: objects are pickled. The ring is that of Patarasuk and Yuan (2009); a
@@ -123,8 +120,7 @@ class Volume:
     sent: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorCall:
+class TensorCall(Struct, frozen=True, kw_only=True):
     """One collective of tensors that a collective of objects makes.
 
     `size` are its bytes as nccl-tests counts them, `sent` those of each member in a ring.
@@ -184,8 +180,7 @@ def bytes_of(value: Any) -> float:
     return 0.0 if value is None else float(value.nbytes)
 
 
-@dataclass(slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One rank entering an operation, its arguments evaluated.
 
     `arguments` holds every declared parameter under its declared name (defaults filled in).
@@ -212,8 +207,7 @@ class Entry:
         return self.arguments[name]
 
 
-@dataclass(slots=True, kw_only=True)
-class Message:
+class Message(Struct, frozen=True, kw_only=True):
     """One message of a point-to-point operation, seen from the rank that posts it.
 
     `peer` is a world rank, or None for a receive from anyone. `payload` is what is sent; `buffer`
@@ -230,8 +224,7 @@ class Message:
     objects: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One call of those that a compound operation is made of, on one rank.
 
     `arguments` has every declared parameter; the tensors are those of the operation alone.

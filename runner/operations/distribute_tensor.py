@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from runner.expressions.params import Param
 from runner.expressions.values import Form
@@ -95,8 +96,7 @@ def keep(caller: Caller, name: str, local: Any, layout: Layout | None) -> None:
         caller.layouts[name] = layout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True):
     """A DTensor in the worker, and the name of the mesh on which it lies."""
 
     mesh: str

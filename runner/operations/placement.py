@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.operations.base import Group, Operation, Part, operation_named
@@ -40,8 +41,7 @@ Array: TypeAlias = NDArray[Any]
 Moving: TypeAlias = Generator[Part, None, Array]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """One placement: `Shard(dim)`, `Replicate()` or `Partial(op)`."""
 
     kind: str
@@ -95,8 +95,7 @@ def placement_of(text: str) -> Placement:
     raise ValueError(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """A distributed tensor as one rank knows it.
 
     `mesh` is the name of its mesh, `groups` this rank's group along each mesh dimension, `shape`
@@ -168,8 +167,7 @@ def impassable(layout: Layout, goal: Sequence[Placement]) -> str | None:
 # The rule: which mesh dimension changes when.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
+class Transition(Struct, frozen=True, kw_only=True):
     """One mesh dimension that changes its placement.
 
     `shape` is the tensor that is cut along it: the global one, cut by the outer mesh dimensions.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from runner.expressions.params import Param, tensor
 from runner.expressions.values import Form
@@ -132,8 +133,7 @@ steps:
 # What a strategy says, call by call, for who wants the calls as steps of their own.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTold:
+class CallTold(Struct, frozen=True, kw_only=True):
     """One call on one rank: what it carried, before and after.
 
     `tensors` are the arrays themselves: those of a call that returns at once change later. `more`

@@ -9,7 +9,8 @@ import os
 import threading
 import time
 import traceback
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, Problem, ScenarioError, UnsupportedError, WorkerError
 from runner.language.document import cases_as_written

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.cost.logs import PROGRAMS
@@ -54,8 +55,7 @@ def bus_factor(collective: str, ranks: int) -> float:
     return (ranks - 1) / ranks if collective in _PARTS else 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchRow:
+class BenchRow(Struct, frozen=True, kw_only=True):
     """What was measured of one case at one size.
 
     `blocks` are the times of the slowest rank, one row for each block; `by_rank` is the mean of
@@ -333,8 +333,7 @@ RESAMPLES = 4000
 INTERVAL = (2.5, 97.5)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchComparison:
+class BenchComparison(Struct, frozen=True, kw_only=True):
     """New time over old, by medians of blocks, its 95 % interval, and the verdict from that."""
 
     ratio: float

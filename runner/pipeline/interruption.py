@@ -15,16 +15,16 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
+
+from msgspec import Struct
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: seconds after which an interrupt is raised once more: the first one was lost, or its end hangs
 PATIENCE_S = 2.0
 
 
-@dataclass(slots=True, eq=False)
-class _State:
+class _State(Struct, eq=False):
     """The signals of this process; `open` is whether an interrupt may be raised now."""
 
     handled: bool = False

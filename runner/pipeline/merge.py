@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import chain, zip_longest
+
+from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError
 from runner.pipeline.results import Outcome, Result, environment

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import Problem
 from runner.limits import DEFAULT, Limits
@@ -97,8 +99,7 @@ _CODES: dict[Status, int] = {
 Key: TypeAlias = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(Struct, frozen=True, kw_only=True):
     """One of `of` parts of the selected cases, counted from 1."""
 
     number: int
@@ -109,8 +110,7 @@ class Shard:
         return f"{self.number}/{self.of}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """Which cases are meant, in which order, and with which parameters and bounds they are read.
 
     A path may name a case or a line (:mod:`runner.pipeline.selection`). `failed` are the cases
@@ -135,8 +135,7 @@ class Selection:
     strict: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class Result(Struct, frozen=True, kw_only=True):
     """What came of one case; of a whole file where it is INVALID (`case` is then its path).
 
     `attempts` are the verdicts of each run of a case that was run several times. `scenario` is None
@@ -170,8 +169,7 @@ class Result:
         return self.case != self.file
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
+class Analysis(Struct, frozen=True, kw_only=True):
     """A case before it runs: its plan, what the reference predicts, and the static verdict.
 
     With `strict` the verdict, of the run as well, is FAILED where there is a warning. `run_bytes`
@@ -203,8 +201,7 @@ class Selectable(Protocol):
 C_co = TypeVar("C_co", bound=Selectable, covariant=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class Outline(Struct, frozen=True, kw_only=True):
     """What a process tells of a case that it has read, for all that reports say of it.
 
     `at` is the number of its file among those of the command line, and its own in the file.
@@ -218,8 +215,7 @@ class Outline:
     world_size: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileCases(Generic[C_co]):
+class FileCases(Struct, Generic[C_co], frozen=True, kw_only=True):
     """What came of one file: the cases that are meant; a result where it is invalid.
 
     `problems` are of the command line, which names a case or a line that is not there.
@@ -230,8 +226,7 @@ class FileCases(Generic[C_co]):
     problems: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded(Generic[C_co]):
+class Loaded(Struct, Generic[C_co], frozen=True, kw_only=True):
     """All files, read: the selected cases in order, and a result for each file that is invalid.
 
     `selected` counts the cases before a shard of them was taken. `warnings` are of files that were
@@ -245,8 +240,7 @@ class Loaded(Generic[C_co]):
     warnings: tuple[Problem, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """What a whole command came to: every result so far, whether it was cut short, how long.
 
     `cases` is how many were to be judged: with fewer results it was interrupted, or stopped at the

@@ -13,9 +13,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.limits import Limits, beyond, session, session_over, settled, uncollected
 from runner.model.scenario import Scenario
@@ -133,8 +135,7 @@ def check(
     return _outcome(results, began, selection, loaded, interrupted=interrupted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _Asked(Struct, frozen=True, kw_only=True):
     """What is asked of each case, and what of it is told."""
 
     traces: bool
@@ -144,8 +145,7 @@ class _Asked:
     torch: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Struct, frozen=True):
     """What came of the analysis of a case; its `scenario` where reports want traces."""
 
     verdict: Verdict
@@ -270,8 +270,7 @@ def run(
         return _run(selection, launch, listener, how, jobs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class _How(Struct, frozen=True, kw_only=True):
     """How the cases of a run are run."""
 
     stop_at_failure: bool
@@ -350,8 +349,7 @@ def _run_all(
         _run_beside(analyses, beside, results, listener, how)
 
 
-@dataclass(slots=True)
-class _Hope:
+class _Hope(Struct):
     """Whether it makes sense to run one case more."""
 
     limits: Limits
@@ -441,8 +439,7 @@ def _run_beside(
             return
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Load:
+class _Load(Struct, frozen=True, kw_only=True):
     """What a case asks of the machine while it runs."""
 
     ranks: int

@@ -11,9 +11,11 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError, nearest
 from runner.files import RealPaths, discover, replace_file
@@ -48,8 +50,7 @@ C = TypeVar("C", bound=Selectable)
 _NARROWED = re.compile(r"(?P<path>.+?)(?:::(?P<case>.+)|:(?P<line>\d+)(?::\d+)?:?)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """A path, and the case or the line in it that is meant; neither means all of it."""
 
     text: str
@@ -450,8 +451,7 @@ def load_all(selection: Selection) -> Loaded[Scenario]:
     return gathered(files, map(file_loader(selection, files), range(len(files.found))), selection)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedFiles:
+class NamedFiles(Struct, frozen=True, kw_only=True):
     """The files of a command line, each once, with the places that name it.
 
     `invalid` are results of paths that lead to none, `warnings` of files that are passed over.

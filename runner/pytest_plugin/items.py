@@ -8,11 +8,11 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runner.display import short
 from runner.errors import Mark, Problem, ScenarioError, nearest

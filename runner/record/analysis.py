@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, ScenarioError
 from runner.language.document import load_content
@@ -35,8 +37,7 @@ from runner.record.program import RecordedProgram, program_of
 from runner.verdict.finding import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """What came of a record: its scenario, and the result with the words for a person."""
 
     program: RecordedProgram
@@ -49,8 +50,7 @@ class Judged:
         return self.result.verdict.status == "FAILED"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(Struct, frozen=True, kw_only=True):
     """A program that was run and recorded: its records, how it ran, and what came of it."""
 
     judged: Judged

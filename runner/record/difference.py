@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError
 from runner.expressions.functions import numpy_arrays
@@ -46,8 +47,7 @@ RAISES = "raises "
 MOST = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalledLine:
+class CalledLine(Struct, frozen=True, kw_only=True):
     """One call of one rank: what it communicates, which is compared, and where it is.
 
     `parts` is the operation, then what it passes.
@@ -72,8 +72,7 @@ class CalledLine:
         return f"{self.parts[0]} ({self.place})" if self.place else self.parts[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedProgram:
+class ComparedProgram(Struct, frozen=True, kw_only=True):
     """One of the two: its ranks' calls, as far as they are known."""
 
     name: str
@@ -81,8 +80,7 @@ class ComparedProgram:
     lines: Mapping[int, Sequence[CalledLine]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramDifference:
+class ProgramDifference(Struct, frozen=True, kw_only=True):
     """One difference, and the ranks that have it.
 
     `kind` is `added`, `removed`, `changed`, `moved`, `repeated` where `calls`, which follow each

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 #: steps of the longest part that is looked for as a loop's body
 WINDOW = 2000
@@ -25,8 +25,7 @@ EXACT = 1500
 ALIKE = 0.5
 
 
-@dataclass(slots=True, kw_only=True)
-class Leaf:
+class Leaf(Struct, kw_only=True):
     """A step: what it has in common on its ranks, and by rank where it stands and what differs."""
 
     key: Hashable
@@ -40,8 +39,7 @@ class Leaf:
         return frozenset(place for place, _ in self.ranks.values())
 
 
-@dataclass(slots=True, kw_only=True)
-class Loop:
+class Loop(Struct, kw_only=True):
     """A part that ranks repeat, each as often as it says."""
 
     body: list[Node]
@@ -355,8 +353,7 @@ def projected(nodes: Sequence[Node], rank: int) -> Iterator[Item]:
 MOST_PERIOD = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coordinate:
+class Coordinate(Struct, frozen=True, kw_only=True):
     """Where a rank is along one dimension of a mesh: `text` is 0 to `extent` - 1 as an expression.
 
     Ranks that follow each other along it are `stride` apart. `group` has the ranks along it.

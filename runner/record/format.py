@@ -43,9 +43,10 @@ import re
 import signal
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from runner.display import clean_line
 from runner.errors import Problem, ScenarioError
@@ -113,8 +114,7 @@ _ADVICE = re.compile(r"[.:]? This is typically caused by .*")
 MESSAGES = frozenset({"send", "recv"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class Tensor(Struct, frozen=True, kw_only=True):
     """A tensor that a call passes: its place in memory and its size are in bytes."""
 
     dtype: str
@@ -133,8 +133,7 @@ class Tensor:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptPlace:
+class ScriptPlace(Struct, frozen=True, kw_only=True):
     """Where a call stands in the user's own files: the innermost frame first."""
 
     frames: tuple[tuple[str, int, str], ...] = ()
@@ -164,8 +163,7 @@ def _relative(file: str, folder: str) -> str:
     return path.name
 
 
-@dataclass(slots=True, kw_only=True)
-class RecordedCall:
+class RecordedCall(Struct, kw_only=True):
     """One call that communicates, as a rank made it.
 
     `operation` is torch's public name, `group` the ranks of its group in order. `peer` and `root`
@@ -214,8 +212,7 @@ class RecordedCall:
         return sum(each.elements * each.count for each in self.inputs or self.outputs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedWait:
+class RecordedWait(Struct, frozen=True, kw_only=True):
     """A rank waits for the work of calls, by their numbers."""
 
     numbers: tuple[int, ...]
@@ -223,8 +220,7 @@ class RecordedWait:
     began_us: int = 0
 
 
-@dataclass(slots=True, kw_only=True)
-class Blocking:
+class Blocking(Struct, kw_only=True):
     """Another call that may block: `new_group`, `init_process_group`, `destroy_process_group`."""
 
     number: int
@@ -239,8 +235,7 @@ class Blocking:
     failed: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class RankRecord:
+class RankRecord(Struct, kw_only=True):
     """What one rank did, in order, and how it ended.
 
     `ending` is `ended` (with its exit `code`), `raised`, or `stopped`: the record ends, and the
@@ -282,8 +277,7 @@ class RankRecord:
         return self.ending == "stopped" and not self.leaving
 
 
-@dataclass(slots=True, kw_only=True)
-class LaunchRecord:
+class LaunchRecord(Struct, kw_only=True):
     """What the parent of the ranks saw: their processes, and how those ended, by rank.
 
     `exits` has the exit code, or minus the signal; `stopped` the ranks that the launcher ended.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from runner.model.scenario import Scenario
 from runner.record.analysis import NothingRecordedError, recorded
@@ -18,8 +19,7 @@ from runner.verdict.finding import Verdict, ranks_text
 MOST_SECONDS = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFunction:
+class RecordedFunction(Struct, frozen=True, kw_only=True):
     """What came of it: the verdict, and the scenario that does what the function did.
 
     It can be taken apart: `verdict, scenario = record_program(train_step)`.

@@ -19,9 +19,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from runner.errors import LaunchError
 from runner.record.format import (
@@ -53,8 +54,7 @@ JOIN_S = 120.0
 AGAIN_S = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """What is to be run: a script, a module, or a launcher of the user's own."""
 
     command: tuple[str, ...]
@@ -82,8 +82,7 @@ class Order:
         return not self.module and not self.command[0].endswith((".py", ".pyw"))
 
 
-@dataclass(slots=True, kw_only=True)
-class Ran:
+class Ran(Struct, kw_only=True):
     """How a run ended: what its parent saw, why it was ended by us, the stacks of ranks."""
 
     launch: LaunchRecord = field(default_factory=LaunchRecord)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import count as count_from
 from itertools import pairwise
 from math import gcd
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.display import clean_line
 from runner.errors import ScenarioError
@@ -67,8 +69,7 @@ SHORT = 30
 MOST_DIMENSIONS = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(Struct, frozen=True, kw_only=True):
     """An argument that holds tensors: the first or all of what a call passes in, or takes.
 
     `mark` tells its tensor's name from others, `at_root` that only the root passes it, `wrapped`
@@ -132,8 +133,7 @@ IN_PLACE = frozenset({"all_reduce", "broadcast", "reduce", "all_reduce_coalesced
 ROWS = frozenset({"all_to_all_single"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInUse:
+class TensorInUse(Struct, frozen=True, kw_only=True):
     """A tensor that an operation uses, by the name that it has in the scenario."""
 
     name: str
@@ -159,8 +159,7 @@ SHORTER = 0.9
 MOST_LISTED = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramStep:
+class ProgramStep(Struct, frozen=True, kw_only=True):
     """What a step has in common on all ranks that take it.
 
     `kind` is `call`, `await`, `create` (a group), `reset` (a tensor) or `fail`.
@@ -182,8 +181,7 @@ class ProgramStep:
     local: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchedMessage:
+class BatchedMessage(Struct, frozen=True, kw_only=True):
     """One message of a `batch_isend_irecv`: how far its other rank is, by the way up."""
 
     operation: str
@@ -192,8 +190,7 @@ class BatchedMessage:
     tag: int
 
 
-@dataclass(slots=True, kw_only=True)
-class Family:
+class Family(Struct, kw_only=True):
     """Groups of one name: each rank is in at most one of them."""
 
     name: str
@@ -224,8 +221,7 @@ class Family:
         return stride, extent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedProgram:
+class RecordedProgram(Struct, frozen=True, kw_only=True):
     """One list of steps for all ranks, and the text of the scenario that it is."""
 
     text: str
@@ -1213,8 +1209,7 @@ MOST_NAMES = 8
 Links: TypeAlias = Sequence[tuple[int, ...]]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Site:
+class _Site(Struct, kw_only=True):
     """A step that begins work: the loops around it, and whose work is in flight beside its own."""
 
     loops: int
@@ -1385,8 +1380,7 @@ class _TouchedEarlyError(Exception):
     """The memory of a receive is touched before it is over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NumberedParts:
+class _NumberedParts(Struct, frozen=True, kw_only=True):
     """What such receives are called: by the `id` of a step its handle, and its tensor.
 
     `pools` has by the name of a tensor how many of it there are, in each pool of receives.
@@ -1655,8 +1649,7 @@ class _WaitStep:
             self._names = []
 
 
-@dataclass(slots=True, kw_only=True)
-class _RankWork:
+class _RankWork(Struct, kw_only=True):
     """What a rank begins and waits for, while its steps are made.
 
     `together`, `alone` and `batches` say of its calls how they are waited for, `handles` what the

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import ScenarioError, sentence_of
 from runner.expressions.functions import numpy_arrays
@@ -222,8 +224,7 @@ Connection: TypeAlias = tuple[str, int, int]
 Place: TypeAlias = Connection | tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hosts:
+class Hosts(Struct, frozen=True, kw_only=True):
     """Where hosts stand: rank -> the number of its work, and the connections that none completes.
 
     `garbled`: two ranks half a ring apart whose calls are not each other's counterpart (both send
@@ -236,8 +237,7 @@ class Hosts:
     garbled: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(Struct, frozen=True, kw_only=True):
     """A call that starts work, for hosts: the ranks that it sends to (True) or receives from."""
 
     operation: Operation

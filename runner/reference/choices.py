@@ -8,10 +8,10 @@ a collective that needs all of them. The order does not show until all have come
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from runner.model.scenario import steps_of
 from runner.operations.base import Collective, Local
@@ -20,8 +20,7 @@ from runner.reference.state import RankState, Run
 from runner.reference.waits import needs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sender:
+class Sender(Struct, frozen=True, kw_only=True):
     """The sender of an option at the time of the choice.
 
     `content` tells what it sends, `at` is the position of its next event; `stands`: it waits for
@@ -35,8 +34,7 @@ class Sender:
     stands: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True, eq=False):
     """One choice: `options` are pairs of a send and the receive that may take it.
 
     The first are those of one address, of which the first is from anyone. `mark` is the number of
@@ -95,15 +93,13 @@ class ChosenRun(Run, Protocol):
 Stop: TypeAlias = tuple[str, int] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sort:
+class _Sort(Struct, frozen=True, kw_only=True):
     content: Hashable
     clock_s: float
     stop: Stop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedReceive:
+class NamedReceive(Struct, frozen=True, kw_only=True):
     """A receive that names its sender: where, which one, and how far its rank was on each group."""
 
     address: Address
@@ -111,8 +107,7 @@ class NamedReceive:
     passed: frozenset[tuple[str, int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Struct, frozen=True, kw_only=True):
     """Options that come to the same as others, the ranks of all of them, and where these stop."""
 
     options: tuple[int, ...] = ()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import Clause, Mark
 from runner.expressions.arrays import Arrays
@@ -363,8 +364,7 @@ LOST_KINDS = ("peer_lost", "timeout", "aborted", "other")
 STUCK_KINDS = frozenset({*WAITING_KINDS, "other", "shape_mismatch", "dtype_mismatch"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Late:
+class Late(Struct, frozen=True, kw_only=True):
     """A call that raises as it ends: a rank waited too long, or its work was refused."""
 
     at_s: float

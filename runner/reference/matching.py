@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.expressions.values import DEPTHS, Undefined, roots_of
 from runner.model.plan import Plan
@@ -29,8 +30,7 @@ Ends: TypeAlias = tuple[str, int, int | None, int, bool]
 Counted: TypeAlias = Callable[[Ends], int]
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Post:
+class Post(Struct, kw_only=True, eq=False):
     """One thing that a call waits for. `done_s` is None until it may pass, on virtual time."""
 
     rank: int
@@ -52,8 +52,7 @@ class Post:
         raise NotImplementedError
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Joining(Post):
+class Joining(Post, kw_only=True, eq=False):
     """A rank that entered a collective.
 
     `entry` is the call's own; a copy once the rank has gone on without the others.
@@ -70,8 +69,7 @@ class Joining(Post):
         return f"{self.meeting.group.key}:{self.meeting.position}"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Posted(Post):
+class Posted(Post, kw_only=True, eq=False):
     """A message that a rank sends or receives; `partner` is the other side once they met.
 
     `order` numbers all messages, `nth` those of one side between the same ends with the same tag.
@@ -110,8 +108,7 @@ class Posted(Post):
         return f"{self.group.key}:{self.rank}>{message.peer}#{message.tag}:{self._number}"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Creating(Post):
+class Creating(Post, kw_only=True, eq=False):
     """A rank that called `new_group`.
 
     `ordinal` numbers its calls of the same series, `number` the creations of the program, `nth` the
@@ -139,8 +136,7 @@ class Creating(Post):
         return f"new_group:{self.number}"
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Work:
+class Work(Struct, kw_only=True, eq=False):
     """What one call started: complete when every post is done.
 
     `at` is the position of the call's event among those of its rank, `number` that of the work
@@ -182,8 +178,7 @@ class Work:
 # Pure bookkeeping: nothing here knows what an operation computes, or when a rank may go on.
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Meeting:
+class Meeting(Struct, kw_only=True, eq=False):
     """The n-th collective of a group: who entered it, with which operation.
 
     In a correct program all members enter the same operation. `settled` tells that the result was

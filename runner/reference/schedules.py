@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import Clause
 from runner.expressions.arrays import Arrays
@@ -94,8 +95,7 @@ EXPLORING = 0.25
 OPTION_WORK = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class Rest(Struct, frozen=True, kw_only=True):
     """A run that has come to rest, with everything that is to be said of it.
 
     Of a run that was cut only what it did before is; `ends` is what its ranks hold in the end.
@@ -168,8 +168,7 @@ def explored(
     return search.runs, search.run()
 
 
-@dataclass(slots=True, kw_only=True)
-class _After:
+class _After(Struct, kw_only=True):
     """What comes after a choice, in the orders that were gone through.
 
     `live` are the names whose values some order reads, `coming` the addresses to which messages are
@@ -190,8 +189,7 @@ class _After:
         self.left |= other.left
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Node:
+class _Node(Struct, kw_only=True, eq=False):
     """A choice on the way of the current run: where it is, and what is left to try.
 
     `options` are left to be tried, `elsewhere` those at other receives: it does not matter when
@@ -223,8 +221,7 @@ class _Node:
         return bool(self.options)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True, eq=False):
     """A state of which every continuation was seen."""
 
     snapshot: Snapshot

@@ -8,8 +8,9 @@ and what one backend is known to do (:mod:`runner.model.traits`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 from runner.model.traits import Counts, Traits
 from runner.operations.base import Group
@@ -18,8 +19,7 @@ from runner.operations.base import Group
 Order: TypeAlias = Literal["free", "group", "rank"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffer:
+class Buffer(Struct, frozen=True, kw_only=True):
     """What leaves its sender before the receive is posted; None: any size, any number.
 
     `size_bytes` is the largest message, `messages` how many there may be between two ranks at once.
@@ -36,8 +36,7 @@ class Buffer:
         return small and (self.messages is None or under_way < self.messages)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """How much an implementation lets pass; by default what each correct one does.
 
     `strict`: a rank leaves a collective only once every member has entered, even those that it

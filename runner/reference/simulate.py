@@ -10,8 +10,9 @@ makes of it is read once more, when a caller asks (:mod:`runner.reference.backen
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError, warning
 from runner.expressions.functions import numpy_arrays

@@ -7,10 +7,11 @@ one from there on. What no later step reads is no part of a state: a buffer that
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.expressions.values import Expression, Undefined, expressions_in
 from runner.model.plan import Plan
@@ -33,8 +34,7 @@ PLACE_BYTES = 400
 NOTHING: frozenset[Place] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """A state: `control` is who stands where, `held` what the names hold, `beside` all else."""
 
     control: Hashable

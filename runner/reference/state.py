@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.errors import Mark, Problem
@@ -369,8 +370,7 @@ Place = tuple[int, tuple[int, ...]]
 Touched = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InFlightAccess:
+class InFlightAccess(Struct, frozen=True, kw_only=True, eq=False):
     """A tensor argument in the hands of asynchronous work.
 
     `memory` are the arrays themselves, `names` the held names they belong to; `whole` tells that
@@ -394,8 +394,7 @@ def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
     return found
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class RankState:
+class RankState(Struct, kw_only=True, eq=False):
     """One rank of a simulation; `clock_s` is virtual time since the scenario began.
 
     `state` is `ready`, `blocked`, `finished`, `raised` or `died`. `flying` is what asynchronous

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import Clause, Mark
 from runner.model.trace import WaitEdge
@@ -13,8 +15,7 @@ from runner.reference.matching import Post, Work
 # An edge of the wait-for graph.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostEdge:
+class PostEdge(Struct, frozen=True, kw_only=True):
     """A rank, stuck in `post`, waits for rank `peer`; `because` says to do what."""
 
     post: Post
@@ -40,8 +41,7 @@ class PostEdge:
 # A fault that the simulation came across, before it is put into words for the whole program.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
+class Symptom(Struct, frozen=True, kw_only=True):
     """One sighting of a fault. Sightings of the same `kind` are one diagnosis.
 
     `name` is one of :data:`runner.vocabulary.DIAGNOSES`; `index` and `iteration` the step where it

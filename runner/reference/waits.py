@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import ScenarioError
 from runner.model.process import Call
@@ -85,8 +86,7 @@ HORIZON = 10_000
 SHOWN, SHOWN_IN_ALL = 16, 4_096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Need:
+class Need(Struct, frozen=True, kw_only=True, eq=False):
     """What some ranks wait for: that each of `peers` does what `because` says.
 
     `anyone` tells that one of them is enough: a receive from anyone.
@@ -306,8 +306,7 @@ class Futures:
         return "late" if ahead < coming else "never"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtRest:
+class AtRest(Struct, frozen=True, kw_only=True):
     """A run that has come to rest, as diagnoses look at it; `found` is what is found so far."""
 
     run: Run

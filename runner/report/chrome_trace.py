@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TextIO
+
+from msgspec import Struct
 
 from runner.display import clean_json
 from runner.pipeline.results import Outcome, Result
@@ -40,8 +41,7 @@ _BEFORE_END_US = 0.5
 _STUCK_COLOUR = "terrible"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Slice:
+class _Slice(Struct, frozen=True, kw_only=True):
     """When a step began and ended, in microseconds."""
 
     start: float

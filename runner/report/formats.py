@@ -7,15 +7,15 @@ A report is a class that is made with the open text file it writes to, and that 
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from runner.pipeline.results import Report
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """One kind of report: the option `--NAME FILE`, the class that writes it, the line of help.
 
     `made_by` is `module:Class`. A report that `streams` writes straight to its file, so that

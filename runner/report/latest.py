@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from runner.display import clean_json
 from runner.errors import Problem, ScenarioError
@@ -33,8 +34,7 @@ MOST_EVENTS = 50_000
 MOST_CHARACTERS = 50_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Struct, frozen=True, kw_only=True):
     """A case of the latest run: its verdict, and its timelines where there was a trace."""
 
     name: str

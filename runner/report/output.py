@@ -9,10 +9,11 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TextIO
+
+from msgspec import Struct
 
 from runner.errors import Problem, ScenarioError
 from runner.files import PendingFile
@@ -199,8 +200,7 @@ def forget() -> None:
 _SCENARIOS = (".yaml", ".yml")
 
 
-@dataclass(slots=True, eq=False)
-class _Entry:
+class _Entry(Struct, eq=False):
     """A report, where it goes (None: it has no target of its own), and why it failed.
 
     `unread` is one whose reader has left: nothing more is written to it, and that is not a failure.

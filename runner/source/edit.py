@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import yaml
+from msgspec import Struct, field
 
 # -------------------------------------------------------------------------------------------------
 # Where every node of a YAML text stands, to the character.
@@ -23,8 +23,7 @@ _Parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Span:
+class Span(Struct, kw_only=True, eq=False):
     """One node of a text: `start` and `end` are offsets, the latter exclusive.
 
     A block collection ends where its last node does. `text` is what a scalar says, without quotes,
@@ -145,8 +144,7 @@ def _last(span: Span) -> int:
 # :mod:`runner.source.edit`.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(Struct, frozen=True, kw_only=True):
     """Replace the characters `start` to `end` (exclusive) of a text by another text."""
 
     start: int
@@ -285,8 +283,7 @@ def _next_line(text: str, offset: int) -> int:
 ROW = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stated:
+class Stated(Struct, frozen=True, kw_only=True):
     """What is stated: `entries` are (selector, value); one without a selector holds for all."""
 
     entries: tuple[tuple[str, str], ...]

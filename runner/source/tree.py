@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
 import yaml
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import MOST_PROBLEMS, Mark, Problem, ScenarioError, Source, too_many
 from runner.limits import Limits, beyond
@@ -20,8 +21,7 @@ from runner.limits import Limits, beyond
 # resolved: an aliased node occurs in several places and keeps the mark of its anchor.
 
 
-@dataclass(slots=True, eq=False)
-class Scalar:
+class Scalar(Struct, eq=False):
     """One value of the core schema: None, a boolean, an integer, a float or a string.
 
     `text` is what the author wrote, without quotes.
@@ -32,16 +32,14 @@ class Scalar:
     text: str
 
 
-@dataclass(slots=True, eq=False)
-class Sequence:
+class Sequence(Struct, eq=False):
     """A YAML list."""
 
     mark: Mark
     items: list[Node]
 
 
-@dataclass(slots=True, eq=False)
-class Mapping:
+class Mapping(Struct, eq=False):
     """A YAML mapping in the order of the file; keys are unique, and may be lists."""
 
     mark: Mark
@@ -186,8 +184,7 @@ def resolve_tagged(text: str, tag: str) -> Any:
 _MERGE = "<<"
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A collection whose end has not come yet; `size` counts its nodes, aliases expanded.
 
     Its node gets its place at the end: that of its first key, or all of it between brackets.

@@ -11,18 +11,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar, TypeAlias
 from zlib import crc32
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct, field
 
-from runner.errors import DataError, Mark
+from runner.errors import DataError, Mark, Marked
 from runner.expressions.values import Form
 from runner.limits import MATMUL, account
-from runner.modules.base import Array
+from runner.modules.base import Array, Declared
 from runner.modules.loss import Loss
 from runner.modules.optimizer import Optimizer, Reached
 from runner.modules.sequential import Coarse, Sequential, coarse
@@ -51,8 +51,8 @@ _MOMENT_BYTES = 80
 # What a file says of a model and of its strategy.
 
 
-class Strategy(ABC):
-    """One entry of `parallel:`, by torch's name and arguments: a frozen dataclass of these."""
+class Strategy(Declared, frozen=True):
+    """One entry of `parallel:`, by torch's name and arguments, which are its fields."""
 
     name: ClassVar[str]
     #: modules of torch's that have to be imported for it
@@ -101,9 +101,10 @@ class LeftOutError(Exception):
     """What torch has, or has elsewhere, and no model here: the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class Model(Marked, frozen=True, kw_only=True):
     """One entry of `models:`. `init` has the forms of those weights that are stated."""
+
+    apart = ("mark", "moments")
 
     name: str
     network: Sequential
@@ -116,9 +117,8 @@ class Model:
     oracle_optimizer: Optimizer | None = None
     #: why it is not trained here although torch may know it, or None
     lacking: str | None = None
-    mark: Mark | None = field(default=None, compare=False, repr=False)
     #: what one process has, by the weights that it began with: ranks share it
-    moments: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    moments: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def where(self) -> str | None:
@@ -178,8 +178,7 @@ class Model:
 # One step of training, as a scenario asks for it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class Rows(Struct, frozen=True, kw_only=True):
     """Which rows a rank takes of what it holds.
 
     Those that `torch.chunk` gives the member of a group; `sizes` cuts unevenly; a `sampler` picks
@@ -213,8 +212,7 @@ class Rows:
         return slice(start, start + sizes[at] if at < len(sizes) else start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainStep:
+class TrainStep(Struct, frozen=True, kw_only=True):
     """One `train`: the arguments of the step, evaluated on one rank."""
 
     input: Any
@@ -278,7 +276,7 @@ EPSILON = float(np.finfo(np.float32).eps)
 
 
 class OneProcess:
-    """The model as one process trains it, at one moment.
+    """The model as one process trains it, at one point.
 
     `computed` is the dtype of forward and backward; that of the weights, of their gradients and of
     what the optimizer does is the weights' own.
@@ -596,8 +594,7 @@ class Moment:
         return reduced if self.steps else computed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True, kw_only=True):
     """What a checkpoint holds: whole weights, the optimizer's state of each, and one process's."""
 
     model: Model
@@ -770,8 +767,7 @@ def clipped(grads: Arrays, most: float, total: float) -> Arrays:
 # One rank of a model, in the reference.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unequal:
+class Unequal(Struct, frozen=True, kw_only=True):
     """A value that is not what one process has: the first of a model, on one rank."""
 
     model: str

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from runner.modules.base import Array
 from runner.modules.sequential import Sequential
@@ -45,8 +46,7 @@ MIB = 1024 * 1024
 FIRST_LIMIT, LIMIT = MIB, 25 * MIB
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinContext:
+class JoinContext(Struct, frozen=True, kw_only=True):
     """The arguments of `DistributedDataParallel.join`, the context of a rank that may end early."""
 
     divide_by_initial_world_size: bool = True
@@ -54,8 +54,7 @@ class JoinContext:
     throw_on_early_termination: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistributedDataParallel(Strategy):
+class DistributedDataParallel(Strategy, frozen=True, kw_only=True):
     """`torch.nn.parallel.DistributedDataParallel`."""
 
     name = "DistributedDataParallel"
@@ -79,7 +78,7 @@ class DistributedDataParallel(Strategy):
         """Return the arguments of the context. Raises ValueError and TypeError."""
         if given is None:
             return None
-        known = tuple(each.name for each in fields(JoinContext))
+        known = JoinContext.__struct_fields__
         if not isinstance(given, Mapping):
             message = "write its arguments: `join: {divide_by_initial_world_size: false}`"
             raise TypeError(message)
@@ -189,8 +188,7 @@ class RealJoin:
         self._context, self._broken_off = None, True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZeroRedundancyOptimizer(Strategy):
+class ZeroRedundancyOptimizer(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.optim.ZeroRedundancyOptimizer`: each rank steps on its own parameters."""
 
     name = "ZeroRedundancyOptimizer"

@@ -11,11 +11,12 @@ reduce_scatter.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from runner.modules.base import Array
 from runner.modules.sequential import Sequential
@@ -39,8 +40,7 @@ from runner.strategies.base import (
 DTYPES = ("bfloat16", "float16", "float32")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precision:
+class Precision(Struct, frozen=True, kw_only=True):
     """`torch.distributed.fsdp.MixedPrecisionPolicy`, by its arguments."""
 
     param_dtype: str | None = None
@@ -48,8 +48,7 @@ class Precision:
     output_dtype: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullyShard(Strategy):
+class FullyShard(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.fsdp.fully_shard`, of each of `modules` and then of the whole."""
 
     name = "fully_shard"
@@ -71,7 +70,7 @@ class FullyShard(Strategy):
             return None
         said = dict(given) if isinstance(given, dict) else {}
         said = said.get("MixedPrecisionPolicy", said)
-        known = [each.name for each in fields(Precision)]
+        known = Precision.__struct_fields__
         if not isinstance(given, dict) or any(each not in known for each in said):
             message = f"a mapping is wanted, of {', '.join(known)} to {', '.join(DTYPES)}"
             raise ValueError(message)
@@ -113,7 +112,7 @@ class FullyShard(Strategy):
         last: dict[str, Any] = {}
         if self.mp_policy is not None:
             policy = real.torch.distributed.fsdp.MixedPrecisionPolicy
-            stated = {each.name: getattr(self.mp_policy, each.name) for each in fields(Precision)}
+            stated = asdict(self.mp_policy)
             dtypes = {name: getattr(real.torch, dtype) for name, dtype in stated.items() if dtype}
             last["mp_policy"] = policy(**dtypes)
             dtypes.pop("output_dtype", None)  # that of the whole alone
@@ -125,8 +124,7 @@ class FullyShard(Strategy):
         real.set_sync = real.module.set_requires_gradient_sync
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """The parameters that travel together.
 
     `resharded` ones are given away after the forward. `late` ones are reduced when the backward has

@@ -7,7 +7,6 @@ weights that have a gradient, flattened and divided by the number of ranks befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -22,8 +21,7 @@ from runner.strategies.data_parallel import DataParallel
 AVERAGERS = "torch.distributed.algorithms.model_averaging.averagers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodicModelAverager(Strategy):
+class PeriodicModelAverager(Strategy, frozen=True, kw_only=True):
     """`averagers.PeriodicModelAverager`, called behind each step of the optimizer."""
 
     name = "PeriodicModelAverager"

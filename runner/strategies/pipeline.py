@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -48,8 +47,7 @@ REST = "-"
 ACTIVE = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline(Strategy):
+class Pipeline(Strategy, frozen=True, kw_only=True):
     """A schedule of `torch.distributed.pipelining` over stages of layers."""
 
     name = "pipeline"

@@ -12,10 +12,10 @@ positions: its gradients are partial sums until the optimizer meets them (torch 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from runner.modules.attention import ENTRIES, EXIT, CausalSelfAttention
 from runner.modules.base import Array, Layer, Params, flat, inner
@@ -67,8 +67,7 @@ LAST = shard(-1)
 SUM = partial_of("sum")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class Style(Struct, frozen=True, kw_only=True):
     """How one layer is cut, and how its input and output lie.
 
     `input` is how a plain input is taken to lie, `wanted` what it is brought to, `made` how the
@@ -83,8 +82,7 @@ class Style:
     local: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelizeModule(Strategy):
+class ParallelizeModule(Strategy, frozen=True, kw_only=True):
     """`torch.distributed.tensor.parallel.parallelize_module`."""
 
     name = "parallelize_module"
@@ -202,8 +200,7 @@ def _style(label: str, given: Any) -> Style:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flowing:
+class Flowing(Struct, frozen=True, kw_only=True):
     """A tensor between two layers: what the rank holds of it.
 
     `placement` is how it lies, and `shape` that of the whole; None is a plain tensor.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
@@ -135,8 +135,7 @@ _KINDS: tuple[tuple[type[Operation], Kind], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepPlace:
+class StepPlace(Struct, frozen=True, kw_only=True):
     """What the spans of one step have in common; `line` is of the scenario's own file."""
 
     kind: Kind
@@ -217,8 +216,7 @@ class Handles:
 Instance = tuple[int, tuple[int, ...], int]
 
 
-@dataclass(slots=True, kw_only=True)
-class LaneRow:
+class LaneRow(Struct, kw_only=True):
     """A lane while it is made: each event with the links and the label that the reference gave.
 
     The events are made once: a trace may build them whenever it is asked.
@@ -350,8 +348,7 @@ def faults_of(predicted: Trace | None, lines: Mapping[int, int | None]) -> Itera
 _MESSAGE = re.compile(r"(?P<group>.*):(?P<from>\d+|any)>(?P<to>\d+)#(?P<tag>\d+):\??\d+")
 
 
-@dataclass(slots=True, kw_only=True)
-class GrowingMatch:
+class GrowingMatch(Struct, kw_only=True):
     """A meeting while its spans are collected, in order of lanes.
 
     `labels` are those of the calls, `operations` theirs; `stuck` tells that one never returned.

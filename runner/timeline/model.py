@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
 
 #: what a step does with others; `expect` is a step without an operation
 Kind: TypeAlias = Literal["collective", "message", "creation", "wait", "local", "expect"]
@@ -16,8 +17,7 @@ At: TypeAlias = tuple[int, int]
 STUCK = frozenset({"blocked", "possibly_blocked", "running"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSpan:
+class StepSpan(Struct, frozen=True, kw_only=True):
     """One step on one rank.
 
     `state` is that of :class:`runner.model.trace.Event`. `column` is a logical time: it grows
@@ -59,8 +59,7 @@ class StepSpan:
         return self.state in STUCK
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
+class Lane(Struct, frozen=True, kw_only=True):
     """One rank: its spans in program order, what it held before the first, and how it ended.
 
     `host` is the name of its host where the ranks were on several, else empty.
@@ -74,8 +73,7 @@ class Lane:
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Struct, frozen=True, kw_only=True):
     """A collective, a message or a creation of a group: the spans that took part in it.
 
     `spans` are the calls: the sender's first, otherwise in order of lanes; where one end of a
@@ -94,8 +92,7 @@ class Match:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(Struct, frozen=True, kw_only=True):
     """One edge of the wait-for graph: the waiter cannot move before the peer does.
 
     `cycle` tells whether the edge lies on the cycle (or chain) that a diagnosis tells; `sure` is
@@ -109,8 +106,7 @@ class Edge:
     sure: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrawnDiagnosis:
+class DrawnDiagnosis(Struct, frozen=True, kw_only=True):
     """A diagnosis: its name, its explanation, its ranks, and the first divergent line.
 
     `odd` are the ranks that most others disagree with.
@@ -123,8 +119,7 @@ class DrawnDiagnosis:
     odd: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Struct, frozen=True, kw_only=True):
     """One case, as it was predicted or observed. `witness` says which of the two."""
 
     file: str

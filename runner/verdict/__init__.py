@@ -13,7 +13,8 @@ step may store into. A scenario with neither (barriers alone) still asserts its 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.errors import Clause, Problem, ScenarioError
 from runner.expressions.values import Undefined

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from runner.expressions.values import Undefined
@@ -30,8 +30,7 @@ from runner.verdict.finding import Difference
 # the caller decides before whether it may be asked.
 
 
-@dataclass(slots=True, kw_only=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What a value must be: `value` is an array, a number, nested lists or plain objects.
 
     Without `has_value` only `dtype` and `shape` are asked. `rtol` and `atol` replace the

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.cost.structure import UNKNOWN
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
@@ -346,7 +347,7 @@ def _finding(event: Event, witness: Witness, code: str, prose: str, name: str) -
 
 
 def _at(finding: Finding, mark: object) -> Finding:
-    return replace(finding, mark=mark)  # type: ignore[arg-type]
+    return replace(finding, mark=mark)
 
 
 # -------------------------------------------------------------------------------------------------

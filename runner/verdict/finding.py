@@ -8,12 +8,13 @@ Nothing here judges; nothing here prints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from runner.errors import Clause, Mark, Problem, sentence_of
+from runner.errors import Clause, Compared, Mark, Problem, sentence_of
 from runner.model.trace import Trace, Value
 
 # -------------------------------------------------------------------------------------------------
@@ -106,8 +107,7 @@ FINDING_CODES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Compared, frozen=True, kw_only=True):
     """How one value on one rank differs from what it should be.
 
     `expected` and `got` have the same shape where `code` is `value_differs`; `wrong` then marks
@@ -115,19 +115,20 @@ class Difference:
     `max_rel` are the largest errors over all elements, None where there is no number.
     """
 
+    apart = ("expected", "got", "wrong")
+
     rank: int
     code: str
     message: str
-    expected: Value = field(repr=False, compare=False)
-    got: Value = field(repr=False, compare=False)
-    wrong: NDArray[Any] | None = field(default=None, repr=False, compare=False)
+    expected: Value
+    got: Value
+    wrong: NDArray[Any] | None = None
     max_abs: float | None = None
     max_rel: float | None = None
     item: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One disagreement: who stands alone, where, on which ranks, and how.
 
     `notes` explain the prose, one line each: who waits for whom, and where. `label` names the step,
@@ -186,8 +187,7 @@ class Finding:
         return f"error[{self.kind}]: {self.title}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StatedCost:
+class StatedCost(Struct, frozen=True, kw_only=True):
     """A cost that the author states, within bounds (None: without one), and what was computed.
 
     `name` is rounds, messages, sent (bytes) or time_us; `ranks` are those that it is stated for.
@@ -201,8 +201,7 @@ class StatedCost:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What came of one case.
 
     `predicted` is None only where the file is INVALID, `observed` where nothing ran. `reason` says

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.errors import Mark, ScenarioError
@@ -257,8 +258,7 @@ MOST_LOOKS = 100_000
 AT_END = -1
 
 
-@dataclass(slots=True, kw_only=True)
-class _Unit:
+class _Unit(Struct, frozen=True, kw_only=True):
     """What some rank must reach: a step, or a key of a mapping by rank (`form`, its `branch`).
 
     `index` is that of the step. `name` is what the key belongs to, and `compared` whether it is a

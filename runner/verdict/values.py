@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import Clause
 from runner.expressions.values import Undefined
@@ -35,8 +37,7 @@ BEFORE = Event(index=-1, label="the initial values")
 Blamed = set[tuple[int, int, tuple[int, ...], str]]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Spot:
+class _Spot(Struct, kw_only=True):
     """One name at one step instance, over all ranks."""
 
     event: Event
@@ -66,8 +67,7 @@ def judge_agreement(case: Case, blamed: Blamed) -> list[Finding]:
     return found + [_conduct_finding(case, key, entries) for key, entries in conduct.items()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Found(Struct, frozen=True, kw_only=True):
     spots: dict[tuple[int, tuple[int, ...], str], _Spot]
     conduct: dict[tuple[int, tuple[int, ...], str], list[tuple[int, Event]]]
     blamed: Blamed
@@ -236,8 +236,7 @@ def _conduct_finding(
 # The author's values against the reference's and the run's: beside every step, and at the end.
 
 
-@dataclass(slots=True, kw_only=True)
-class _Group:
+class _Group(Struct, kw_only=True):
     """Findings on one expectation from one witness: the first instance whole, others counted."""
 
     label: str | None
@@ -388,8 +387,7 @@ class Values:
             self.blamed.add((place.rank, index, iteration, place.expectation.key.text))
 
 
-@dataclass(slots=True, kw_only=True)
-class _Place:
+class _Place(Struct, frozen=True, kw_only=True):
     rank: int
     event: Event | None
     expectation: ValueExpectation

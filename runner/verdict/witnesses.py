@@ -5,9 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 from weakref import proxy
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
 from runner.expressions.functions import NumpyArrays, numpy_arrays
@@ -336,8 +338,7 @@ class Memories:
 # One rank of one trace at one moment: where keys and wanted values are evaluated.
 
 
-@dataclass(slots=True, kw_only=True)
-class RankView:
+class RankView(Struct, frozen=True, kw_only=True):
     """One rank of one trace at one moment: where keys and wanted values are evaluated."""
 
     memories: Memories
@@ -541,8 +542,7 @@ def _stands(trace: Trace) -> list[tuple[str, int]]:
 RETURNED = frozenset({"done", "raised"})
 
 
-@dataclass(slots=True, kw_only=True)
-class Side:
+class Side(Struct, frozen=True, kw_only=True):
     """One event of one trace, with what the rank held before and after it."""
 
     memories: Memories
@@ -562,8 +562,7 @@ class Side:
         return self.memories.order.moment(self.event.index, self.event.iteration)
 
 
-@dataclass(slots=True, kw_only=True)
-class StepInstance:
+class StepInstance(Struct, frozen=True, kw_only=True):
     """One step taken by one rank, as the reference and the run have it; one may be missing."""
 
     rank: int
@@ -583,8 +582,7 @@ class StepInstance:
 CasesOf: TypeAlias = Callable[[Scenario, Limits], Sequence[Scenario]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Case:
+class Case(Struct, kw_only=True):
     """The witnesses. `final` is what the author states for the end, on this backend.
 
     What a backend's own section states about values, or as an error or a crash, is a fact about

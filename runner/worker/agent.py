@@ -27,12 +27,12 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
 import torch
 import torch.distributed
+from msgspec import Struct, field
 
 from runner.errors import LaunchError
 from runner.execution import backends
@@ -71,8 +71,7 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where the nodes meet: an address of the first of them, and a port there."""
 
     host: str
@@ -275,8 +274,7 @@ def _reached(endpoint: Endpoint) -> socket.socket:
 # The command line's side: launches over all nodes, one after the other.
 
 
-@dataclass(slots=True, kw_only=True)
-class Node:
+class Node(Struct, kw_only=True):
     """A node as the command line knows it."""
 
     talk: Talk
@@ -286,8 +284,7 @@ class Node:
     gone: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class NodesLaunch:
+class NodesLaunch(Struct, kw_only=True):
     """One launch over the nodes: what leads it, what gives it orders."""
 
     leader: Leader

@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 from runner.execution.protocol import Columns, Position, RankAccount
 from runner.model.trace import Failure, RankTrace
@@ -206,8 +206,7 @@ class Converter:
 # when the account is given, and what a device did is asked for then.
 
 
-@dataclass(slots=True)
-class Site:
+class Site(Struct):
     """What a step is called on this rank, and whether it may block on others."""
 
     label: str

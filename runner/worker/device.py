@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
 
 # -------------------------------------------------------------------------------------------------
 # Waiting for what cannot be waited for safely: look, sleep a little, look again, until a deadline.
@@ -22,8 +23,7 @@ FIRST_S, LONGEST_S = 0.00002, 0.002
 End: TypeAlias = Literal["happened", "late", "left"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clock:
+class Clock(Struct, frozen=True, kw_only=True):
     """Time, as far as it is needed; a test brings its own."""
 
     now_s: Callable[[], float] = time.monotonic

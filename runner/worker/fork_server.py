@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, StartError, UnsupportedError
 from runner.execution.backends import Sharing, carrier, device_type, lack_of, resolve

@@ -9,8 +9,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from types import ModuleType
+
+from msgspec import Struct
 
 from runner.execution.backends import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
@@ -27,8 +28,7 @@ LOST_BYE_S = 1.0
 BYE = "bye"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class CommandLine(Struct, frozen=True, kw_only=True):
     """The command line of a launch that others started, as `python -m runner.worker` hands it in.
 
     `read` gives a digest of each file that the arguments lead to, by its path. `run` does what the

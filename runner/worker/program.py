@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cache, partial
 from importlib import import_module
 from inspect import signature
 from types import ModuleType
 from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import ScenarioError
 from runner.execution.backends import failure_of
@@ -223,8 +225,7 @@ def shape_of(operation: type[Operation]) -> type[Operation]:
     return next((shape for shape in shapes if issubclass(operation, shape)), Operation)
 
 
-@dataclass(slots=True)
-class Pending:
+class Pending(Struct):
     """Work that was started and may be waited for: what torch returned, what it writes."""
 
     work: Any

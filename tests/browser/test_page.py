@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from html_page import MISSPELT, SUMS, analysed, invalid, observed, page_of
 from judging import writing
+from msgspec.structs import replace
 
 from runner.report.html.page import changes, compared_page, content_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from judging import checked, ran
+from msgspec.structs import replace
 
 import runner
 from runner.pipeline.attempts import case_result

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from judging import checked, hanging, on_rank, raising, ran, writing
+from msgspec.structs import replace
 
 from runner.errors import Mark, Problem, Source
 from runner.pipeline.results import Outcome, Result, Shard

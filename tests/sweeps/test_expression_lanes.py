@@ -6,7 +6,6 @@ programs and of random expressions.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 from random_programs import programs
 from sampling import strides
 from spmd_programs import spmd_programs
@@ -126,9 +126,9 @@ def expressions(part: Any) -> Iterator[Expression]:
     """Yield every expression in a scenario."""
     if isinstance(part, Expression):
         yield part
-    elif dataclasses.is_dataclass(part):
-        for field in dataclasses.fields(part):
-            yield from expressions(getattr(part, field.name))
+    elif isinstance(part, Struct):
+        for name in part.__struct_fields__:
+            yield from expressions(getattr(part, name))
     elif isinstance(part, dict):
         for item in part.values():
             yield from expressions(item)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from msgspec.structs import replace
 from programs import CORRECT, WRONG, Program
 from random_programs import programs
 from sampling import strides

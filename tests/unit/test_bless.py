@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from judging import raising, writing
+from msgspec.structs import replace
 
 from runner.bless import CODES, NotBlessedError, confirm, propose, write
 from runner.cli import cli

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 from judging import codes_of
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.language.document import load

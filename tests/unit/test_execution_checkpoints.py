@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from runner import load, plan
 from runner.execution.checkpoints import MARK, CheckpointFolder, checkpoint_folder

@@ -6,7 +6,6 @@ Numbers in names are those of the acceptance figures that this was built to.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import ceil, log2
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from judging import codes_of
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.cost.forecast import Forecast, forecast, forecast_lines

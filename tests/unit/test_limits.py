@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import click
 import pytest
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.limits import COUNTS, FLAGS, RAISING, Limits, beyond
 
 
 def test_every_bound_has_a_flag_of_its_own() -> None:
-    names = {each.name for each in fields(Limits)} - {"follow_links"}
+    names = set(Limits.__struct_fields__) - {"follow_links"}
     assert set(FLAGS) == set(COUNTS) == names
     assert len(set(FLAGS.values())) == len(names)
     assert all(flag == f"--{name.replace('_', '-')}" for name, flag in FLAGS.items())
@@ -20,7 +19,7 @@ def test_every_bound_has_a_flag_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", sorted(FLAGS))
 def test_a_complaint_names_the_option_that_raises_the_bound(name: str) -> None:
-    said = beyond(name, replace(Limits(), **{name: 7}))  # type: ignore[arg-type]
+    said = beyond(name, replace(Limits(), **{name: 7}))
     assert said == f"at most 7 {COUNTS[name]} ({RAISING[name]} raises it)"
     short = RAISING[name].removeprefix("`--limit ").removesuffix("=N`")
     command = cli.get_command(click.Context(cli), "check")

@@ -6,10 +6,11 @@ import gc
 import os
 import signal
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from runner.errors import LaunchError, ScenarioError, UnsupportedError
 from runner.limits import Limits

@@ -7,13 +7,13 @@ figures.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from runner.cost.forecast import forecast
 from runner.cost.measurements import Table, Taken

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from judging import checked, codes, on_rank, ran
+from msgspec.structs import replace
 
 import runner
 from runner.limits import DEFAULT

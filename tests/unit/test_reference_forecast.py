@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 import runner
 from runner.model.traits import NCCL, OTHER, TRAITS

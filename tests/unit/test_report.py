@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from judging import checked, hanging, ran, writing
+from msgspec.structs import replace
 
 import runner
 from runner.errors import Mark, Problem, Source

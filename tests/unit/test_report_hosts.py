@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
 from judging import loaded, ran, writing
+from msgspec.structs import replace
 
 from runner.pipeline.results import Outcome, Result, environment
 from runner.report.chrome_trace import Numbers, events_of

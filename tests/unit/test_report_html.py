@@ -10,7 +10,6 @@ import json
 import re
 import weakref
 import zlib
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from html_page import CRASH, MISSPELT, RING, SUMS, analysed, data_of, invalid, observed, page_of
 from judging import hanging, writing
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.pipeline.attempts import analyse, result_of

@@ -7,12 +7,12 @@ import os
 import stat
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.errors import ScenarioError

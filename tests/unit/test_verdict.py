@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from judging import at_step, checked, codes, hanging, loaded, raising, ran, writing
+from msgspec.structs import replace
 
 from runner.errors import ScenarioError
 from runner.model.groups import plan

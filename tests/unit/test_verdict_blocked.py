@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from judging import checked, codes, on_rank, ran
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from judging import at_step, codes, loaded, ran
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from judging import at_step, checked, codes, hanging, on_rank, raising, ran
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

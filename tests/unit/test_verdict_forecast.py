@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 from judging import at_step, checked, loaded
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.model.groups import plan

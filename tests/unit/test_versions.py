@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib import metadata
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from runner.cli import cli
 from runner.errors import ScenarioError, UnsupportedError

@@ -8,7 +8,8 @@ disagree, refused calls, races on buffers) it notes itself; the file then says w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.errors import Explanation
 from runner.model.trace import Diagnosis, WaitEdge

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.errors import Clause, Mark, diagnosis
 from runner.reference.matching import Creating

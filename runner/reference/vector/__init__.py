@@ -17,9 +17,9 @@ left to that one from the beginning. What this one returns, that one would retur
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from runner.errors import ScenarioError
@@ -41,8 +41,7 @@ __all__ = ["Beyond", "Finished", "Turns", "swept", "taken"]
 PARKED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(Struct, frozen=True):
     """What all ranks did together, to the end."""
 
     trace: Trace

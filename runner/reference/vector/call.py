@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from runner.expressions.lanes import Stack, Value
@@ -16,8 +17,7 @@ from runner.reference.vector.cohort import Active, Named, View, arguments_of
 from runner.vocabulary import WORLD
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Instance:
+class Instance(Struct, frozen=True, eq=False):
     """One step in one round of its loops; `mask` `[W]` are the ranks that the loops select."""
 
     number: int
@@ -31,8 +31,7 @@ class Instance:
 # What names a call, and what it stores.
 
 
-@dataclass(slots=True, eq=False)
-class Link:
+class Link(Struct, eq=False):
     """Which meetings the ranks of a step take part in: a collective, or messages with `peers`.
 
     `keys` are the keys of the groups, by the number that a rank's group has in `numbers` `[W]`.
@@ -64,8 +63,7 @@ class Link:
         return Link(self.keys, self.numbers, 0, self.sends, self.peers[rows], tags)
 
 
-@dataclass(slots=True, eq=False)
-class Said:
+class Said(Struct, eq=False):
     """What names a call: its arguments as far as its label shows them, its group, its meetings."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -78,8 +76,7 @@ class Said:
         return Said(arguments, self.group, tuple(link.among(rows) for link in self.links))
 
 
-@dataclass(slots=True, eq=False)
-class Change:
+class Change(Struct, eq=False):
     """Elements that a step stored on its ranks: flat `offsets` `[L or 1, *shape]`; None is all."""
 
     name: str
@@ -95,7 +92,7 @@ class Change:
 Rows = Any
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class PostColumn:
     """One thing that the same call of many ranks waits for; row by row it is `done`.
 
@@ -111,7 +108,7 @@ class PostColumn:
     slack: NDArray[Any] | None = None
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class WorkColumn:
     """What one call of many ranks started.
 
@@ -124,11 +121,11 @@ class WorkColumn:
     active: Active
     posts: list[PostColumn]
     names: tuple[str, ...]
-    left: NDArray[np.int8] = field(init=False)
-    open: int = field(init=False)
-    waited: NDArray[np.bool_] = field(init=False)
-    awaited: NDArray[np.bool_] = field(init=False)
-    stored: NDArray[np.bool_] = field(init=False)
+    left: NDArray[np.int8] = dataclasses.field(init=False)
+    open: int = dataclasses.field(init=False)
+    waited: NDArray[np.bool_] = dataclasses.field(init=False)
+    awaited: NDArray[np.bool_] = dataclasses.field(init=False)
+    stored: NDArray[np.bool_] = dataclasses.field(init=False)
     flown: tuple[str, ...] = ()
     handles: tuple[str, ...] = ()
     number: int = -1
@@ -159,7 +156,7 @@ class WorkColumn:
         return finished
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Messages(PostColumn):
     """One message of each rank, out or in: its peer, its tag, and which have not met `[L]`."""
 
@@ -167,8 +164,8 @@ class Messages(PostColumn):
     tags: Any
     payload: Stack
     sends: bool = False
-    unmet: NDArray[np.bool_] = field(init=False)
-    left: int = field(init=False)
+    unmet: NDArray[np.bool_] = dataclasses.field(init=False)
+    left: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with none met."""
@@ -184,7 +181,7 @@ class Messages(PostColumn):
         return rows
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class Entering(PostColumn):
     """Members of groups of one name that enter their next collective.
 
@@ -196,12 +193,11 @@ class Entering(PostColumn):
     numbers: NDArray[np.int64]
     arguments: Mapping[str, Value]
     position: int = 0
-    results: dict[str, Any] = field(default_factory=dict)
-    bounds: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = dataclasses.field(default_factory=dict)
+    bounds: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Stand:
+class Stand(Struct, kw_only=True, eq=False):
     """Ranks that stand in one step, and the works that they wait for; the same ones for all."""
 
     instance: Instance

@@ -9,6 +9,7 @@ from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from runner.expressions.lanes import (
@@ -193,8 +194,7 @@ def _objects(values: list[Any]) -> NDArray[Any]:
     return found
 
 
-@dataclass(slots=True, eq=False)
-class Scene:
+class Scene(Struct, eq=False):
     """Where a value is computed: on which ranks, with which values of the loops' variables."""
 
     active: Active
@@ -216,8 +216,7 @@ class Scene:
 # What names hold.
 
 
-@dataclass(slots=True, eq=False)
-class Column:
+class Column(Struct, eq=False):
     """What a name holds: `[W, *shape]`, and on which ranks it holds anything.
 
     `shared` says that a caller keeps the array, so that a part of it is changed in a copy only.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from runner.expressions.evaluator import CANNOT_COMPUTE, READ
@@ -404,8 +404,7 @@ def group_of(step: Step) -> str:
 # reference gets the entries of all members, as the other engine gives them.
 
 
-@dataclass(slots=True, eq=False)
-class _Position:
+class _Position(Struct, eq=False):
     """The n-th collectives of all groups of one name: who has entered, and who must."""
 
     operation: Collective

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from runner.expressions.lanes import own
@@ -30,8 +30,7 @@ from runner.reference.vector.state import Flights, Memory
 # an event is made when it is asked for, out of the column of its step.
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(Struct, eq=False):
     """One step, taken by some ranks at once: an event for each of them.
 
     `names` are those that it may have stored into; `slack` and `observed` as in an event, for each

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from runner.errors import Mark
@@ -143,8 +144,7 @@ class Memory:
 # other engine looks closer.
 
 
-@dataclass(slots=True, eq=False)
-class Flight:
+class Flight(Struct, eq=False):
     """A part of a tensor in the hands of a work: elements `low` to `high` on each of its ranks.
 
     `live` `[W]` tells on which ranks the work was not waited for yet.

@@ -6,10 +6,10 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Literal, TextIO, TypeAlias
 
+from msgspec import Struct, field
 from rich.console import Console
 from rich.text import Text
 
@@ -26,16 +26,14 @@ Style: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """Some text in one style; a line of the picture is a list of them."""
 
     text: str
     style: Style = "plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Glyph:
+class Glyph(Struct, frozen=True):
     """A character for a span, and what the legend says of it; nothing where it is clear."""
 
     character: str
@@ -380,8 +378,7 @@ MOST_ROWS = 24
 _TITLE = "line"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Block:
+class _Block(Struct, kw_only=True):
     """Steps that are drawn, after steps that are not; `number` counts the first of these."""
 
     number: int = 0

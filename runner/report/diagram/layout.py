@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from runner.timeline.build import columns_of, ends_of
 from runner.timeline.model import At, Match, Timeline
@@ -19,8 +20,7 @@ class NoStepsError(ValueError):
     """The picture has none of the steps that are asked for."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PictureView:
+class PictureView(Struct, frozen=True, kw_only=True):
     """`width` in characters; `ranks` None: as many as fit; `steps` from, to, from 1, both in."""
 
     width: int = 100
@@ -157,8 +157,7 @@ def _steps(timeline: Timeline) -> dict[tuple[int, tuple[int, ...]], list[At]]:
 # message). A line may pass a rank that takes no step in that row, never one that does.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Struct, frozen=True, kw_only=True):
     """A collective or a creation over `lanes`; `missing` are lanes that had to come and did not."""
 
     lanes: tuple[int, ...]
@@ -171,8 +170,7 @@ class Bar:
         return min((*self.lanes, *self.missing)), max((*self.lanes, *self.missing))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrow:
+class Arrow(Struct, frozen=True, kw_only=True):
     """A message from lane to lane; `missing` is the lane whose end of it never came, if one."""
 
     name: str
@@ -191,8 +189,7 @@ class Arrow:
         return min(self.source, self.target), max(self.source, self.target)
 
 
-@dataclass(slots=True, kw_only=True)
-class Row:
+class Row(Struct, kw_only=True):
     """One line of the picture."""
 
     nodes: dict[int, At] = field(default_factory=dict)

@@ -9,13 +9,15 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import metadata, resources
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
 from typing import Any, NoReturn, TextIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.display import clean, clean_line
 from runner.errors import Mark, Problem, ScenarioError
@@ -301,8 +303,7 @@ _DATA = re.compile(r'<script type="text/plain" id="data">([^<]*)</script>')
 _BEGIN = b"<!doctype html>"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """A case of a page: its verdict, how long it took in microseconds, its body as it stands."""
 
     verdict: str
@@ -319,8 +320,7 @@ def is_page(path: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageContent:
+class PageContent(Struct, frozen=True, kw_only=True):
     """What a page holds: a head and a body for each case, each as it stands, and the whole run."""
 
     path: str
@@ -391,8 +391,7 @@ def _refuse(message: str) -> NoReturn:
 MOST_CHANGES = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseChange:
+class CaseChange(Struct, frozen=True, kw_only=True):
     """A case that is another in a second run: its verdicts, None where a run lacks it, and how.
 
     `lines` say what else is another: what a rank held after a step, where it ended.

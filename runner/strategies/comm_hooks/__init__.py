@@ -7,7 +7,6 @@ file, add it to `HOOKS`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
 from typing import Any
 
 from runner.strategies.base import LeftOutError
@@ -54,8 +53,7 @@ def hook_of(given: Any) -> Hook | None:
         message = f"there is no hook `{name}` here; there are {', '.join(HOOKS)}"
         raise ValueError(message)
     kind = HOOKS[name]
-    known: Any = kind
-    declared = {each.name: str(each.type) for each in fields(known)}
+    declared = kind.types()
     if not isinstance(arguments, Mapping | None):
         message = f"the arguments of {name} are a mapping"
         raise TypeError(message)
@@ -67,15 +65,11 @@ def hook_of(given: Any) -> Hook | None:
         if not _FITS[declared[key]](value):
             message = f"`{key}` of {name} is {_WANTED[declared[key]]}"
             raise TypeError(message)
-    lacking = [
-        each.name
-        for each in fields(known)
-        if each.default is MISSING and each.name not in (arguments or {})
-    ]
+    lacking = [each for each in kind.wanted() if each not in (arguments or {})]
     if lacking:
         message = f"{name} has no `{lacking[0]}`"
         raise ValueError(message)
-    return known(**(arguments or {}))  # type: ignore[no-any-return]
+    return kind(**(arguments or {}))
 
 
 _FITS = {

@@ -6,7 +6,6 @@ Both divide by the size of the group before they sum (torch 2.13, `default_hooks
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -16,8 +15,7 @@ from runner.strategies.base import summed
 from runner.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllReduceHook(Hook):
+class AllReduceHook(Hook, frozen=True, kw_only=True):
     """`default_hooks.allreduce_hook`."""
 
     name = "allreduce_hook"
@@ -31,8 +29,7 @@ class AllReduceHook(Hook):
         return Averaging(group, self.reduced)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fp16Compress(AllReduceHook):
+class Fp16Compress(AllReduceHook, frozen=True, kw_only=True):
     """`default_hooks.fp16_compress_hook`."""
 
     name = "fp16_compress_hook"

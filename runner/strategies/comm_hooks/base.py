@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator
-from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
 
-from runner.modules.base import Array
+from msgspec import Struct
+
+from runner.modules.base import Array, Declared
 from runner.operations.base import Caller, Group, Part
 
 #: where torch has its hooks
 AT = "torch.distributed.algorithms.ddp_comm_hooks"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
+class Bucket(Struct, frozen=True, kw_only=True):
     """The gradients that travel together, flattened one behind the other, in float32.
 
     Its number among all buckets is the order in which they get ready.
@@ -46,8 +46,8 @@ class Bucket:
         return found
 
 
-class Hook(ABC):
-    """One value of `comm_hook:`, by torch's name and arguments: a frozen dataclass of these."""
+class Hook(Declared, frozen=True):
+    """One value of `comm_hook:`, by torch's name and arguments, which are its fields."""
 
     name: ClassVar[str]
 

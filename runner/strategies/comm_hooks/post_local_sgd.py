@@ -8,7 +8,6 @@ From `start_localSGD_iter` on a rank only knows the gradients of its subgroup, o
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -18,8 +17,7 @@ from runner.strategies.comm_hooks.all_reduce import averaged
 from runner.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostLocalSGD(Hook):
+class PostLocalSGD(Hook, frozen=True, kw_only=True):
     """`post_localSGD_hook`, with the arguments of `PostLocalSGDState`."""
 
     name = "post_localSGD_hook"

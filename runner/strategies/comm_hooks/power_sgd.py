@@ -21,12 +21,13 @@ once more in float64, with what all ranks give: how far that is off is how far a
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from runner.modules.base import Array
 from runner.operations.base import Caller, Group, Part
@@ -42,8 +43,7 @@ CALLS = 3
 BY_QR = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PowerSGD(Hook):
+class PowerSGD(Hook, frozen=True, kw_only=True):
     """`powerSGD_hook`, with the arguments of `PowerSGDState`."""
 
     name = "powerSGD_hook"
@@ -124,8 +124,7 @@ class Noted:
             return self._dist.all_reduce(*args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class Carried(Struct, frozen=True, kw_only=True):
     """What a rank keeps of a bucket: what it lost, and all Q of the last step, in one array."""
 
     error: Array | None = None
@@ -136,8 +135,7 @@ class Carried:
 LowRankStep: TypeAlias = Generator[Array, Array, tuple[Array, Carried]]
 
 
-@dataclass(slots=True, kw_only=True)
-class Witness:
+class Witness(Struct, kw_only=True):
     """One step of a bucket as all ranks give it, to be done once more in float64.
 
     Ranks share it: each gives its gradients before the first all_reduce, and behind it one of them
@@ -293,8 +291,7 @@ def _returned(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
     raise AssertionError(message)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrices:
+class Matrices(Struct, frozen=True, kw_only=True):
     """Matrices of one shape that are taken together, and the columns of their P and Q."""
 
     held: list[Array]

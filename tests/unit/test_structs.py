@@ -1,0 +1,71 @@
+"""Values: what counts for `==`, what may be assigned to, and what a copy derives anew."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from runner.errors import Mark, Problem, Source
+from runner.expressions.values import Constant, Undefined
+from runner.language.context import DefinedNames
+from runner.model.trace import Event, RankTrace
+from runner.operations.base import Group
+
+RUNNER = Path(__file__).parents[2] / "runner"
+HERE = Mark(source=Source(path="a.yaml", text="x: 1\n"), line=1, column=4)
+
+
+def test_only_columns_of_the_engine_are_dataclasses() -> None:
+    modules = {
+        module.relative_to(RUNNER).as_posix()
+        for module in RUNNER.rglob("*.py")
+        if "dataclasses" in module.read_text(encoding="utf-8")
+    }
+    assert modules == {"reference/vector/call.py", "reference/vector/cohort.py"}
+
+
+def test_a_place_takes_no_part_in_comparisons() -> None:
+    one, other = Constant(value=1, mark=HERE), Constant(value=1)
+    assert one == other
+    assert hash(one) == hash(other)
+    assert repr(one) == repr(other) == "Constant(value=1)"
+    assert one != Constant(value=2, mark=HERE)
+    assert one != 1
+    elsewhere = replace(HERE, source=replace(HERE.source, text="another"))
+    assert elsewhere == HERE
+    assert replace(HERE, line=2) != HERE
+
+
+def test_values_of_two_classes_differ() -> None:
+    assert Undefined(cause="it") != Problem(code="it", message="it")
+    assert Undefined(cause="it") == Undefined(cause="it", origin=3)
+
+
+def test_a_value_is_not_assigned_to() -> None:
+    event = Event(index=0, label="barrier")
+    with pytest.raises(AttributeError):
+        event.index = 1  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        HERE.line = 2  # type: ignore[misc]
+
+
+def test_a_copy_derives_anew_what_follows_from_its_fields() -> None:
+    group = Group(key="a", name="a", ranks=(0, 1), timeout_s=1.0)
+    assert replace(group, ranks=(3, 2)).listed == [3, 2]
+    assert replace(group, ranks=(3, 2)).group_rank(2) == 1
+    names = DefinedNames(tensors=frozenset({"x"}))
+    assert "x" in names.readable
+    assert "y" in replace(names, tensors=frozenset({"y"})).readable
+    rank = RankTrace(rank=0)
+    assert len(replace(rank, events=(Event(index=0, label="barrier"),)).own) == 1
+
+
+def test_a_value_is_the_same_after_it_was_pickled() -> None:
+    group = Group(key="a", name="a", ranks=(1, 0), timeout_s=1.0, mark=HERE)
+    there = pickle.loads(pickle.dumps(group))  # noqa: S301 -- our own
+    assert there == group
+    assert there.mark == HERE
+    assert there.group_rank(0) == 1
