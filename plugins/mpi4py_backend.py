@@ -25,6 +25,7 @@ import atexit
 import threading
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -59,6 +60,8 @@ OPS = {
     dist.ReduceOp.BOR: MPI.BOR,
     dist.ReduceOp.BXOR: MPI.BXOR,
 }
+#: how many works a group keeps alive, whoever else holds them
+KEPT = 32
 #: seconds between two looks at a request: soon at first, then seldom
 FIRST_LOOK_S, LOOK_S = 0.00002, 0.0005
 #: a tag that no message has, for looks that let MPI go on
@@ -162,10 +165,16 @@ class Work(dist._Work):  # type: ignore[name-defined]  # noqa: SLF001 -- torch h
         return True
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Return a future of the results, which a thread waits for; DDP asks for it."""
+        """Return a future of the results, which a thread waits for; DDP asks for it.
+
+        That of a work that has been waited for is complete: DDP reads it without waiting.
+        """
         if self._future is None:
             self._future = torch.futures.Future()
-            threading.Thread(target=self._fulfil, name="future", daemon=True).start()
+            if self._over:
+                self._fulfil()
+            else:
+                threading.Thread(target=self._fulfil, name="future", daemon=True).start()
         return self._future
 
     def _fulfil(self) -> None:
@@ -289,6 +298,9 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         self.timeout: timedelta = timeout
         self.aborted = threading.Event()
         self.known_as = ""
+        #: torch may hold a work in C++ alone (DDP within `join` does): were its Python object gone,
+        #: `wait` would be that of torch's base class, which nothing ends
+        self._latest: deque[Work] = deque(maxlen=KEPT)
         own = ",".join(map(str, ranks))
         store.set(f"{own}/{rank}", "here")
         store.wait([f"{own}/{other}" for other in range(size)], timeout)
@@ -332,7 +344,8 @@ class Group(dist.ProcessGroup):  # type: ignore[misc]
         except MPI.Exception as error:
             raise refusal(error) from error
         listed = requests if isinstance(requests, list) else [requests]
-        return Work(self, listed, held, then, results)
+        self._latest.append(Work(self, listed, held, then, results))
+        return self._latest[-1]
 
     # ------------------------------------------------------------------ reductions
 
