@@ -438,7 +438,7 @@ class Moment:
         """Return where one process begins."""
         exact = {name: value.astype(np.float64) for name, value in weights.items()}
         rounded = {name: value.astype(np.float32) for name, value in weights.items()}
-        shaken = {name: value * (1 + EPSILON * _signs(value)) for name, value in exact.items()}
+        shaken = {name: shake(value) for name, value in exact.items()}
         return Moment(
             OneProcess(model, exact, np.float64),
             OneProcess(model, rounded, np.float32),
@@ -702,6 +702,12 @@ def coarse_bit(*dtypes: str) -> float:
     return max((each for each in bits if each > EPSILON), default=0.0)
 
 
+def shake(value: Array, off: Array | float = 0.0) -> Array:
+    """Return a value with each last bit of float32 changed, and each element by `off` more."""
+    signs = _signs(value)
+    return np.asarray(value * (1 + EPSILON * signs) + off * signs)
+
+
 def _signs(value: Array) -> Array:
     """Return 1 and -1, in no order that a matrix has."""
     return np.where(np.arange(value.size) * 7 % 5 % 2, 1.0, -1.0).reshape(value.shape)
@@ -833,10 +839,10 @@ class Trainee(ABC):
         """Return this rank's part of a whole parameter, or of its gradient."""
         return whole
 
-    def part(self, name: str, known: tuple[Array, Off], more: float = 0.0) -> tuple[Array, Off]:
+    def part(self, name: str, known: tuple[Array, Off], more: Off = 0.0) -> tuple[Array, Off]:
         """Return this rank's part of what one process has, and how far it may be off.
 
-        `more` is what the strategy adds to that.
+        `more` is what the strategy adds to that, of the rank's part.
         """
         whole, off = known
         mine = off if isinstance(off, float) else self.share(name, off)
@@ -1071,7 +1077,7 @@ class Trainee(ABC):
         """Return why the strategy, as it is stated, is not one process; None where it is."""
         return None
 
-    def rounding(self, name: str) -> tuple[float, float]:
+    def rounding(self, name: str) -> tuple[Off, Off]:
         """Return how far more a gradient and a parameter may be off than those of one process."""
         return 0.0, 0.0
 
@@ -1128,6 +1134,11 @@ def typed(value: Any) -> Array:
     """Return an array, floats in float32."""
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def doubled(array: Array) -> Array:
+    """Return an array, floats in float64."""
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
 
 
 def bound_of(mine: Array, wanted: Array, off: Off) -> Array:

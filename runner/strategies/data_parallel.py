@@ -20,6 +20,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from runner.modules.base import Array
+from runner.modules.optimizer import Reached
 from runner.modules.sequential import Sequential
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call
@@ -31,10 +32,13 @@ from runner.strategies.base import (
     Checkpoint,
     LeftOutError,
     Model,
+    Off,
     Strategy,
     TrainStep,
     apart,
-    copied,
+    charge,
+    doubled,
+    shake,
     summed,
     weights,
 )
@@ -316,12 +320,11 @@ class DataParallel(Alone):
         self._shared = model.moments
         hook = self._said.comm_hook
         self._hook = None if hook is None else hook.side(self._group, caller, self._shared)
-        #: where the hook tells what float64 has: gradients, how far off they are, and what the
-        #: optimizer makes of them
-        self._exact_grads: Arrays = {}
-        self._off_grads: dict[str, float] = {}
+        #: where a hook makes more of what rounding leaves: the rank's own gradients in float64, how
+        #: far off those are that the hook returns, and what the optimizer makes of that
         self._exact: Arrays = {}
-        self._exact_states: dict[str, dict[str, Any]] = {}
+        self._off_grads: Arrays = {}
+        self._reached: dict[str, Reached] = {}
         if self._said.find_unused_parameters and not self._said.static_graph:
             # filled in the order of the parameters, and reduced from the last bucket to the first
             at_first = [(name, self.params[name].nbytes) for name in model.parameters]
@@ -390,6 +393,8 @@ class DataParallel(Alone):
         if self._context is not None:
             yield from summed(self._group, np.full(1, order.sync, np.float32))
         loss = yield from super().learn(order, x, y)
+        if self._rounds:
+            self._know_rounding(order, x, y, loss)
         if order.sync:
             yield from self._reduce()
             self._used.clear()
@@ -506,37 +511,72 @@ class DataParallel(Alone):
         flat = np.concatenate([each.reshape(-1) for each in held])
         if self._hook is None:
             return (yield from summed(self._group, flat / flat.dtype.type(self._divisor)))
-        shapes = tuple(each.shape for each in held)
-        bucket = Bucket(number=number, buckets=len(self._buckets), shapes=shapes, flat=flat)
+        names, shapes = self._buckets[number], tuple(each.shape for each in held)
+        exact = None
+        if self._rounds:
+            listed = zip(names, held, strict=True)
+            exact = np.concatenate(
+                [self._exact.get(name, grad).reshape(-1) for name, grad in listed]
+            )
+        bucket = Bucket(
+            number=number, buckets=len(self._buckets), shapes=shapes, flat=flat, exact=exact
+        )
         made: Array = yield from self._hook.mean(bucket)
-        if self._hook.exact is not None:
-            names = self._buckets[number]
-            parts = bucket.gradients(made), bucket.gradients(self._hook.exact)
-            for name, mine, exact in zip(names, *parts, strict=True):
-                self._exact_grads[name] = exact
-                self._off_grads[name] = apart(mine, exact)
+        if self._hook.off is not None:
+            self._off_grads |= zip(names, bucket.gradients(self._hook.off), strict=True)
         return made
 
-    def stepped(self, name: str) -> None:
-        """Let the optimizer step; where float64 has another gradient, on that as well."""
-        exact = self._exact_grads.pop(name, None)
-        if exact is not None and name not in self._exact:
-            self._exact[name] = self.params[name].astype(np.float64)
-            states = self.states[name].items()
-            self._exact_states[name] = {key: copied(value) for key, value in states}
-        super().stepped(name)
-        if name in self._exact and name in self.grads:
-            grad = self.grads[name].astype(np.float64) if exact is None else exact
-            with np.errstate(all="ignore"):
-                self._exact[name] = self.model.optimizer.step(
-                    self._exact[name], grad, self._exact_states[name]
-                )
+    # ------------------------------------------------------------------ what a hook makes more of
 
-    def rounding(self, name: str) -> tuple[float, float]:
-        """Return how far rounding may bring the hook's gradient, and the weight behind it."""
-        if name not in self._exact:
-            return 0.0, 0.0
-        return self._off_grads.get(name, 0.0), apart(self.params[name], self._exact[name])
+    @property
+    def _rounds(self) -> bool:
+        """Whether the hook makes more of what rounding leaves than a mean does."""
+        return self._hook is not None and self._hook.rounds
+
+    def _know_rounding(self, order: TrainStep, x: Array, y: Array, loss: Array | None) -> None:
+        """Compute the rank's gradients once more, in float64, and how far its loss may be off.
+
+        That is from weights that are off by what they may be: the last bits, and what the hook has
+        made of rounding before.
+        """
+        network = self.model.network.without(order.skip)
+        params = {
+            name: shake(value.astype(np.float64), self._off_weight(name))
+            for name, value in self.params.items()
+        }
+        charge(sum(value.size for value in params.values()), x)
+        given, saved = network.forward(params, doubled(x))
+        shaken, dy = self.model.loss.value(given, doubled(y))
+        for name, value in network.backward(params, saved, dy)[1].items():
+            self._exact[name] = self._exact.get(name, 0.0) + value
+        wanted, off = self.loss_before
+        if self._reached and loss is not None:
+            self.loss_before = wanted, off + apart(loss, shaken)
+
+    def _off_weight(self, name: str) -> Array | float:
+        """Return how far off a weight may be by what the hook made more of."""
+        reached = self._reached.get(name)
+        return 0.0 if reached is None else reached.off
+
+    def forget_gradients(self) -> None:
+        """What they are off by goes with them."""
+        super().forget_gradients()
+        self._exact.clear()
+        self._off_grads.clear()
+
+    def stepped(self, name: str) -> None:
+        """Let the optimizer step; know how far it may lead where the hook made more of rounding."""
+        before, grad = self.params[name], self.grads.get(name)
+        super().stepped(name)
+        if self._rounds and grad is not None:
+            off = self._off_grads.get(name, np.zeros(grad.shape))
+            states, known = self.states[name], self._reached.get(name)
+            reached = self.model.optimizer.reach(before, grad, off, states, known)
+            self._reached[name] = self._shared["reached", name] = reached
+
+    def rounding(self, name: str) -> tuple[Off, Off]:
+        """Return how far the hook may bring the gradient by rounding, and the weight behind it."""
+        return self._off_grads.get(name, 0.0), self._off_weight(name)
 
     def comparable_grad(self, name: str) -> Array | None:
         """Return nothing where a hook leaves the gradients those of some ranks."""
@@ -563,6 +603,8 @@ class DataParallel(Alone):
                 tensor = self.params[name].copy()
                 yield call("broadcast", self._group, tensor=tensor, group_src=owner)
                 self.params[name] = tensor
+                if owner != here and ("reached", name) in self._shared:
+                    self._reached[name] = self._shared["reached", name]
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -575,6 +617,7 @@ class DataParallel(Alone):
     def read(self, saved: Checkpoint) -> dict[str, Any]:
         """Take a checkpoint; with ZeRO keep the state of the rank's own parameters."""
         found = super().read(saved)
+        self._reached.clear()
         here = self._group.group_rank(self.rank)
         if self._zero:
             self.states = {

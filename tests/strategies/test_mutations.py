@@ -93,6 +93,7 @@ TOLD_BY: dict[ModuleType, tuple[str, ...]] = {
         "ddp_broadcasts_buffers",
         "ddp_ends_early",
         "checkpoint_of_owned_states",
+        "ddp_sends_gradients_near_a_lower_rank",
     ),
     batch_norm: ("ddp_broadcasts_buffers",),
     model_averager: ("averaged_weights", "ddp_then_local_sgd"),
@@ -216,6 +217,7 @@ UNTOLD = {
     "reduced": "what a coarse dtype may be off by is more than what its casts are",
     "typed": "integers stay what they are",
     "_typed": "integers stay what they are",
+    "doubled": "integers stay what they are",
     "broken": "which release has what is a fact of torch",
     "unfit": "refusals have scenarios of their own",
     "tolerance": "held to its numbers by test_tolerance",
@@ -232,6 +234,9 @@ UNTOLD = {
     "_note": "what cancels has tests of its own: test_cancellation",
     "_turns": "any signs tell what follows",
     "apart": "held to its numbers by test_tolerance",
+    "bound_of_step": "held to its numbers by test_low_rank",
+    "_inverse": "held to its numbers by test_low_rank",
+    "shake": "any signs shake the weights",
     "unequal": "held to its numbers by test_tolerance",
     "factor": "held to its numbers by test_tolerance",
 }
@@ -241,6 +246,11 @@ UNTOLD = {
 UNSEEN: dict[ModuleType, dict[str, str]] = {
     data_parallel: {
         "join: self._joins += 1 -> self._joins -= 1": "the number only tells one end from others",
+        "_know_rounding: self._exact.get(name, 0.0) + value"
+        " -> self._exact.get(name, 0.0) - value": "how far rounding may bring a value:"
+        " test_training::test_low_rank_gradients_are_off_by_rounding_alone",
+        "update: owner != here -> owner == here": "how far rounding may bring a value:"
+        " test_training::test_who_does_not_step_on_a_weight_knows_how_far_off_it_is",
     },
     fully_shard: {
         "_gather_again: at % unit.over -> at // unit.over": "what is gathered again is in a call"
@@ -284,10 +294,22 @@ UNSEEN: dict[ModuleType, dict[str, str]] = {
         " be off: test_mixed_precision::test_roundings_of_a_coarse_dtype_are_no_fault",
         "coarse_bit: each > EPSILON -> each <= EPSILON": "how far a value may be off:"
         " test_cancellation::test_a_gradient_that_cancels_is_no_fault",
+        "pairs: self.rounding(name)[0] -> self.rounding(name)[1]": "the hook of the sample brings"
+        " both as far:"
+        " test_training::test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of",
         "train: more[0] -> more[1]": "the sample has no hook that rounds:"
         " test_training::test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of",
     },
     power_sgd: {
+        "bound: each.flat + error -> each.flat - error": "how far rounding may bring a value:"
+        " test_low_rank::test_what_was_lost_before_is_in_the_step",
+        "bound: self.group.size * EPSILON * np.abs(flats).mean(axis=0)"
+        " -> self.group.size * EPSILON / np.abs(flats).mean(axis=0)": "how far rounding may bring a"
+        " value: test_low_rank::test_a_gradient_that_travels_whole_is_off_by_its_sum",
+        "bound: self.group.size * EPSILON -> self.group.size / EPSILON": "how far rounding may"
+        " bring a value: test_low_rank::test_a_gradient_that_travels_whole_is_off_by_its_sum",
+        "bound: given[0] -> given[1]": "gradients of all ranks have the same shapes",
+        "bound: memories[0] -> memories[1]": "all ranks carry the same Q",
         "_witnessed: key[2] - 1 -> key[2] + 1": "how far rounding may bring a value:"
         " test_training::test_low_rank_gradients_are_off_by_rounding_alone",
         "_one: at + 1 -> at - 1": "the last bits of a number:"

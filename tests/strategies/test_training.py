@@ -26,6 +26,7 @@ from runner.verdict import judge
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from runner.model.trace import Trace
     from runner.modules.optimizer import State
     from runner.verdict import Verdict
 
@@ -245,11 +246,24 @@ def test_random_numbers_are_those_of_torch() -> None:
 def test_low_rank_gradients_are_off_by_rounding_alone() -> None:
     """What all ranks give, done once more in float64 from step to step, is nearly the same."""
     case = load(CORPUS / "wrong" / "not_equivalent" / "gradients_of_too_low_a_rank.yaml")[0]
+    names = ("net.loss", "net.up.weight", "net.mid.weight.grad", "net.down.weight.grad")
     for event in simulate(plan(case)).ranks[1].events:
         writes = dict(event.writes)
-        for name in ("net.up.weight", "net.mid.weight.grad", "net.down.weight.grad"):
+        for name in names:
             value: Any = writes[name]
             assert 0 < np.max(event.slack[name]) < 1e-3 * np.abs(value).max()
+
+
+def test_who_does_not_step_on_a_weight_knows_how_far_off_it_is(tmp_path: Path) -> None:
+    """With ZeRO rank 0 steps on the weight: what rounding leaves in the hook is in rank 1's too."""
+    text = (CORPUS / "strategies" / "ddp_sends_gradients_near_a_lower_rank.yaml").read_text("utf-8")
+    zero = "      - ZeroRedundancyOptimizer: {}\n"
+    (tmp_path / "case.yaml").write_text(text.replace("steps:\n", f"{zero}steps:\n", 1), "utf-8")
+    (case,) = load(tmp_path / "case.yaml")
+    found = simulate(plan(case))
+    assert not found.diagnoses
+    first, other = (float(np.max(rank.events[-1].slack["net.fc.weight"])) for rank in found.ranks)
+    assert first == other > 1e-4
 
 
 def test_columns_become_orthogonal() -> None:
@@ -339,11 +353,17 @@ def test_a_scenario_to_start_from_passes_and_is_laid_out(strategy: str, tmp_path
 def test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slack() -> dict[str, float]:
+    def predicted(content: str) -> Trace:
         path = tmp_path / "case.yaml"
-        path.write_text(text(), encoding="utf-8")
+        path.write_text(content, encoding="utf-8")
         (scenario,) = load(path)
-        (event,) = simulate(plan(scenario)).ranks[0].events
+        return simulate(plan(scenario))
+
+    def told(content: str) -> str:
+        return predicted(content).diagnoses[0].prose
+
+    def slack() -> dict[str, float]:
+        (event,) = predicted(text()).ranks[0].events
         return {name: float(np.max(off)) for name, off in event.slack.items()}
 
     before = slack()
@@ -351,3 +371,8 @@ def test_rounding_widens_the_gradient_and_the_weight_that_it_is_told_of(
     after = slack()
     assert after["net.up.weight.grad"] > before["net.up.weight.grad"] + 0.9
     assert after["net.up.weight"] == before["net.up.weight"]
+    # a gradient that is off by less is no departure: what is told first is the weight behind it
+    wrong = text().replace("batch: world", "batch: {group: world, sizes: [6, 2]}")
+    assert "net.up.weight is not" in told(wrong)
+    monkeypatch.setattr(DataParallel, "rounding", lambda _self, _name: (0.0, 1.0))
+    assert "net.up.weight.grad is not" in told(wrong)

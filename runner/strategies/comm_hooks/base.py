@@ -23,13 +23,15 @@ AT = "torch.distributed.algorithms.ddp_comm_hooks"
 class Bucket(Struct, frozen=True, kw_only=True):
     """The gradients that travel together, flattened one behind the other, in float32.
 
-    Its number among all buckets is the order in which they get ready.
+    Its number among all buckets is the order in which they get ready. `exact` is what they are
+    in float64, where the hook asks for it (:attr:`HookSide.rounds`).
     """
 
     number: int
     buckets: int
     shapes: tuple[tuple[int, ...], ...]
     flat: Array
+    exact: Array | None = None
 
     @property
     def is_last(self) -> bool:
@@ -88,8 +90,10 @@ class HookSide(ABC):
     of_all = True
     #: in words, why what it returns is not the mean; None where it is
     departure: str | None = None
-    #: what came last as float64 has it, where that tells how far rounding may bring it
-    exact: Array | None = None
+    #: whether it ever makes more of what rounding leaves than a mean does
+    rounds: ClassVar[bool] = False
+    #: how far rounding may bring each element of what came last, in float64; None for a mean
+    off: Array | None = None
 
     @abstractmethod
     def mean(self, bucket: Bucket) -> Generator[Part, None, Array]:

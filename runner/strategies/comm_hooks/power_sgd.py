@@ -15,7 +15,8 @@ Its later calls are callbacks: with more than one bucket those of Gloo, which ha
 them, wait for each other for ever.
 
 A column that is nothing but rounding has any direction once it has length 1. So each step is done
-once more in float64, with what all ranks give: how far that is off is how far another may be.
+once more in float64, with what all ranks give, and tells how far rounding may lead in it
+(:func:`bound_of_step`); what a rank carries on from step to step is off by what both are apart.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from msgspec.structs import asdict, replace
 
 from runner.modules.base import Array
 from runner.operations.base import Caller, Group, Part
-from runner.strategies.base import charge, summed
+from runner.strategies.base import EPSILON, apart, charge, summed
 from runner.strategies.comm_hooks.all_reduce import averaged
 from runner.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 
@@ -39,6 +40,8 @@ from runner.strategies.comm_hooks.base import AT, Bucket, Hook, HookSide
 SETTLED = 2
 #: all_reduces of a bucket
 CALLS = 3
+#: by how much a column may be turned by rounding, and its direction be known
+TURNED = 0.5
 #: columns from which on torch orthogonalises by a QR decomposition, and not column by column
 BY_QR = 3
 
@@ -142,13 +145,17 @@ class Witness(Struct, kw_only=True):
     does the step for all.
     """
 
-    given: dict[int, Array] = field(default_factory=dict)
+    given: dict[int, Bucket] = field(default_factory=dict)
     memories: dict[int, Carried] = field(default_factory=dict)
     made: Array | None = None
+    #: how far rounding may lead in this step, element by element
+    off: Array | None = None
 
 
 class PowerSide(HookSide):
     """Low-rank gradients, from a step on."""
+
+    rounds = True
 
     def __init__(
         self, hook: PowerSGD, group: Group, caller: Caller, shared: dict[Any, Any]
@@ -175,13 +182,13 @@ class PowerSide(HookSide):
         shapes = self._stacked(bucket)
         first = self._drawn(shapes) if memory.q is None else memory.q
         memory = replace(memory, q=first)
-        self._give(key, bucket.flat)
+        self._give(key, bucket)
         step = self._step(bucket, bucket.flat, memory)
         sums: Any = None  # what a generator is sent at first
         for _ in range(CALLS):
             sums = yield from summed(self.group, step.send(sums))
         made, self._memory[bucket.number] = _returned(step, sums)
-        self.exact = self._witnessed(key, bucket, first)
+        self.off = self._witnessed(key, bucket, first, made)
         return made
 
     def _step(self, bucket: Bucket, given: Array, memory: Carried) -> LowRankStep:
@@ -253,31 +260,69 @@ class PowerSide(HookSide):
 
     # ------------------------------------------------------------------ once more, in float64
 
-    def _give(self, key: tuple[Any, ...], flat: Array) -> None:
+    def _give(self, key: tuple[Any, ...], bucket: Bucket) -> None:
         """Let all ranks know what this one gives."""
         found = self._shared.get(key)
         if found is None or self._rank in found.given:  # it is one of a run before
             found = self._shared[key] = Witness()
-        found.given[self._rank] = flat.astype(np.float64)
+        exact = bucket.flat if bucket.exact is None else bucket.exact
+        found.given[self._rank] = replace(bucket, flat=exact.astype(np.float64))
 
-    def _witnessed(self, key: tuple[Any, ...], bucket: Bucket, first: Array) -> Array | None:
-        """Return the mean as float64 has it; None where a rank has not given its part."""
+    def _witnessed(
+        self, key: tuple[Any, ...], bucket: Bucket, first: Array, made: Array
+    ) -> Array | None:
+        """Return how far rounding may bring the mean; None where a rank has not given its part."""
         found: Witness = self._shared[key]
         if found.made is None and len(found.given) == self.group.size:
             before: Witness = self._shared.get((*key[:2], key[2] - 1), Witness())
             charge(bucket.flat.size, (), processes=self.group.size)
-            steps = []
-            for rank, flat in found.given.items():
+            memories = {}
+            for rank in found.given:
                 memory = before.memories.get(rank, Carried())
-                if memory.q is None:
-                    memory = replace(memory, q=first.astype(np.float64))
-                steps.append((rank, self._step(bucket, flat, memory)))
+                memories[rank] = replace(memory, q=first.astype(np.float64))
+                if memory.q is not None:
+                    memories[rank] = memory
+            steps = [
+                (rank, self._step(bucket, given.flat, memories[rank]))
+                for rank, given in found.given.items()
+            ]
             sums: Any = None
             for _ in range(CALLS):
                 sums = np.sum([step.send(sums) for _, step in steps], axis=0)
             for rank, step in steps:
                 found.made, found.memories[rank] = _returned(step, sums)
-        return found.made
+            found.off = self.bound(list(found.given.values()), list(memories.values()))
+        if found.made is None or found.off is None:
+            return None
+        parts = zip(*(bucket.gradients(each) for each in (made, found.made)), strict=True)
+        carried = [np.full(mine.size, apart(mine, exact)) for mine, exact in parts]
+        carry: Array = np.concatenate(carried)
+        return found.off + carry
+
+    def bound(self, given: list[Bucket], memories: list[Carried]) -> Array:
+        """Return how far rounding may lead in one step of all ranks, element by element."""
+        lost = [
+            memory.error
+            if self._hook.use_error_feedback and memory.error is not None
+            else np.zeros_like(each.flat)
+            for each, memory in zip(given, memories, strict=True)
+        ]
+        flats = np.stack([each.flat + error for each, error in zip(given, lost, strict=True)])
+        # gradients that travel whole are rounded where ranks add them up
+        found: Array = self.group.size * EPSILON * np.abs(flats).mean(axis=0)
+        held = [self._parted(given[0].gradients(each))[0] for each in flats]
+        rest = self._parted(given[0].gradients(found))[0]
+        q = memories[0].q
+        assert q is not None
+        for at, (stack, right) in enumerate(zip(rest, _cut(q, rest, 1), strict=True)):
+            made = bound_of_step(
+                np.stack([np.stack(each[at].held) for each in held]),
+                right,
+                self._hook.orthogonalization_epsilon,
+            )
+            for matrix, each in zip(stack.held, made, strict=True):
+                matrix[...] = each
+        return found
 
 
 def _returned(step: LowRankStep, sums: Array) -> tuple[Array, Carried]:
@@ -328,6 +373,62 @@ def orthogonal(matrices: Array, epsilon: float) -> Array:
             column /= length + length.dtype.type(epsilon)
             rest = found[:, :, at + 1 :]
             rest -= (column * rest).sum(axis=1, keepdims=True) * column
+    return found
+
+
+def bound_of_step(held: Array, q: Array, epsilon: float) -> Array:
+    """Return how far float32 may be off in one step, element by element: `[n, rows, columns]`.
+
+    `held` are the matrices of all ranks, `[ranks, n, rows, columns]` in float64; `q` is what they
+    carry, `[n, columns, rank]`.
+
+    A sum of k products is off by at most k / 2 last bits of what their absolute values amount to
+    (Higham, Accuracy and Stability of Numerical Algorithms, 3.1). With P = W R, W orthogonal, what
+    P is off by reaches W W' M by the inverse of R: much, where a column of P is nearly a multiple
+    of another. Two columns that Gram and Schmidt made orthogonal are so but for as much (19.8).
+    From a column on that may be turned by a half nothing is known but its length: it takes any part
+    of what the columns before it have left, and of all where it need not be orthogonal.
+    """
+    ranks, _, rows, columns = held.shape
+    bit, mean, sizes = EPSILON / 2, held.mean(axis=0), np.abs(held).mean(axis=0)
+    q = np.nan_to_num(orthogonal(q, epsilon))
+    p = mean @ q
+    w = np.nan_to_num(orthogonal(p, epsilon))
+    r = np.linalg.pinv(w) @ p  # a length that has a number added makes w shorter than 1
+    off_p = (columns + ranks + 4) * bit * (sizes @ np.abs(q))
+    with np.errstate(all="ignore"):
+        inverse = _inverse(r)
+        lengths = np.linalg.norm(off_p @ np.abs(inverse), axis=1)
+        turned = np.sqrt(np.cumsum(lengths**2, axis=1))
+    known = turned < TURNED
+    inverse = np.where(known[:, :, None] & known[:, None, :], inverse, 0.0)
+    w = w * known[:, None, :]
+    size, back = np.abs(w), w.swapaxes(1, 2) @ mean
+    left = mean - w @ back
+    aslant = (rows + 4) * bit * np.broadcast_to(np.eye(r.shape[1]), r.shape)
+    if r.shape[1] == BY_QR - 1:
+        lost = np.linalg.norm(p[:, :, 1], axis=1) * np.abs(inverse[:, 1, 1])
+        aslant = aslant + ((rows + 4) * bit * lost)[:, None, None] * (1 - np.eye(2))
+    off = (
+        off_p @ np.abs(inverse @ back)
+        + size @ (off_p @ np.abs(inverse)).swapaxes(1, 2) @ np.abs(left)
+        + size @ aslant @ np.abs(back)
+        + (rows + ranks + 1) * bit * (size @ size.swapaxes(1, 2) @ sizes)
+        + (r.shape[1] + 1) * bit * (size @ np.abs(back))
+    )
+    # the inverse is that of P as it is: one that is further off has a larger one
+    off /= 1 - np.where(known, turned, 0.0).max(axis=1)[:, None, None]
+    rest = np.linalg.norm(left if r.shape[1] >= BY_QR else mean, axis=1)
+    return np.asarray(off + 2 * np.where(known.all(axis=1)[:, None], 0.0, rest)[:, None, :])
+
+
+def _inverse(r: Array) -> Array:
+    """Return the inverses of triangles `[n, k, k]`: none behind a column of zeros is finite."""
+    found = np.zeros_like(r)
+    for at in range(r.shape[1]):
+        found[:, at, at] = 1 / r[:, at, at]
+        before = (found[:, :at, :at] @ r[:, :at, at : at + 1])[:, :, 0]
+        found[:, :at, at] = -before / r[:, at, at][:, None]
     return found
 
 
