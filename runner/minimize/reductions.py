@@ -1,141 +1,31 @@
-"""Minimise: shrink a scenario to a smallest one that has the same fault.
+"""The reductions: each takes a search, and leaves it with a smaller text that has the same fault.
 
-    text -> one case -> Signature (what is to stay) -> reductions, each kept if the signature stays
-         -> Minimized (the smallest text, proved once more)
-
-The search is delta debugging (Zeller, Hildebrandt: Simplifying and isolating failure-inducing
-input, 2002) level by level over the YAML tree (Misherghi, Su: HDD, 2006), with reductions of its
-own for what a tree does not show: a rank, which is in many places at once, a loop, a parameter, a
-size. All of them edit the text, so that comments and layout stay. Nothing here prints or writes.
+They are one thing: entries of one tuple (`PASSES`) that work on one tree of spans, and that take
+turns until none finds more.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from math import prod
-from pathlib import Path
-from typing import Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from runner.errors import ScenarioError
-from runner.language.document import load_content
 from runner.language.expectations import is_section
-from runner.language.format import formatted
-from runner.limits import DEFAULT, Limits
-from runner.model.groups import plan
-from runner.model.scenario import Scenario, steps_of
-from runner.model.trace import RankTrace
-from runner.pipeline.attempts import analyse, execute
-from runner.pipeline.results import Analysis, Executor
-from runner.reference.simulate import simulate
+from runner.minimize.search import Search, ddmin
+from runner.minimize.signature import RESTATED
 from runner.source.edit import (
     Edit,
     Span,
-    Stated,
-    filled,
     line_end,
     line_start,
-    plain,
-    selector,
     spans,
     splice,
-    stated,
     without,
 )
-from runner.verdict.finding import Finding, Verdict
-
-# -------------------------------------------------------------------------------------------------
-# The search: the smallest text so far, and every attempt to make it smaller.
-
-
-class Progress(Protocol):
-    """Hears of each attempt: how many there were, and how long the smallest text is."""
-
-    def __call__(self, attempts: int, size: int) -> None:
-        """Hear of one attempt."""
-
-
-class ExhaustedError(Exception):
-    """The attempts are used up."""
-
-
-class Search(Struct, kw_only=True):
-    """`text` holds whatever was accepted last; `holds` says whether a text shows the same fault."""
-
-    text: str
-    holds: Callable[[str], bool]
-    most: int
-    progress: Progress | None = None
-    attempts: int = 0
-    _known: dict[str, bool] = field(default_factory=dict)
-
-    @property
-    def root(self) -> Span:
-        """The spans of the smallest text so far."""
-        return spans(self.text)
-
-    def tries(self, text: str) -> bool:
-        """Accept a text if it shows the same fault; raise ExhaustedError beyond the budget."""
-        if text == self.text:
-            return False
-        if text not in self._known:
-            if self.attempts >= self.most:
-                raise ExhaustedError
-            self.attempts += 1
-            self._known[text] = self.holds(text)
-            if self.progress is not None:
-                self.progress(self.attempts, min(len(text), len(self.text)))
-        if self._known[text]:
-            self.text = text
-        return self._known[text]
-
-    def edits(self, edits: Iterable[Edit]) -> bool:
-        """Accept the text with some edits made, if it shows the same fault."""
-        return self.tries(splice(self.text, edits))
-
-
-# -------------------------------------------------------------------------------------------------
-# Delta debugging: the smallest part of a list that still has a property.
-
-T = TypeVar("T")
-
-
-def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
-    """Return a part of `items`, in order, for which `holds` and of which no item can go alone.
-
-    `holds` is true of all items, and is asked of parts; the empty list is asked first. The
-    algorithm ddmin of Zeller and Hildebrandt (2002): parts, then their complements, ever finer.
-    """
-    kept = list(items)
-    if kept and holds([]):
-        return []
-    parts = 2
-    while len(kept) > 1:
-        size = -(-len(kept) // parts)
-        chunks = [kept[at : at + size] for at in range(0, len(kept), size)]
-        smaller = next((chunk for chunk in chunks if len(chunks) > 1 and holds(chunk)), None)
-        if smaller is not None:
-            kept, parts = smaller, 2
-            continue
-        rest = (_without(kept, at, size) for at in range(0, len(kept), size))
-        smaller = next((each for each in rest if each and holds(each)), None)
-        if smaller is not None:
-            kept, parts = smaller, max(parts - 1, 2)
-        elif size == 1:
-            break
-        else:
-            parts = min(len(kept), 2 * parts)
-    return kept
-
-
-def _without(items: list[T], at: int, size: int) -> list[T]:
-    return items[:at] + items[at + size :]
-
 
 # -------------------------------------------------------------------------------------------------
 # Reductions of the tree: whatever can be left out of a list or a mapping is, level by level.
@@ -157,8 +47,6 @@ KEPT = frozenset(
         "steps",
     }
 )
-#: what is stated anew in the end, in the top-level `expect`
-RESTATED = frozenset({"blocked", "dies"})
 #: what the author says of how it ends is no part of the program either
 CONCLUSIONS = RESTATED | {"outcome", "diagnosis", "raises"}
 #: what makes more of a step if it is left out: every rank takes it, a receive takes from anyone
@@ -296,64 +184,6 @@ def _emptied(text: str, parent: Span) -> Edit:
         return Edit(start=parent.start, end=parent.end, text="{}")
     before = text[: parent.start].rstrip()
     return Edit(start=len(before), end=parent.end, text=" {}")
-
-
-# -------------------------------------------------------------------------------------------------
-# Who is stuck where, and who dies: left out while a program shrinks, stated anew in the end.
-#
-# `blocked` and `dies` name ranks and steps, and so change with every rank and step that goes. The
-# outcome and the diagnosis stay, for they are what is kept.
-
-
-def bare(text: str, *, keep: bool = False) -> str:
-    """Return a text that does not say who is blocked or dies; `keep` leaves it as it is."""
-    root = spans(text)
-    expect = root.get("expect")
-    if keep or expect is None:
-        return text
-    gone = {number for number, (key, _) in enumerate(expect.entries) if key.text in RESTATED}
-    if not gone:
-        return text
-    if len(gone) < len(expect.entries):
-        return splice(text, without(text, expect, gone))
-    number = root.entry("expect")
-    return splice(text, without(text, root, {number} if number is not None else set()))
-
-
-def restated(text: str, path: Path, limits: Limits) -> str:
-    """Return a text in which `blocked` and `dies`, where it has them, are those of its program."""
-    root = spans(text)
-    expect = root.get("expect")
-    if expect is None or not any(expect.get(word) for word in RESTATED):
-        return text
-    try:
-        (scenario,) = load_content(path, bare(text).encode(), limits=limits)
-        ranks = simulate(plan(scenario, limits=limits), limits=limits).ranks
-    except (ScenarioError, ValueError):
-        return bare(text)
-    edits: list[Edit] = []
-    gone: set[int] = set()
-    for number, (key, value) in enumerate(expect.entries):
-        if key.text in RESTATED:
-            found = {rank.rank: _told(key.text, rank) for rank in ranks}
-            if any(found.values()):
-                edits.append(filled(text, value, _mapping(stated(found, {}), len(ranks))))
-            else:
-                gone.add(number)
-    return splice(text, [*edits, *(without(text, expect, gone) if gone else [])])
-
-
-def _told(word: str, rank: RankTrace) -> str | None:
-    if word == "dies":
-        return plain(rank.died) if rank.died else None
-    stuck = rank.ending == "blocked" and rank.events
-    return plain(rank.events[-1].label) if stuck else None
-
-
-def _mapping(made: Stated, count: int) -> str:
-    if made.alone is None:
-        return made.line
-    return "{" + f"{selector(tuple(range(count)), {})}: {made.alone}" + "}"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -949,225 +779,3 @@ def _said(span: Span) -> list[str]:
     for item in span.items:
         found += _said(item)
     return found
-
-
-# -------------------------------------------------------------------------------------------------
-# What must stay while a scenario shrinks: its verdict, what it is called, how it ends.
-
-#: findings about a value: there the operation that gave it stays, too
-_VALUES = frozenset(
-    {"value_differs", "shape_differs", "dtype_differs", "value_missing", "undefined_read"}
-)
-
-
-class FaultSignature(Struct, frozen=True, kw_only=True):
-    """The fault of a scenario, whatever its size.
-
-    `findings` are (code, witness, operation); the operation is named where a value is concerned.
-    `open` are the outcomes that the semantics leave to a backend, `observed` is that of a run, None
-    where nothing ran.
-    """
-
-    status: str
-    outcome: str
-    diagnoses: frozenset[str]
-    findings: frozenset[tuple[str, str, str]]
-    open: frozenset[str] = frozenset()
-    observed: str | None = None
-
-    @property
-    def shows_a_fault(self) -> bool:
-        """Whether there is anything to keep: a diagnosis, a finding, an ending before the end."""
-        ends = {self.outcome, self.observed or "completes"}
-        return bool(self.diagnoses or self.findings) or ends != {"completes"}
-
-    def __str__(self) -> str:
-        """Name the fault."""
-        codes = sorted({code for code, _, _ in self.findings} - {"diagnosis_undeclared"})
-        names = [*sorted(self.diagnoses), *codes]
-        return f"{self.status}, {self.outcome}" + (f": {', '.join(names)}" if names else "")
-
-
-#: a text -> its signature; None where it is no valid scenario of one case
-Oracle: TypeAlias = "Callable[[str], FaultSignature | None]"
-
-
-def signature_of(scenario: Scenario, verdict: Verdict) -> FaultSignature | None:
-    """Return the signature of a verdict; None where it is INVALID."""
-    if verdict.status == "INVALID" or verdict.predicted is None:
-        return None
-    return FaultSignature(
-        status=verdict.status,
-        outcome=verdict.predicted.outcome,
-        open=frozenset(verdict.predicted.open),
-        diagnoses=frozenset(each.name for each in verdict.predicted.diagnoses),
-        findings=frozenset(_findings(scenario, verdict)),
-        observed=verdict.observed.outcome if verdict.observed is not None else None,
-    )
-
-
-def _findings(scenario: Scenario, verdict: Verdict) -> Iterator[tuple[str, str, str]]:
-    """Yield each kind of finding once, about a value with the first operation that gave one.
-
-    What is computed from a wrong value is wrong for the same reason.
-    """
-    told: set[tuple[str, str]] = set()
-    # what stands at the end is a consequence of a step, where one is found as well
-    for finding in sorted(verdict.findings, key=lambda each: (each.index < 0, each.index)):
-        kind = (finding.code, finding.witness)
-        if kind not in told:
-            told.add(kind)
-            yield (*kind, _operation(scenario, finding))
-
-
-def _operation(scenario: Scenario, finding: Finding) -> str:
-    if finding.code not in _VALUES:
-        return ""
-    steps = steps_of(scenario.steps)
-    step = steps[finding.index] if 0 <= finding.index < len(steps) else None
-    return step.operation.name if step is not None and step.operation is not None else ""
-
-
-def analysis_oracle(path: Path, limits: Limits) -> Oracle:
-    """Return the oracle that analyses a text as if it stood at `path`."""
-
-    def asked(text: str) -> FaultSignature | None:
-        analysis = _analysed(path, text, limits)
-        return None if analysis is None else signature_of(analysis.scenario, analysis.verdict)
-
-    return asked
-
-
-def run_oracle(path: Path, limits: Limits, executor: Executor) -> Oracle:
-    """Return the oracle that runs a text on a backend, where the analysis lets it pass."""
-
-    def asked(text: str) -> FaultSignature | None:
-        analysis = _analysed(path, text, limits)
-        if analysis is None:
-            return None
-        return signature_of(analysis.scenario, execute(analysis, executor).verdict)
-
-    return asked
-
-
-def _analysed(path: Path, text: str, limits: Limits) -> Analysis | None:
-    try:
-        scenarios = load_content(path, text.encode(), limits=limits)
-    except ScenarioError:
-        return None
-    return analyse(scenarios[0], limits) if len(scenarios) == 1 else None
-
-
-# -------------------------------------------------------------------------------------------------
-# The whole way: a file's text and one of its cases -> the smallest text with the same fault.
-
-#: coarse reductions first: what they take away, the fine ones need not look at
-PASSES = (
-    reduce_coarse,
-    reduce_sizes,
-    reduce_tree,
-    reduce_alike,
-    inline_constants,
-    reduce_meshes,
-    reduce_ranks,
-    reduce_loops,
-)
-
-
-class NothingToMinimizeError(Exception):
-    """The scenario shows no fault that could be kept; the message says what it shows."""
-
-
-class Minimized(Struct, frozen=True, kw_only=True):
-    """What came of a search. `minimal` is False where the budget, or a person, ended it."""
-
-    text: str
-    signature: FaultSignature
-    attempts: int
-    minimal: bool
-    interrupted: bool = False
-
-
-def minimize(
-    scenario: Scenario,
-    number: int,
-    oracle: Oracle,
-    *,
-    limits: Limits = DEFAULT,
-    most: int = 10_000,
-    progress: Progress | None = None,
-) -> Minimized:
-    """Return the smallest text with the fault of `scenario`, case `number` of its file.
-
-    `most` bounds the attempts; Ctrl-C (KeyboardInterrupt) ends the search with the smallest text so
-    far. Raises NothingToMinimizeError where no fault is seen.
-    """
-    text = one_case(scenario.source.text, number)
-    if scenario.lacking is not None:
-        message = f"UNSUPPORTED: {scenario.lacking}"
-        raise NothingToMinimizeError(message)
-    whole = oracle(text)
-    if whole is None or not whole.shows_a_fault:
-        raise NothingToMinimizeError(str(whole) if whole is not None else "INVALID")
-    stripped = partial(bare, keep=_stated_wrongly(whole))
-    target = oracle(stripped(text))
-    search = Search(
-        text=text,
-        holds=lambda candidate: oracle(stripped(candidate)) == target,
-        most=most,
-        progress=progress,
-    )
-    minimal, interrupted = False, False
-    try:
-        _reduce(search)
-        minimal = True
-    except ExhaustedError:
-        pass
-    except KeyboardInterrupt:
-        interrupted = True
-    final = tidy(search.text)
-    if not _stated_wrongly(whole):
-        final = restated(final, Path(scenario.source.path), limits)
-        # where what is stuck cannot be said in the end, it is left out; who is in a hurry is not
-        # made to wait for an oracle that may have been interrupted itself
-        if not interrupted and oracle(final) != whole:
-            final = stripped(final)
-    return Minimized(
-        text=formatted(scenario.source.path, final.encode(), limits).decode(),
-        signature=whole,
-        attempts=search.attempts,
-        minimal=minimal,
-        interrupted=interrupted,
-    )
-
-
-def _reduce(search: Search) -> None:
-    before = ""
-    while before != search.text:
-        before = search.text
-        for each in PASSES:
-            each(search)
-
-
-def _stated_wrongly(whole: FaultSignature) -> bool:
-    """Whether it is part of the fault where the author says that ranks are blocked, or die."""
-    codes = {code for code, _, _ in whole.findings}
-    return bool(codes & {"blocked_differs", "dies_differs"})
-
-
-def size_of(text: str) -> str:
-    """Return in words how large a program is: its world as written, its steps, its lines."""
-    root = spans(text)
-    world, steps = root.get("world_size"), root.get("steps")
-    count = _steps(steps) if steps is not None else 0
-    ranks = world.text if world is not None else "?"
-    return f"{ranks} ranks, {count} steps, {len(text.splitlines())} lines"
-
-
-def _steps(steps: Span) -> int:
-    inner = (step.get("steps") for step in steps.items)
-    return len(steps.items) + sum(_steps(each) for each in inner if each is not None)
-
-
-# -------------------------------------------------------------------------------------------------
-# Minimize.
