@@ -37,6 +37,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 os.environ.pop("GITHUB_ACTIONS", None)
 os.environ.pop("CI", None)
 os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")  # pytest imports readline, which sets it for processes, unseen by Python
 for number, handler in (
     (signal.SIGINT, signal.default_int_handler),
     (signal.SIGQUIT, signal.SIG_DFL),
