@@ -27,6 +27,8 @@ from runner.cli import ONE_THREAD
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from warm_hosts import WarmHosts
+
     from runner.execution import Launcher
 
 # as the command does, before NumPy is imported: a process with threads, also OpenBLAS's, should
@@ -82,18 +84,21 @@ def forkable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def forked_hosts() -> Iterator[None]:
-    """Fork the hosts of launchers in this process from one that has imported torch, from now on."""
+def forked_hosts() -> Iterator[WarmHosts]:
+    """Fork the hosts of launchers in this process from one that has imported torch, from now on.
+
+    What it returns makes commands, as processes of their own, do the same.
+    """
     from warm_hosts import WarmHosts
 
     hosts = WarmHosts()
     with mock.patch("runner.execution.launcher.started_host", hosts.start):
-        yield
+        yield hosts
     hosts.close()
 
 
 @pytest.fixture(scope="session")
-def launcher() -> Iterator[Launcher]:
+def launcher(forked_hosts: WarmHosts) -> Iterator[Launcher]:
     """Return a launcher on Gloo: torch is imported once for all tests that run scenarios on it."""
     from runner.execution import Launcher, LaunchOptions
 

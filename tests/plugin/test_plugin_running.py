@@ -7,14 +7,19 @@ import re
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from xml.etree import ElementTree as ET
 
 import pytest
 from processes import ended, of_run, until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from warm_hosts import WarmHosts
+
+    Session: TypeAlias = Callable[..., subprocess.CompletedProcess[str]]
 
 pytest_plugins = ["pytester"]
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
@@ -65,15 +70,21 @@ Launcher._start = counted
 """
 
 
-def session(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-W", "error", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+@pytest.fixture(scope="session")
+def session(forked_hosts: WarmHosts) -> Session:
+    """Run a session of pytest as a process of its own, in a folder."""
+
+    def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            forked_hosts.command("pytest", "-W", "error", *arguments),
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    return run
 
 
 def write(folder: Path, **files: str) -> None:
@@ -85,7 +96,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mixed(tmp_path_factory: pytest.TempPathFactory, session: Session) -> Path:
     """Run a session with a case of every verdict once; its words are in `said.txt`."""
     folder = tmp_path_factory.mktemp("mixed")
     for name, text in FILES.items():
@@ -131,6 +142,7 @@ def test_the_summary_says_what_is_wrong(mixed: Path) -> None:
 
 def test_a_warning_is_in_pytests_own_summary_and_fails_where_it_is_asked_for(
     tmp_path: Path,
+    session: Session,
 ) -> None:
     write(tmp_path, odd=GOOD + "  - {name: lost, ranks: rank > 5, barrier: {}}\n")
     says = "ScenarioWarning: no rank takes `lost` [step_without_ranks]"
@@ -167,7 +179,9 @@ def test_all_items_share_one_launch(mixed: Path) -> None:
 # ---------------------------------------------------------------------------- sessions of their own
 
 
-def test_what_the_environment_prevents_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_what_the_environment_prevents_is_an_error_that_says_so(
+    tmp_path: Path, session: Session
+) -> None:
     write(tmp_path, good=GOOD)
     done = session(tmp_path, "--scenarios", "--scenario-plugin=no_such_module")
     assert "1 error" in done.stdout
@@ -178,6 +192,7 @@ def test_what_the_environment_prevents_is_an_error_that_says_so(tmp_path: Path) 
 
 def test_options_stand_in_the_configuration_and_the_command_line_comes_first(
     tmp_path: Path,
+    session: Session,
 ) -> None:
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\nscenario_paths = .\nscenario_isolate = true\nscenario_backend = gloo\n"
@@ -192,7 +207,7 @@ def test_options_stand_in_the_configuration_and_the_command_line_comes_first(
     assert "1 passed" in given.stdout
 
 
-def test_under_xdist_each_worker_has_a_launch_of_its_own(tmp_path: Path) -> None:
+def test_under_xdist_each_worker_has_a_launch_of_its_own(tmp_path: Path, session: Session) -> None:
     write(tmp_path, **{f"good_{number}": GOOD for number in range(6)}, wrong=FILES["wrong.yaml"])
     (tmp_path / "conftest.py").write_text(COUNTING)
     done = session(tmp_path, "--scenarios", "-n", "2", "--dist", "each", "--tx", "2*popen")
@@ -202,7 +217,9 @@ def test_under_xdist_each_worker_has_a_launch_of_its_own(tmp_path: Path) -> None
     assert len(starts) == len(set(starts)) == 2
 
 
-def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(tmp_path: Path) -> None:
+def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(
+    tmp_path: Path, session: Session
+) -> None:
     write(tmp_path, a=GOOD, b=FILES["wrong.yaml"], c=GOOD)
     assert "1 failed, 1 passed" in session(tmp_path, "--scenarios", "-x").stdout
     again = session(tmp_path, "--scenarios", "--lf", "--durations=2")
@@ -210,7 +227,9 @@ def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(tmp_path: Pa
     assert "passed" not in again.stdout
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(tmp_path: Path) -> None:
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+    tmp_path: Path, session: Session
+) -> None:
     write(tmp_path, a_hangs=HANGS, b_wrong=FILES["wrong.yaml"], c=GOOD)
     (tmp_path / "conftest.py").write_text(
         """
@@ -236,7 +255,9 @@ def pytest_runtest_call(item):
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "xdist"])
-def test_an_interrupt_leaves_nothing(workers: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_interrupt_leaves_nothing(
+    workers: tuple[str, ...], tmp_path: Path, session: Session
+) -> None:
     write(tmp_path, hangs=HANGS, more=HANGS)
     files = tmp_path / "tmp"
     files.mkdir()

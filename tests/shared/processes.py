@@ -1,8 +1,9 @@
-"""Which processes belong to a run: those that carry its mark in their environment; and an end."""
+"""Which processes belong to a run: by a mark in their environment, or by their folder; an end."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +21,24 @@ def of_run(mark: str) -> list[int]:
 
     In the order in which they started: numbers of processes begin anew at a limit.
     """
+    return _where(lambda process: mark.encode() in (process / "environ").read_bytes())
+
+
+def of_folder(folder: Path) -> list[int]:
+    """Return the processes that work in `folder`: the run there and all its own, as `of_run`.
+
+    Those of a forked host, too, which have the environment of another process in /proc.
+    """
+    return _where(lambda process: (process / "cwd").readlink() == folder)
+
+
+def _where(condition: Callable[[Path], bool]) -> list[int]:
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):  # it has ended meanwhile
             state, *facts = (entry / "stat").read_text().rpartition(")")[2].split()
-            environment = (entry / "environ").read_bytes()
-        except OSError:
-            continue
-        if state != "Z" and mark.encode() in environment:
-            found.append((int(facts[STARTED]), int(entry.name)))
+            if state != "Z" and condition(entry):
+                found.append((int(facts[STARTED]), int(entry.name)))
     return [pid for _, pid in sorted(found)]
 
 

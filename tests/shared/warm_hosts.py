@@ -1,14 +1,15 @@
 """Hosts of launches that are forked from a process in which torch is imported already.
 
 A host imports torch, which takes some two seconds of a processor; a test that ends hosts needs
-many. Between the test and its host stands one process of a session:
+many. Between the test, or a command that it starts, and its host stands one process of a session:
 
-    test      --- descriptors, environment, folder -->   warm process
-              <-- the host's id, then its exit code ---       |  fork
-              --- jobs ------------------------------------> host
+    test, command --- descriptors, environment, folder -->   warm process
+                  <-- the host's id, then its exit code ---       |  fork
+                  --- jobs ------------------------------------> host
 
 A host is forked with everything imported, as its workers are, and runs what a started one runs.
-What the imports themselves depend on makes a process of its own: see `COLD`.
+What the imports themselves depend on makes a process of its own: see `COLD`. In /proc a forked host
+has the warm process's environment, but the folder of its own launch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from runner.execution import launcher
 
@@ -40,6 +41,12 @@ ORDER = 1 << 20
 
 #: an id, or an exit code
 NUMBER = struct.Struct("q")
+#: an id of no process: the host must be a process of its own
+COLD_START = 0
+#: descriptor that is readable once a host has ended -> its id, and the end of its pipe
+Hosts: TypeAlias = dict[int, tuple[int, int]]
+#: what `WarmHosts.command` starts
+COMMAND = Path(__file__).with_name("warm_command.py")
 
 real_start = launcher.started_host
 
@@ -74,47 +81,67 @@ class ForkedHost:
         return number
 
 
+def forked_host(
+    address: str, descriptors: tuple[int, int, int], output: int, environment: Mapping[str, str]
+) -> HostProcess:
+    """Have a host forked by the warm process at `address`, or start it where it must be cold."""
+    reply, given = os.pipe()
+    order = {"environment": dict(environment), "folder": str(Path.cwd())}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+        line.connect(address)
+        socket.send_fds(line, [json.dumps(order).encode()], [given, output, *descriptors])
+    os.close(given)
+    host = ForkedHost(reply)
+    if host.pid != COLD_START:
+        return host
+    os.close(reply)
+    return real_start(descriptors, output, environment)
+
+
 class WarmHosts:
-    """Starts hosts: forked from one warm process; as the launcher does where they must be cold."""
+    """One warm process, which is started when it is first needed."""
 
     def __init__(self) -> None:
         """Start nothing yet."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._line: socket.socket | None = None
-        self._environment: Mapping[str, str] = {}
+        self._lifeline: int | None = None
+        self._address = f"\0warm-hosts-{os.getpid()}-{id(self)}"
 
     def start(
         self, descriptors: tuple[int, int, int], output: int, environment: Mapping[str, str]
     ) -> HostProcess:
         """Start a host, as `launcher.started_host` does."""
-        if self._line is None:
-            self._begin(environment)
-        assert self._line is not None
-        if imported_with(environment) != imported_with(self._environment):
-            return real_start(descriptors, output, environment)
-        reply, given = os.pipe()
-        order = {"environment": dict(environment), "folder": str(Path.cwd())}
-        socket.send_fds(self._line, [json.dumps(order).encode()], [given, output, *descriptors])
-        os.close(given)
-        return ForkedHost(reply)
+        self._begin()
+        return forked_host(self._address, descriptors, output, environment)
 
-    def _begin(self, environment: Mapping[str, str]) -> None:
-        self._line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._environment = dict(environment)
+    def command(self, program: str, *arguments: str) -> list[str]:
+        """Return the command line of `scenario`, or `pytest`, whose hosts are forked."""
+        self._begin()
+        return [sys.executable, str(COMMAND), self._address[1:], program, *arguments]
+
+    def _begin(self) -> None:
+        if self._process is not None:
+            return
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listener.bind(self._address)
+        listener.listen()
+        held, self._lifeline = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(far.fileno())],
-            pass_fds=[far.fileno()],
+            [sys.executable, "-P", __file__, str(listener.fileno()), str(held)],
+            pass_fds=[listener.fileno(), held],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            env=environment,
+            cwd="/",
+            env=launcher.environment(),
         )
-        far.close()
+        listener.close()
+        os.close(held)
 
     def close(self) -> None:
         """End the warm process, and what it has forked."""
         if self._process is not None:
-            assert self._line is not None
-            self._line.close()
+            assert self._lifeline is not None
+            os.close(self._lifeline)
             self._process.wait()
 
 
@@ -126,8 +153,8 @@ def imported_with(environment: Mapping[str, str]) -> dict[str, str]:
 # ------------------------------------------------------------------------ the warm process
 
 
-def serve(line: socket.socket) -> None:
-    """Fork hosts until the other end of the line is closed; then end them all."""
+def serve(listener: socket.socket, lifeline: int) -> None:
+    """Fork hosts until the other end of the lifeline is closed; then end them all."""
     import torch.distributed.launcher.api
 
     import runner.worker.fork_server
@@ -135,40 +162,49 @@ def serve(line: socket.socket) -> None:
 
     assert torch
     gc.freeze()
-    #: descriptor that is readable once a host has ended -> its id, and the end of its pipe
-    hosts: dict[int, tuple[int, int]] = {}
+    hosts: Hosts = {}
     while True:
-        waited: list[Any] = [line, *hosts]
+        waited: list[Any] = [listener, lifeline, *hosts]
         ready, _, _ = select.select(waited, [], [])
-        for each in ready:
-            if each in hosts:
-                pid, reply = hosts.pop(each)
-                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                with suppress(BrokenPipeError):  # whoever started it has no more interest
-                    os.write(reply, NUMBER.pack(code))
-                os.close(reply)
-                os.close(each)
-        if line in ready:
-            order, received, _, _ = socket.recv_fds(line, ORDER, 8)
-            if not order:
-                break
-            reply, output, *descriptors = received
-            pid = os.fork()
-            if not pid:
-                for each, (_, other) in hosts.items():
-                    os.close(each)
-                    os.close(other)
-                line.close()
-                os.setsid()  # before anybody has its id, who may then end all its processes
-                os.write(reply, NUMBER.pack(os.getpid()))
-                os.close(reply)
-                be_host(json.loads(order), output, descriptors)
-            for each in (output, *descriptors):
-                os.close(each)
-            hosts[os.pidfd_open(pid)] = pid, reply
+        for each in hosts.keys() & set(ready):
+            pid, reply = hosts.pop(each)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with suppress(BrokenPipeError):  # whoever started it has no more interest
+                os.write(reply, NUMBER.pack(code))
+            os.close(reply)
+            os.close(each)
+        if lifeline in ready:
+            break
+        if listener in ready:
+            line, _ = listener.accept()
+            with line:
+                order, received, _, _ = socket.recv_fds(line, ORDER, 8)
+            if order:
+                begin(json.loads(order), received, hosts, (listener.fileno(), lifeline))
     for pid, _ in hosts.values():
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+
+
+def begin(
+    order: Mapping[str, Any], received: list[int], hosts: Hosts, own: tuple[int, ...]
+) -> None:
+    """Fork a host, which keeps none of the `own` descriptors, or say that it must be cold."""
+    reply, output, *descriptors = received
+    if imported_with(order["environment"]) != imported_with(os.environ):
+        os.write(reply, NUMBER.pack(COLD_START))
+        os.close(reply)
+    elif pid := os.fork():
+        hosts[os.pidfd_open(pid)] = pid, reply
+    else:
+        for each in (*own, *hosts, *(other for _, other in hosts.values())):
+            os.close(each)
+        os.setsid()  # before anybody has its id, who may then end all its processes
+        os.write(reply, NUMBER.pack(os.getpid()))
+        os.close(reply)
+        be_host(order, output, descriptors)
+    for each in (output, *descriptors):
+        os.close(each)
 
 
 def be_host(order: Mapping[str, Any], output: int, descriptors: list[int]) -> NoReturn:
@@ -191,4 +227,4 @@ def be_host(order: Mapping[str, Any], output: int, descriptors: list[int]) -> No
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

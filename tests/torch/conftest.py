@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from warm_hosts import WarmHosts
+
     from runner.model.plan import Plan
     from runner.model.trace import Trace
 
@@ -33,12 +35,12 @@ class Analysed:
 
 
 @pytest.fixture(autouse=True, scope="package")
-def always_forked(forked_hosts: None) -> None:
-    """Fork the hosts of all tests here; those of a command in a process of its own are started."""
+def always_forked(forked_hosts: WarmHosts) -> None:
+    """Fork the hosts of all tests here, but for commands that are no `WarmHosts.command`."""
 
 
 @pytest.fixture(scope="package")
-def launcher(forked_hosts: None) -> Iterator[Launcher]:
+def launcher(forked_hosts: WarmHosts) -> Iterator[Launcher]:
     """Return a launcher of their own: many of these tests leave it without workers."""
     with Launcher(LaunchOptions(backend="gloo")) as started:
         started.reserve(4)

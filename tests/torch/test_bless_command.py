@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,8 @@ from runner.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from warm_hosts import WarmHosts
 
 pytestmark = pytest.mark.torch
 
@@ -47,13 +48,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def reviewed(folder: Path, answers: str) -> subprocess.CompletedProcess[bytes]:
+def reviewed(hosts: WarmHosts, folder: Path, answers: str) -> subprocess.CompletedProcess[bytes]:
     """Run a review at a terminal at which somebody has already typed the answers."""
     master, slave = pty.openpty()
     try:
         os.write(master, answers.encode())
         return subprocess.run(
-            [sys.executable, "-m", "runner.cli", "bless", "--review", "--backend", "gloo", "."],
+            hosts.command("scenario", "bless", "--review", "--backend", "gloo", "."),
             stdin=slave,
             capture_output=True,
             cwd=folder,
@@ -97,8 +98,10 @@ def test_what_gloo_does_otherwise_is_minimised_by_running(folder: Path) -> None:
     ("answers", "written"),
     [("n\na\n", [False, True, True]), ("y\nq\n", [True, False, False])],
 )
-def test_a_review_asks_for_each_file(folder: Path, answers: str, written: list[bool]) -> None:
-    done = reviewed(folder, answers)
+def test_a_review_asks_for_each_file(
+    folder: Path, answers: str, written: list[bool], forked_hosts: WarmHosts
+) -> None:
+    done = reviewed(forked_hosts, folder, answers)
     assert done.returncode == 0, done.stderr
     assert texts(folder) == [BLESSED if yes else SUM for yes in written]
     assert b"+      x: [3, 3]" in done.stdout

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import of_run, until
+from processes import of_folder, until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from warm_hosts import WarmHosts
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -82,19 +82,18 @@ def write_all(folder: Path) -> None:
         (folder / f"s{number:03}_{kind}.yaml").write_text(TEXTS[kind])
 
 
-def test_every_verdict_of_a_long_mixed_run_is_right(tmp_path: Path) -> None:
+def test_every_verdict_of_a_long_mixed_run_is_right(
+    tmp_path: Path, forked_hosts: WarmHosts
+) -> None:
     write_all(tmp_path)
     report = tmp_path / "report.json"
-    mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
-    name, _, value = mark.partition("=")
-    command = [sys.executable, "-m", "runner.cli", "run", str(tmp_path), "--json", str(report)]
     ended = subprocess.run(
-        command,
+        forked_hosts.command("scenario", "run", ".", "--json", str(report)),
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env={**os.environ, name: value},
     )
     assert ended.returncode == 1, ended.stdout[-2000:] + ended.stderr[-2000:]
     results = json.loads(report.read_text())["results"]
@@ -106,4 +105,4 @@ def test_every_verdict_of_a_long_mixed_run_is_right(tmp_path: Path) -> None:
         ("aborts", "PASSED"): 5,
         ("fails", "FAILED"): 10,
     }
-    assert until(lambda: not of_run(mark), 5.0)
+    assert until(lambda: not of_folder(tmp_path), 5.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from lxml import etree
@@ -16,6 +16,9 @@ from sampling import sampled
 
 from runner.report.formats import FORMATS
 from runner.report.json import results_of
+
+if TYPE_CHECKING:
+    from warm_hosts import WarmHosts
 
 pytestmark = pytest.mark.torch
 
@@ -74,19 +77,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def command(*arguments: str) -> list[str]:
+def run(hosts: WarmHosts, *arguments: str) -> list[str]:
     reports = [part for kind in FORMATS for part in (kind.option, f"r.{kind.name}")]
-    return [sys.executable, "-m", "runner.cli", "run", *arguments, *reports]
+    return hosts.command("scenario", "run", *arguments, *reports)
 
 
 def told(name: str) -> str:
     return Path(f"r.{name}").read_text(encoding="utf-8")
 
 
-def test_each_report_tells_a_deadlock_a_wrong_value_and_a_crash(folder: Path) -> None:
+def test_each_report_tells_a_deadlock_a_wrong_value_and_a_crash(
+    folder: Path, forked_hosts: WarmHosts
+) -> None:
     for name, text in FILES.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
-    done = subprocess.run(command("."), capture_output=True, text=True, check=False)
+    done = subprocess.run(run(forked_hosts, "."), capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     for cause in CAUSES:
         assert cause in done.stdout
@@ -103,10 +108,12 @@ def test_each_report_tells_a_deadlock_a_wrong_value_and_a_crash(folder: Path) ->
     ]
 
 
-def test_each_report_tells_an_invalid_file_and_that_nothing_ran(folder: Path) -> None:
+def test_each_report_tells_an_invalid_file_and_that_nothing_ran(
+    folder: Path, forked_hosts: WarmHosts
+) -> None:
     (folder / "good.yaml").write_text(FILES["good"], encoding="utf-8")
     (folder / "bad.yaml").write_text("world_size: two\n", encoding="utf-8")
-    done = subprocess.run(command("."), capture_output=True, text=True, check=False)
+    done = subprocess.run(run(forked_hosts, "."), capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "1 invalid, 1 not run" in done.stdout
     for name in TOLD:
@@ -117,10 +124,12 @@ def test_each_report_tells_an_invalid_file_and_that_nothing_ran(folder: Path) ->
 
 
 @pytest.mark.parametrize("number", sampled([signal.SIGINT, signal.SIGTERM], 2))
-def test_an_interrupted_run_keeps_what_it_had(folder: Path, number: signal.Signals) -> None:
+def test_an_interrupted_run_keeps_what_it_had(
+    folder: Path, number: signal.Signals, forked_hosts: WarmHosts
+) -> None:
     (folder / "slow.yaml").write_text(SLOW, encoding="utf-8")
     process = subprocess.Popen(
-        command("slow.yaml"),
+        run(forked_hosts, "slow.yaml"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -153,13 +162,13 @@ def test_an_interrupted_run_keeps_what_it_had(folder: Path, number: signal.Signa
     }
 
 
-def test_what_failed_is_run_alone_until_it_passes(folder: Path) -> None:
+def test_what_failed_is_run_alone_until_it_passes(folder: Path, forked_hosts: WarmHosts) -> None:
     for name in ("good", "wrong"):
         (folder / f"{name}.yaml").write_text(FILES[name], encoding="utf-8")
 
     def ran(*arguments: str) -> list[str]:
-        base = [sys.executable, "-m", "runner.cli", "run", ".", "--json", "-", *arguments]
-        done = subprocess.run(base, capture_output=True, text=True, check=False)
+        command = forked_hosts.command("scenario", "run", ".", "--json", "-", *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return [each["case"] for each in json.loads(done.stdout)["results"]]
 
     assert ran() == ["good", "wrong"]

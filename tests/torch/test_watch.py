@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import of_run, until
+from processes import of_folder, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from warm_hosts import WarmHosts
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
@@ -50,20 +52,18 @@ expect: {x: [2]}
 class Watching:
     """A `scenario run --watch`, or `check --watch`, of a folder."""
 
-    def __init__(self, folder: Path, mark: str, command: str, *arguments: str) -> None:
+    def __init__(self, hosts: WarmHosts, folder: Path, command: str, *arguments: str) -> None:
         """Start it; its words go to a file."""
-        name, _, value = mark.partition("=")
         self.folder = folder
-        self.mark = mark
         self.temporary = folder.parent / "tmp"
         self.temporary.mkdir()
         self._words = folder.parent / "said.txt"
         self._read = 0
         with self._words.open("w") as file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "runner.cli", command, "--watch", *arguments],
+                hosts.command("scenario", command, "--watch", *arguments),
                 cwd=folder,
-                env={**os.environ, name: value, "TMPDIR": str(self.temporary)},
+                env={**os.environ, "TMPDIR": str(self.temporary)},
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
@@ -108,7 +108,11 @@ class Watching:
             except OSError:
                 return False  # it has ended meanwhile
 
-        assert until(lambda: any(map(asleep, of_run(self.mark))), LONG_S)
+        assert until(lambda: any(map(asleep, self.processes())), LONG_S)
+
+    def processes(self) -> list[int]:
+        """Return its processes, itself the first."""
+        return of_folder(self.folder)
 
     def _since(self) -> str:
         return self._words.read_text(encoding="utf-8")[self._read :]
@@ -117,13 +121,13 @@ class Watching:
         """Interrupt it; return its exit code once nothing is left of it."""
         self.process.send_signal(number)
         code = self.process.wait(LONG_S)
-        assert until(lambda: of_run(self.mark) == [], 5)
+        assert until(lambda: self.processes() == [], 5)
         assert list(self.temporary.iterdir()) == []
         return code
 
 
 @pytest.fixture
-def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
+def watching(tmp_path: Path, forked_hosts: WarmHosts) -> Iterator[Callable[..., Watching]]:
     begun: list[Watching] = []
 
     def begin(*arguments: str, command: str = "run", **files: str) -> Watching:
@@ -134,8 +138,7 @@ def watching(tmp_path: Path) -> Iterator[Callable[..., Watching]]:
             path = folder / f"{name.replace('__', '/')}.yaml"
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")
-        mark = f"SCENARIO_TEST={tmp_path.name}-{os.getpid()}"
-        begun.append(Watching(folder, mark, command, *(arguments or (".",))))
+        begun.append(Watching(forked_hosts, folder, command, *(arguments or (".",))))
         return begun[-1]
 
     yield begin
@@ -249,7 +252,7 @@ def test_a_hang_does_not_hold_up_a_save(watching: Callable[..., Watching]) -> No
 
 def test_a_change_of_what_hangs_ends_the_hang(watching: Callable[..., Watching]) -> None:
     watch = watching(one=HANGS)
-    assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
+    assert until(lambda: len(watch.processes()) >= 4, LONG_S)
     watch.save("one.yaml", SUM)
     watch.says(
         "abandoned    one.yaml::one", "one.yaml changed", "PASSED       one.yaml::one", READY
@@ -259,7 +262,7 @@ def test_a_change_of_what_hangs_ends_the_hang(watching: Callable[..., Watching])
 
 def test_a_hang_that_is_deleted_ends(watching: Callable[..., Watching]) -> None:
     watch = watching(one=HANGS, two=SUM)
-    assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
+    assert until(lambda: len(watch.processes()) >= 4, LONG_S)
     (watch.folder / "one.yaml").unlink()
     watch.says(
         "abandoned    one.yaml::one", "one.yaml deleted", "PASSED       two.yaml::two", READY
@@ -273,9 +276,9 @@ def test_a_hang_that_is_deleted_ends(watching: Callable[..., Watching]) -> None:
 def test_an_interrupt_leaves_nothing(moment: str, watching: Callable[..., Watching]) -> None:
     watch = watching(one=SUM if moment == "while it waits" else HANGS)
     if moment == "at once":
-        assert until(lambda: len(of_run(watch.mark)) >= 2, LONG_S)
+        assert until(lambda: len(watch.processes()) >= 2, LONG_S)
     elif moment == "while a case runs":
-        assert until(lambda: len(of_run(watch.mark)) >= 4, LONG_S)
+        assert until(lambda: len(watch.processes()) >= 4, LONG_S)
     else:
         watch.says(READY)
     codes = {130}
@@ -290,7 +293,7 @@ def test_a_launch_that_is_lost_is_replaced(watching: Callable[..., Watching]) ->
     watch = watching(one=SUM)
     watch.says("1 passed", READY)
     for victims in (slice(1, 2), slice(2, 3)):  # the host with all its workers, then a worker
-        os.kill(of_run(watch.mark)[victims][0], signal.SIGKILL)
+        os.kill(watch.processes()[victims][0], signal.SIGKILL)
         watch.save("one.yaml", WRONG)
         watch.says("FAILED       one.yaml::one")
         watch.save("one.yaml", SUM)
@@ -304,7 +307,7 @@ def test_an_analysis_alone_starts_no_process(
     name, *arguments = command
     watch = watching(*arguments, ".", command=name, one=SUM)
     watch.says("PASSED       one.yaml::one", READY)
-    assert of_run(watch.mark) == [watch.process.pid]
+    assert watch.processes() == [watch.process.pid]
     watch.save("one.yaml", WRONG)
     watch.says("FAILED       one.yaml::one")
     assert watch.end() == 130
