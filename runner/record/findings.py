@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from runner.errors import Clause
 from runner.record.format import (
@@ -116,8 +118,7 @@ def _without_assumed(verdict: Verdict, records: Mapping[int, RankRecord]) -> Ver
 _Meeting: TypeAlias = dict[int, RecordedCall]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parting:
+class _Parting(Struct, frozen=True, kw_only=True):
     """Where ranks of a group come to be out of step: their calls, and the place of each."""
 
     calls: _Meeting

@@ -1,12 +1,16 @@
 """The record of a program: a folder with a file a rank, append-only, a JSON document a line.
 
 A line is complete or the last one; a torn last line is no fault, because a rank may be killed at
-any moment. Version 1, in microseconds since the file was opened::
+any moment. So may zeros behind the last line: room that a rank which was killed had for more.
+Version 2, in microseconds since the file was opened::
 
-    {"scenario_record": 1, "rank": 0, "world_size": 4, "mode": "live", ...}     the first line
+    {"scenario_record": 2, "rank": 0, "world_size": 4, "mode": "live", ...}     the first line
     ["s", number, api, [[file, line, text], ...]]      a place in the user's own files
     ["g", number, name, ranks, description, backend]   a process group, at first sight
-    ["c", number, operation, group, place, us, thread, maker, [in], [out], {...}]    a call begins
+    ["k", kind, operation, group, place, thread, maker, [in], [out], {...}, 0 or 1]
+                                                       what calls have in common
+    ["c", number, kind, us]                            a call begins
+    ["c", number, kind, us, batch]                     a message of a `batch_isend_irecv` begins
     ["r", number, us]                                  it has returned
     ["e", number, us, words]                           it, or its wait, has raised
     ["w", number, us]  ["x", number, us]               its work is waited for; the wait is over
@@ -19,10 +23,18 @@ any moment. Version 1, in microseconds since the file was opened::
     ["raise", words, [[file, line, text], ...], us]    what ended the program
     ["end", code, us]                                  its end
 
+A kind that ends with 1 is waited for at once: such a call has `c`, and `x` once that wait is over.
+Any other one has `r` where it returns, and `w` and `x` around a wait.
+
 A tensor is `[dtype, shape, address, bytes]`, with how many there are where a list has many alike.
-Messages of one `batch_isend_irecv` have the number of that batch on their rank (`"batch": 3`). A
+Messages of one `batch_isend_irecv` have the number of that batch on their rank. A
 call that is made while an error is handled, as in a `finally`, has its words and places
 (`"handled": [words, [[file, line, text], ...]]`).
+
+In version 1 a call says all of itself, the number of a batch too, and has always `r`::
+
+    ["c", number, operation, group, place, us, thread, maker, [in], [out], {..., "batch": 3}]
+
 Nothing in a record is opened or evaluated.
 
 Beside the ranks, `launch.jsonl` holds what the parent of their processes saw: ours, or torchrun::
@@ -42,7 +54,7 @@ import json
 import re
 import signal
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +63,7 @@ from msgspec import Struct, field
 from runner.display import clean_line
 from runner.errors import Problem, ScenarioError
 
-VERSION = 1
+VERSION = 2
 #: bytes of a record's file that are read
 MOST_BYTES = 1 << 30
 #: ranks of a record, and tensors of a list
@@ -426,20 +438,38 @@ def _same_launch(
             raise refusal(path.parent, "bad_record", f"{words}; keep the files of one")
 
 
+#: lines that are read together
+_TOGETHER = 500
+
+
 def lines_of(path: Path) -> Iterator[Any]:
-    """Yield the documents of a file; the last line may be torn."""
+    """Yield the documents of a file; the last line may be torn, or room for more."""
     if path.stat().st_size > MOST_BYTES:
         raise refusal(path, "bad_record", f"the record is larger than {MOST_BYTES} bytes")
+    number = 0
     with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return
+        while lines := list(itertools.islice(file, _TOGETHER)):
+            whole = list(itertools.takewhile(_is_whole, lines))
             try:
-                yield json.loads(line)
+                yield from json.loads(b"[%b]" % b",".join(whole))
             except (ValueError, RecursionError):
-                raise refusal(
-                    path, "bad_record", f"line {number} is not a line of a record"
-                ) from None
+                yield from _one_by_one(path, whole, number)
+            if len(whole) < len(lines):
+                return
+            number += len(whole)
+
+
+def _is_whole(line: bytes) -> bool:
+    return line.endswith(b"\n") and b"\0" not in line
+
+
+def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
+    """Yield the documents of lines behind others, up to one that is none: that is refused."""
+    for number, line in enumerate(lines, before + 1):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            raise refusal(path, "bad_record", f"line {number} is not a line of a record") from None
 
 
 def read_file(path: Path) -> RankRecord:
@@ -480,6 +510,10 @@ class ImpossibleError(ValueError):
     """What a line of a record says, no program does; the message says why."""
 
 
+#: lines between which what is around them is next to each other
+_ASIDE = frozenset({"s", "g", "k", "d", "p"})
+
+
 class _Reader:
     """Takes the lines of a file one by one."""
 
@@ -494,17 +528,23 @@ class _Reader:
             message = f"rank {rank} of {world} is not a rank"
             raise ImpossibleError(message)
         self._places: dict[int, ScriptPlace] = {}
+        self._kinds: dict[int, dict[str, Any]] = {}
         self._calls: dict[int, RecordedCall] = {}
         self._blocking: dict[int, Blocking] = {}
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
         self._open: set[tuple[str, int]] = set()
+        self._takes: dict[str, Callable[..., None]] = {
+            name.removeprefix("_take_"): getattr(self, name)
+            for name in dir(self)
+            if name.startswith("_take_")
+        }
 
     def take(self, line: Any) -> None:
         """Take a line."""
         kind = line[0]
-        getattr(self, f"_take_{kind}")(*line[1:])
-        if kind not in {"s", "g", "d", "p"}:
+        self._takes[kind](*line[1:])
+        if kind not in _ASIDE:
             self._before = (kind, line[1])
 
     def _take_s(self, number: int, api: str, frames: list[Any]) -> None:
@@ -522,54 +562,73 @@ class _Reader:
             raise ImpossibleError(message)
         self.record.groups[int(number)] = (_said(name), members, _said(described))
 
-    def _take_c(self, number: int, operation: str, group: int, *told: Any) -> None:
-        place, us, thread, maker, inputs, outputs, more = told
-        _, ranks, _ = self.record.groups[group]
-        op, batch = more.get("op"), more.get("batch")
-        if self._places[place].api != BATCH:  # that of `send_object_list` is its own affair
-            batch = None
+    def _take_k(self, number: int, *fields: Any) -> None:
+        self._kinds[number] = self._kind(*fields)
+
+    def _take_c(self, number: int, kind: int, us: int, *more: Any) -> None:
+        if len(more) > 1:  # version 1: it says all of itself
+            operation, group, (place, us, *rest) = kind, us, more
+            found, batch = self._kind(operation, group, place, *rest, 0), rest[-1].get("batch")
+        else:
+            found, batch = self._kinds[kind], more[0] if more else None
+        if batch is not None and found["place"].api != BATCH:
+            batch = None  # that of `send_object_list` is its own affair
         call = RecordedCall(
             number=_whole(number),
-            operation=PUBLIC[operation],
-            group=ranks,
-            group_name=str(group),
-            place=self._places[place],
-            inputs=tuple(map(_tensor, inputs)),
-            outputs=tuple(map(_tensor, outputs)),
-            op=None if op is None else str(op),
-            root=_member(ranks, more.get("root")),
-            peer=_member(ranks, more.get("peer")),
-            tag=_number(more.get("tag", 0)),
-            splits=(
-                tuple(map(_number, more.get("out", ()))),
-                tuple(map(_number, more.get("in", ()))),
-            ),
-            maker=str(maker),
-            coalesced="coalesced" in operation,
-            completes=maker == "cc" or operation == "monitored_barrier_",
             began_us=int(us),
-            thread=int(thread),
             batch=None if batch is None else _whole(batch),
+            **found,
         )
-        _require_tensors(call, operation)
-        call.handled = self._take_handled(more)
+        if call.waited and self._threaded:  # it stands where its wait ends
+            call.completes = call.waited = False
+            self._waiting[number] = us
+        record, maker = self.record, call.maker
+        record.handled = call.handled
         if maker != "bw":
             self.threads.add(call.thread)
-        self.record.items.append(call)
-        if len(self.record.items) > MOST_CALLS:
+        record.items.append(call)
+        if len(record.items) > MOST_CALLS:
             message = f"it has more than {MOST_CALLS} calls"
             raise ImpossibleError(message)
         self._calls[number] = call
         self._open.add(("c", number))
         if maker == "bw":
             self._backward.append(call)
-        self.record.last_us = us
+        record.last_us = us
 
-    def _take_handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
+    def _kind(self, *fields: Any) -> dict[str, Any]:
+        """Return what calls of a kind have in common, by field, from what its line says."""
+        operation, group, place, thread, maker, inputs, outputs, more, awaited = fields
+        _, ranks, _ = self.record.groups[group]
+        op = more.get("op")
+        ins, outs = tuple(map(_tensor, inputs)), tuple(map(_tensor, outputs))
+        _require_tensors(operation, ins, outs)
+        return {
+            "operation": PUBLIC[operation],
+            "group": ranks,
+            "group_name": str(group),
+            "place": self._places[place],
+            "inputs": ins,
+            "outputs": outs,
+            "op": None if op is None else str(op),
+            "root": _member(ranks, more.get("root")),
+            "peer": _member(ranks, more.get("peer")),
+            "tag": _number(more.get("tag", 0)),
+            "splits": (
+                tuple(map(_number, more.get("out", ()))),
+                tuple(map(_number, more.get("in", ()))),
+            ),
+            "maker": str(maker),
+            "coalesced": "coalesced" in operation,
+            "completes": bool(awaited) or maker == "cc" or operation == "monitored_barrier_",
+            "waited": bool(awaited),
+            "thread": int(thread),
+            "handled": self._handled(more),
+        }
+
+    def _handled(self, more: dict[str, Any]) -> tuple[str, ScriptPlace] | None:
         words, frames = more.get("handled", (None, ()))
-        found = None if words is None else (_said(words), ScriptPlace(frames=_frames(frames)))
-        self.record.handled = found
-        return found
+        return None if words is None else (_said(words), ScriptPlace(frames=_frames(frames)))
 
     def _take_r(self, number: int, us: int) -> None:
         call = self._calls[number]
@@ -607,10 +666,14 @@ class _Reader:
         call.waited = True
 
     def _take_x(self, number: int, us: int) -> None:
+        call = self._calls[number]
         self._open.discard(("w", number))
+        if call.returned_us is None:  # of a kind that is waited for at once
+            self._open.discard(("c", number))
+            call.returned_us = us
         if self._waiting.pop(number, None) is not None:
-            self._overlapped(self._calls[number], us)
-        self._calls[number].ended_us = us
+            self._overlapped(call, us)
+        call.ended_us = us
         self.record.last_us = us
 
     def _overlapped(self, call: RecordedCall, us: int) -> None:
@@ -665,7 +728,7 @@ class _Reader:
             began_us=us,
             thread=int(more.get("thread", 0)),
         )
-        self._take_handled(more)
+        self.record.handled = self._handled(more)
         self._main = self._main or found.thread
         self.record.leaving = bool(more.get("whole"))
         self._blocking[number] = found
@@ -767,18 +830,21 @@ def _member(ranks: tuple[int, ...], at: object) -> int | None:
     return None if at is None else ranks[_whole(at)]
 
 
-def _require_tensors(call: RecordedCall, operation: str) -> None:
+def _require_tensors(
+    operation: str, inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]
+) -> None:
     """Raise ImpossibleError where a call lacks the tensors without which it is none."""
-    both = call.coalesced and call.operation.endswith("single")
-    if both and len(call.inputs) != len(call.outputs):
-        message = f"{operation} has {len(call.inputs)} tensors in, and {len(call.outputs)} out"
+    name = PUBLIC[operation]
+    both = "coalesced" in operation and name.endswith("single")
+    if both and len(inputs) != len(outputs):
+        message = f"{operation} has {len(inputs)} tensors in, and {len(outputs)} out"
         raise ImpossibleError(message)
-    needed = {"send": call.inputs, "all_reduce": call.inputs, "broadcast": call.inputs}
-    needed |= {"reduce": call.inputs, "gather": call.inputs, "all_gather": call.inputs}
-    needed |= {"recv": call.outputs, "scatter": call.outputs, "reduce_scatter": call.outputs}
-    if call.operation.endswith("_single"):
-        needed[call.operation] = call.inputs and call.outputs
-    if not needed.get(call.operation, True):
+    needed = {"send": inputs, "all_reduce": inputs, "broadcast": inputs}
+    needed |= {"reduce": inputs, "gather": inputs, "all_gather": inputs}
+    needed |= {"recv": outputs, "scatter": outputs, "reduce_scatter": outputs}
+    if name.endswith("_single"):
+        needed[name] = inputs and outputs
+    if not needed.get(name, True):
         message = f"{operation} has no tensor"
         raise ImpossibleError(message)
 

@@ -36,6 +36,7 @@ from runner.record.format import (
     read_launch,
 )
 from runner.record.launch import LIKELY
+from runner.record.mapped_file import is_written, written_bytes
 from runner.record.recorder import STACKS, append_line, is_foreign
 
 #: seconds between two looks at the ranks
@@ -113,6 +114,9 @@ def prepare(folder: Path) -> None:
         if own:
             message = f"{folder / own[0]} is not of a record: name another folder with -o"
             raise LaunchError(message)
+    if any(map(is_written, folder.glob("rank-*.jsonl"))):
+        message = f"a run that goes on writes its record in {folder}: name another folder with -o"
+        raise LaunchError(message)
     for pattern in ("rank-*.jsonl", "rank-*.stack", LAUNCH, "scenario.yaml", "output.log"):
         for path in folder.glob(pattern):
             path.unlink()
@@ -380,11 +384,12 @@ class _Watch:
         """Note what moved, which ranks there are, and which have ended."""
         for path in self._order.folder.glob("rank-*.jsonl"):
             with suppress(OSError):
-                size = path.stat().st_size
-                if self._sizes.get(path) != size:
-                    if path not in self._sizes:
+                before = self._sizes.get(path, 0)
+                written = written_bytes(path, before)
+                if written != before:
+                    if not before:
                         self._know(path)
-                    self._sizes[path] = size
+                    self._sizes[path] = written
                     self._moved = time.monotonic()
         path = self._order.folder / LAUNCH
         if path.exists() and self._sizes.get(path) != path.stat().st_size:

@@ -5,8 +5,15 @@ makes it: `torch.distributed`, the reducer of DDP, FSDP, DTensor, functional col
 code, any thread (measured on torch 2.6 and 2.13). Waits are seen at `Work.wait` and
 `_c10d_functional::wait_tensor`; the C++ waits of the reducer at the end of `backward`.
 
-The record is a file a rank, a line an event (:mod:`runner.record.format`), written with one `write`
-each before and after the call: it is whole after SIGKILL. No value of a tensor is in it. Nothing
+A kernel in Python makes torch box every argument, which takes longer than all that is written. So
+what Python itself calls most on Gloo (:data:`_STRAIGHT`) is recorded where Python calls the group,
+and goes past the kernel::
+
+    dist.all_reduce ── ProcessGroup.allreduce ──┬── straight, recorded ──────────┬── Gloo
+    DDP, FSDP, compiled code ───────────────────┴── the kernel, recorded ────────┘
+
+The record is a file a rank, a line an event (:mod:`runner.record.format`), written through memory
+before and after the call: it is whole after SIGKILL. No value of a tensor is in it. Nothing
 here keeps a tensor alive after its wait, catches a signal or prints.
 """
 
@@ -27,9 +34,13 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from operator import attrgetter, call
+from typing import Any
 
-VERSION = 1
+from runner.record.mapped_file import MappedFile
+
+VERSION = 2
 
 #: frames of the user's own that name a call, the innermost first
 FRAMES = 3
@@ -67,22 +78,23 @@ class Sink:
         """Open the file and say whose it is."""
         host = about.get("host", "")
         name = f"rank-{about['rank']:05d}" + (f"-{host}" if host else "") + ".jsonl"
-        self.path = os.path.join(folder, name)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC
-        self._file = os.open(self.path, flags | getattr(os, "O_CLOEXEC", 0), 0o644)
+        self._file = MappedFile(os.path.join(folder, name))
+        self.append = self._file.append
+        self.close = self._file.close
         self.began = time.perf_counter_ns()
         self.put(json.dumps({"scenario_record": VERSION, **about, "time": time.time()}))
 
-    def put(self, lines: str) -> None:
-        """Append a line, or several, with a line feed between them."""
-        os.write(self._file, f"{lines}\n".encode())
+    def put(self, line: str) -> None:
+        """Append a line."""
+        self.append(f"{line}\n".encode())
 
     def now_us(self) -> int:
         """Return the microseconds since the file was opened."""
         return (time.perf_counter_ns() - self.began) // 1000
 
 
-class CallSite(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class CallSite:
     """A place that calls: its number, what makes the call, and the function of torch's Python.
 
     `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
@@ -159,9 +171,7 @@ class Sites:
         if number is None:
             number = self._write(key, api, found)
         maker = _maker(inner, self._foreign)
-        inner = _behind_reduction(inner)
-        by_torch = inner is not None and inner.f_code.co_filename.endswith("distributed_c10d.py")
-        return CallSite(number, maker, inner.f_code.co_name if by_torch else "")
+        return CallSite(number, maker, _function(_behind_method(inner)))
 
     def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
         with self._lock:
@@ -188,9 +198,26 @@ def is_foreign(file: str) -> bool:
     )
 
 
-def _behind_reduction(frame: Any) -> Any:
+def _behind_method(frame: Any) -> Any:
     """Return the frame that calls a method of a process group that the recorder stands before."""
-    return frame.f_back if frame is not None and frame.f_code is _REDUCING_CODE else frame
+    while frame is not None and frame.f_code.co_filename == _BATCHING_CODE.co_filename:
+        frame = frame.f_back
+    return frame
+
+
+def _function(frame: Any) -> str:
+    """Return the function of `torch.distributed` that calls a group; `recv`, not its `irecv`."""
+    found = ""
+    while frame is not None and _is_entry(frame):
+        name = frame.f_code.co_name
+        if frame.f_code.co_filename.endswith("distributed_c10d.py"):
+            if found and name not in _WAITING:
+                break
+            found = name if not found or found in _STARTING else found
+        elif not found:
+            break
+        frame = frame.f_back
+    return found
 
 
 def _is_entry(frame: Any) -> bool:
@@ -199,7 +226,7 @@ def _is_entry(frame: Any) -> bool:
 
 
 def _maker(frame: Any, foreign: dict[str, bool]) -> str:
-    frame = _behind_reduction(frame)
+    frame = _behind_method(frame)
     if frame is None:
         return "bw"
     file, name = frame.f_code.co_filename, frame.f_code.co_name
@@ -251,15 +278,49 @@ _SEVERAL = (tuple, list)
 _RETURNING = frozenset({"py", "to"})
 #: functions of torch.distributed that wait for their work at once, whatever they pass
 _WAITING = frozenset({"send", "recv"})
+#: arguments by which a call says whether its work is returned, by version of torch
+_ASYNC = ("asyncOp", "async_op")
+#: operations that may be of a batch
+_MESSAGES = frozenset({"send", "recv_"})
+#: functions that these begin their work by
+_STARTING = frozenset({"isend", "irecv"})
+#: whose wait is asked afterwards who has sent
+_ASKED = "recv_any_source_"
 
 
 class _Held(threading.local):
-    """What is kept for each thread: its id, its last work, and a return that is not yet written."""
+    """What is kept for each thread: its id, and its last work with its call's number.
+
+    The number is that of a call that waits for its work at once, or none (-1).
+    """
 
     def __init__(self) -> None:
         self.thread = threading.get_native_id()
         self.work: Any = None
-        self.returned = ""
+        self.number = -1
+
+
+#: kinds of calls that are known at once
+MOST_KINDS = 1 << 14
+
+
+class _Kinds:
+    """What calls have in common with others, each written once."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._put = sink.put
+        self._numbers = itertools.count()
+        #: what tells a kind -> its number
+        self.known: dict[Any, int] = {}
+
+    def write(self, key: Any, words: str) -> int:
+        """Write a kind down, and return its number."""
+        number = next(self._numbers)
+        if len(self.known) >= MOST_KINDS:
+            self.known.clear()
+        self._put(f'["k",{number},{words}]')
+        self.known[key] = number
+        return number
 
 
 class _TrackedWork(weakref.ref[Any]):
@@ -283,8 +344,11 @@ class Recorder:
         self.torch: Any = torch
         self.sink = Sink(folder, {**about, "torch": torch.__version__})
         self.sites = Sites(self.sink)
+        self._kinds = _Kinds(self.sink)
         self.numbers = itertools.count()
         self._groups: dict[str, int] = {}
+        #: those of Gloo, whose calls may go past the kernel
+        self._straight: dict[str, int] = {}
         self._works: dict[int, _TrackedWork] = {}
         self._storages: dict[int, int] = {}
         self._held = _Held()
@@ -327,21 +391,23 @@ class Recorder:
             "wait_tensor", self._tensor_wait(waiting, after), "BackendSelect", with_keyset=True
         )
         self._libraries = [library, functional]
-        _watch_reductions(self.dist.ProcessGroup)
+        self._watch_methods()
         self._watch_works()
         self._watch_backward()
         self._watch_groups()
 
     def _kernel(self, name: str, operation: Any, arguments: list[str], after: Any) -> Any:
         group_at = arguments.index("process_group")
-        async_at = arguments.index("asyncOp") if "asyncOp" in arguments else len(arguments)
+        named = [at for at, each in enumerate(arguments) if each in _ASYNC]
+        async_at = named[0] if named and name != _ASKED else len(arguments)
         describe = _DESCRIBED.get(name, _describe_nothing)
         redispatch = operation._handle.redispatch_boxed
         unbox = self.dist.distributed_c10d.Work.unbox
         group_of = self.dist.ProcessGroup.unbox
-        numbers, sites, put, held = self.numbers, self.sites.of, self._put, self._held
+        numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
         groups, clock, began = self._groups, time.perf_counter_ns, self.sink.began
-        frame_of, track, handled = sys._getframe, self._track, sys.exc_info
+        frame_of, kinds, handled = sys._getframe, self._kinds, sys.exc_info
+        is_message = name in _MESSAGES
 
         def kernel(keyset: Any, *args: Any, **kwargs: Any) -> Any:
             number = next(numbers)
@@ -349,15 +415,24 @@ class Recorder:
             gid = groups.get(group.group_name)
             if gid is None:
                 gid = self._group(group)
-            site, maker, function = sites(frame_of(1))
-            thread = held.thread
+            site = sites(frame_of(1))
+            maker, function = site.maker, site.function
             ins, outs, more = describe(args)
             if handled()[1] is not None:
                 more = _with_handled(more)
-            put(
-                f'["c",{number},"{name}",{gid},{site},{(clock() - began) // 1000},{thread},'
-                f'"{maker}",{ins},{outs},{more}]'
+            is_awaited = maker in _RETURNING and (
+                (len(args) > async_at and args[async_at] is False and function != "")
+                or (function in _WAITING and name != _ASKED)
             )
+            words = (
+                f'"{name}",{gid},{site.number},{held.thread},"{maker}",{ins},{outs},{more},'
+                f"{is_awaited:d}"
+            )
+            kind = kinds.known.get(words)
+            if kind is None:
+                kind = kinds.write(words, words)
+            batch = f",{_BATCH.number}" if is_message and _BATCH.number >= 0 else ""
+            append(f'["c",{number},{kind},{(clock() - began) // 1000}{batch}]\n'.encode())
             try:
                 answer = self.answer
                 if answer is None:
@@ -366,26 +441,143 @@ class Recorder:
                     go_on = functools.partial(redispatch, keyset & after, *args, **kwargs)
                     result = answer(number, name, group, args, go_on)
             except BaseException as error:
-                put(json.dumps(["e", number, self._now(), _words(error)]))
+                self._put(json.dumps(["e", number, self._now(), _words(error)]))
                 raise
-            returned = f'["r",{number},{(clock() - began) // 1000}]'
             if maker in _RETURNING:
                 work = result[-1] if isinstance(result, _SEVERAL) and result else result
-                if work is not None and (
-                    function in _WAITING
-                    or (function and len(args) > async_at and args[async_at] is False)
-                ):  # torch waits at once: it is written with the wait, before that begins
-                    held.returned = returned
-                else:
-                    put(returned)
-                if work is not None:
-                    track(unbox(work), number)
+                self._returned(None if work is None else unbox(work), number, is_awaited=is_awaited)
             else:
-                put(returned)
+                append(f'["r",{number},{(clock() - began) // 1000}]\n'.encode())
                 self._await_elsewhere(number, maker, args)
             return result
 
         return kernel
+
+    def _returned(self, work: Any, number: int, *, is_awaited: bool) -> None:
+        """Write down that a call has returned to Python, or know its work until its wait is over.
+
+        What is waited for at once is written then. The work is held here until the next call of
+        the thread, so that what Python is given is it.
+        """
+        held = self._held
+        held.work = work
+        held.number = number if is_awaited and work is not None else -1
+        if held.number >= 0:
+            return
+        self._put(f'["{"x" if is_awaited else "r"}",{number},{self._now()}]')
+        if work is not None:
+            self._track(work, number)
+
+    # ------------------------------------------------------------------ past the kernel
+
+    def _watch_methods(self) -> None:
+        """Stand before the methods of a process group that Python calls."""
+        group = self.dist.ProcessGroup
+        own = {name: getattr(group, name) for name in _REDUCTIONS if hasattr(group, name)}
+        own |= {way.method: getattr(group, way.method) for way in _STRAIGHT}
+        for name in _REDUCTIONS:
+            if name in own:
+                setattr(group, name, _reducing(own[name]))
+        if self.dist.get_debug_level() == self.dist.DebugLevel.DETAIL:  # it makes tensors
+            return
+        for way in _STRAIGHT:
+            past = getattr(group, way.method)
+            setattr(group, way.method, self._going_straight(way, own[way.method], past))
+
+    def _going_straight(self, way: _Straight, method: Any, otherwise: Any) -> Any:
+        """Return a method of a process group that records its call and goes past the kernel.
+
+        It is past while its key is excluded on this thread. Meanwhile no tensor can be made without
+        another one, because torch chooses where by that key. So from the exclusion to its end no
+        Python runs, not even a handler of a signal, and Gloo makes none in these calls. What does
+        not fit goes `otherwise`.
+        """
+        torch, dist = self.torch, self.dist
+        options = getattr(dist, way.options) if way.options else None
+        fields = [each for each in (*way.fields, *_ASYNC) if hasattr(options and options(), each)]
+        ask = attrgetter(*fields) if len(fields) > 1 else None
+        if options is not None and (ask is None or not _has_value(ask(options()))):
+            return otherwise
+        length = 2 if options is not None else 3
+        exclude, selection = (
+            torch._C._dispatch_tls_set_dispatch_key_excluded,
+            torch._C.DispatchKey.BackendSelect,
+        )
+        leave, enter = (functools.partial(exclude, selection, each) for each in (True, False))
+        plain, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+        modes, partial = torch._C._len_torch_dispatch_stack, functools.partial
+        numbers, sites, append, held = self.numbers, self.sites.of, self.sink.append, self._held
+        groups, clock, began = self._straight, time.perf_counter_ns, self.sink.began
+        frame_of, known, handled = sys._getframe, self._kinds.known, sys.exc_info
+
+        def straight(group: Any, *args: Any, **named: Any) -> Any:
+            gid = groups.get(group.group_name)
+            if gid is None or named or len(args) != length or modes() or handled()[1] is not None:
+                return otherwise(group, *args, **named)
+            tensors = args[0]
+            if type(tensors) is not list or len(tensors) != 1:
+                return otherwise(group, *args)
+            tensor = tensors[0]
+            if (
+                type(tensor) not in plain
+                or not tensor.is_cpu
+                or tensor.layout is not strided
+                or (options is not None and type(args[1]) is not options)
+            ):
+                return otherwise(group, *args)
+            passed = args[1:] if ask is None else ask(args[1])
+            site, place = sites(frame_of(1)), tensor.data_ptr()
+            key = (way, gid, site, held.thread, tensor.dtype, tensor.shape, place, passed)
+            found = known.get(key)
+            if found is None:
+                found = self._straight_kind(key, tensor)
+            if found < 0:
+                return otherwise(group, *args)
+            number = next(numbers)
+            batch = f",{_BATCH.number}" if options is None and _BATCH.number >= 0 else ""
+            us = (clock() - began) // 1000
+            append(f'["c",{number},{found >> 1},{us}{batch}]\n'.encode())
+            try:
+                _, work, _ = map(call, (leave, partial(method, group, *args), enter))
+            except BaseException as error:
+                enter()
+                self._put(json.dumps(["e", number, self._now(), _words(error)]))
+                raise
+            if found & 1 and work is not None:
+                held.work, held.number = work, number
+            else:
+                self._returned(work, number, is_awaited=bool(found & 1))
+            return work
+
+        return straight
+
+    def _straight_kind(self, key: tuple[Any, ...], tensor: Any) -> int:
+        """Return twice the number of a kind, one more where it is waited for at once.
+
+        Or -1, for a call whose work may make tensors, or does not return to Python.
+        """
+        way, gid, site, thread, *_, passed = key
+        if len(self._kinds.known) >= MOST_KINDS:
+            self._kinds.known.clear()
+        more = way.tell(*passed)
+        if more is None or site.maker not in _RETURNING:
+            self._kinds.known[key] = -1
+            return -1
+        if way.options:
+            is_awaited = site.function != "" and passed[-1] is False
+        else:
+            is_awaited = site.function in _WAITING
+        tensors = _tensors([tensor])
+        ins, outs = ("[]", tensors) if way.takes else (tensors, "[]")
+        words = (
+            f'"{way.operation}",{gid},{site.number},{thread},"{site.maker}",{ins},{outs},{more},'
+            f"{is_awaited:d}"
+        )
+        kind = self._kinds.known.get(words)
+        if kind is None:
+            kind = self._kinds.write(words, words)
+        self._kinds.known[key] = found = 2 * kind + is_awaited
+        return found
 
     def _await_elsewhere(self, number: int, maker: str, args: tuple[Any, ...]) -> None:
         """Know a call by its tensors, because its work does not return to Python."""
@@ -432,27 +624,7 @@ class Recorder:
     def _watch_works(self) -> None:
         kind = self.dist.distributed_c10d.Work
         wait, future, completed = kind.wait, kind.get_future, kind.is_completed
-        works, put, now, held = self._works, self._put, self._now, self._held
-
-        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
-            tracked = works.get(id(work))
-            if tracked is None:
-                return wait(work, *args, **kwargs)
-            number, returned = tracked.number, held.returned
-            if returned:
-                held.returned = ""
-                put(f'{returned}\n["w",{number},{now()}]')
-            else:
-                put(f'["w",{number},{now()}]')
-            try:
-                result = wait(work, *args, **kwargs)
-            except BaseException as error:
-                put(json.dumps(["e", number, now(), _words(error)]))
-                raise
-            put(f'["x",{number},{now()}]')
-            tracked.is_over = True
-            held.work = None
-            return result
+        works, put, now = self._works, self._put, self._now
 
         def getting(work: Any) -> Any:
             asked(work)
@@ -470,8 +642,42 @@ class Recorder:
                 put(f'["f",{tracked.number},{now()}]')
                 tracked.is_over = True
 
-        kind.wait, kind.get_future, kind.is_completed = waiting, getting, asking
+        kind.wait, kind.get_future, kind.is_completed = self._waiting(wait), getting, asking
         self._watch_sources()
+
+    def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wait for a work that is written when it begins and ends."""
+        works, put, now, held = self._works, self._put, self._now, self._held
+        append, clock, began = self.sink.append, time.perf_counter_ns, self.sink.began
+
+        def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
+            if held.work is work and held.number >= 0:
+                number = held.number
+                try:
+                    result = wait(work, *args, **kwargs)
+                except BaseException as error:
+                    put(json.dumps(["e", number, now(), _words(error)]))
+                    raise
+                finally:
+                    held.work, held.number = None, -1
+                append(f'["x",{number},{(clock() - began) // 1000}]\n'.encode())
+                return result
+            tracked = works.get(id(work))
+            if tracked is None:
+                return wait(work, *args, **kwargs)
+            number = tracked.number
+            append(f'["w",{number},{(clock() - began) // 1000}]\n'.encode())
+            try:
+                result = wait(work, *args, **kwargs)
+            except BaseException as error:
+                put(json.dumps(["e", number, now(), _words(error)]))
+                raise
+            append(f'["x",{number},{(clock() - began) // 1000}]\n'.encode())
+            tracked.is_over = True
+            held.work = None
+            return result
+
+        return waiting
 
     def _watch_sources(self) -> None:
         """See who sent what a receive from anyone took."""
@@ -527,6 +733,8 @@ class Recorder:
             backend = ""
         self._put(json.dumps(["g", number, name, ranks, described, backend]))
         self._groups[name] = number
+        if backend == "gloo" and type(group) is self.dist.ProcessGroup:
+            self._straight[name] = number
         return number
 
     def _watch_groups(self) -> None:
@@ -564,6 +772,7 @@ class Recorder:
                     return function(*args, **kwargs)
                 finally:
                     self._groups.clear()
+                    self._straight.clear()
                     let_go()
                     del kept
 
@@ -587,6 +796,7 @@ class Recorder:
         if not self._ended and os.getpid() == self._pid:
             self._ended = True
             self._put(f'["end",{int(code)},{self._now()}]')
+            self.sink.close()
 
 
 def let_go() -> None:
@@ -742,20 +952,14 @@ _REDUCTIONS = (
 )
 
 
-def _watch_reductions(group: Any) -> None:
-    """Know what Python's calls reduce with before their kernels run.
+def _reducing(method: Any) -> Any:
+    """Return a method whose reduce op is known before its kernel runs.
 
     A kernel asks its reduce op by a method of TorchScript, which takes longer than all else that is
     asked; and on torch 2.6 the op has no field that can be read. What functional collectives and
     C++ reduce with is not known there: it is taken for a sum.
     """
-    for name in _REDUCTIONS:
-        method = getattr(group, name, None)
-        if method is not None:
-            setattr(group, name, _reducing(method))
 
-
-def _reducing(method: Any) -> Any:
     def reducing(*args: Any, **kwargs: Any) -> Any:
         _REDUCING.op = getattr(args[-1], "reduceOp", None) if args else None
         try:
@@ -766,14 +970,10 @@ def _reducing(method: Any) -> Any:
     return reducing
 
 
-#: the code that stands between a call and its kernel
-_REDUCING_CODE = _reducing(None).__code__
-
-
 class _Batch(threading.local):
-    """The `batch_isend_irecv` that a thread is in, as the end of what its messages say; or none."""
+    """The number of the `batch_isend_irecv` that a thread is in; -1 where it is in none."""
 
-    told = "}"
+    number = -1
 
 
 _BATCH = _Batch()
@@ -785,11 +985,11 @@ def _batching(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def batching(*args: Any, **kwargs: Any) -> Any:
-        _BATCH.told = f',"batch":{next(numbers)}}}'
+        _BATCH.number = next(numbers)
         try:
             return function(*args, **kwargs)
         finally:
-            _BATCH.told = "}"
+            _BATCH.number = -1
 
     return batching
 
@@ -848,14 +1048,84 @@ _DESCRIBED: dict[str, Callable[[Any], tuple[str, str, str]]] = {
         _tensors([a[0]]),
         f'{{"out":{list(a[3])},"in":{list(a[4])}}}',
     ),
-    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}{_BATCH.told}'),
-    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}{_BATCH.told}'),
+    "send": lambda a: (_tensors(a[0]), "[]", f'{{"peer":{a[2]},"tag":{a[3]}}}'),
+    "recv_": lambda a: ("[]", _tensors(a[0]), f'{{"peer":{a[2]},"tag":{a[3]}}}'),
     "recv_any_source_": lambda a: ("[]", _tensors(a[0]), f'{{"tag":{a[2]}}}'),
 }
 
 
 def _each(tensors: Any) -> str:
     return f"[{','.join(map(_tensor, tensors))}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Straight:
+    """A method of a process group that may go past the kernel, and what its call passes.
+
+    `options` is the class of its last argument, `fields` those that matter of that; without one the
+    arguments themselves do. `tell` returns it as JSON; None of a call whose work may make
+    tensors.
+    """
+
+    method: str
+    operation: str
+    options: str = ""
+    fields: tuple[str, ...] = ()
+    tell: Callable[..., str | None]
+    takes: bool = False
+
+
+#: reduce ops that Gloo has no tensor to make for
+_SIMPLE = frozenset(REDUCE_OPS) - {"avg", "premul_sum"}
+
+
+def _has_value(fields: tuple[Any, ...]) -> bool:
+    """Whether fields of options can be looked up by their value."""
+    try:
+        return hash(fields) == hash(tuple(fields))
+    except TypeError:
+        return False
+
+
+def _reduction(op: Any, *more: Any) -> str | None:
+    """Tell a reduction by its op, and its root where it has one."""
+    code = getattr(op, "op", op)
+    number = int(getattr(code, "value", code))
+    name = REDUCE_OPS[number] if number < len(REDUCE_OPS) else ""
+    root = f',"root":{more[0]}' if len(more) > 1 else ""
+    return f'{{"op":"{name}"{root}}}' if name in _SIMPLE else None
+
+
+def _message(peer: int, tag: int) -> str:
+    return f'{{"peer":{peer},"tag":{tag}}}'
+
+
+#: what goes past the kernel on Gloo: a rank asks for nothing more often
+_STRAIGHT = (
+    _Straight(
+        method="allreduce",
+        operation="allreduce_",
+        options="AllreduceOptions",
+        fields=("reduceOp",),
+        tell=_reduction,
+    ),
+    _Straight(
+        method="reduce",
+        operation="reduce_",
+        options="ReduceOptions",
+        fields=("reduceOp", "rootRank"),
+        tell=_reduction,
+    ),
+    _Straight(
+        method="broadcast",
+        operation="broadcast_",
+        options="BroadcastOptions",
+        fields=("rootRank",),
+        tell=lambda root, _: f'{{"root":{root}}}',
+    ),
+    _Straight(method="send", operation="send", tell=_message),
+    _Straight(method="recv", operation="recv_", tell=_message, takes=True),
+)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from runner.cli import cli
 from runner.errors import ScenarioError
-from runner.record.format import read
+from runner.record.format import read, read_file
 from runner.record.program import program_of
 
 
@@ -37,6 +37,28 @@ def written(folder: Path, rank: int, *lines: Any, tail: str = "") -> None:
     header = {**HEADER, "rank": rank}
     text = "\n".join(json.dumps(line) for line in (header, PLACE, GROUP, *lines))
     (folder / f"rank-{rank:05d}.jsonl").write_text(f"{text}\n{tail}", encoding="utf-8")
+
+
+def test_a_record_of_version_1_says_what_one_of_version_2_does(tmp_path: Path) -> None:
+    tensor, more = ["float32", [4], 64, 16], {"peer": 1, "tag": 0}
+    in_batch = ["s", 1, "batch_isend_irecv", [["/home/me/train.py", 8, "batch"]]]
+    before = [sending(1), ["r", 0, 11], ["w", 0, 12], ["x", 0, 13]]
+    before += [in_batch, ["c", 1, "send", 0, 1, 20, 1, "py", [tensor], [], {**more, "batch": 4}]]
+    kinds = [["k", at, "send", 0, at, 1, "py", [tensor], [], more, 1 - at] for at in range(2)]
+    now = [in_batch, *kinds, ["c", 0, 0, 10], ["x", 0, 13], ["c", 1, 1, 20, 4]]
+    records = []
+    for version, lines in ((1, before), (2, now)):
+        path = tmp_path / f"{version}.jsonl"
+        header = {**HEADER, "scenario_record": version}
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in (header, PLACE, GROUP, *lines)))
+        records.append(read_file(path))
+    for record in records:
+        assert [call.number for call in record.calls] == [0, 1]
+        assert record.calls[0].completes
+        assert record.calls[1].batch == 4
+        assert record.inside
+        record.calls[0].returned_us = 11  # in version 2 with its wait
+    assert records[0].items == records[1].items
 
 
 def test_two_ranks_that_send_to_each_other_first_are_a_ring(tmp_path: Path) -> None:
@@ -99,7 +121,7 @@ def test_a_sample_proves_nothing_by_the_order_of_ranks_that_are_not_in_it(tmp_pa
 @pytest.mark.parametrize(
     ("lines", "code"),
     [
-        (['{"scenario_record": 2, "rank": 0, "world_size": 2}'], "newer_record"),
+        (['{"scenario_record": 3, "rank": 0, "world_size": 2}'], "newer_record"),
         (['{"scenario_record": 1, "rank": 7, "world_size": 2}'], "bad_record"),
         (['["nothing of ours"]'], "bad_record"),
         ([json.dumps(HEADER), '["__class__", 1]'], "bad_record"),

@@ -79,6 +79,7 @@ PLACE = ["s", 0, "", [["/me/train.py", 7, "x"]]]
 GROUP = ["g", 0, "0", [0, 1], "default_pg", "gloo"]
 TENSOR = ["float32", [4], 64, 16]
 MANY = ["float32", [4], 64, 16, 10**9]
+AWAITED = ["allreduce_", 0, 0, 1, "py", [TENSOR], [], {"op": "sum"}, 1]
 
 
 def of_rank(folder: Path, rank: int, *lines: object, **about: object) -> None:
@@ -111,6 +112,10 @@ def call(operation: str, ins: Sequence[Any], outs: Sequence[Any], **more: object
         ([["r", 5, 1]], "line 4"),
         ([["x"], 3, {}], "line 4"),
         ([["finish"]], "line 4"),
+        ([["c", 0, 9, 10]], "line 4"),
+        ([["k", [], *AWAITED]], "line 4"),
+        ([["k", 0, "allreduce_", 0, 0, 1, "py", [], [], {}, 1]], "allreduce_ has no tensor"),
+        ([["k", 0, *AWAITED], ["c", -1, 0, 10]], "-1 is not a count"),
     ],
 )
 def test_what_no_program_does_is_refused(tmp_path: Path, lines: list[Any], words: str) -> None:

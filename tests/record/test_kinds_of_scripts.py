@@ -15,6 +15,7 @@ from recordings import SCRIPTS
 
 from runner.language.document import load
 from runner.pipeline.attempts import analyse
+from runner.record.format import lines_of
 
 if TYPE_CHECKING:
     from recordings import Recording
@@ -39,6 +40,7 @@ ALWAYS = {
     ("polled_work", "live"),
     ("lets_go", "live"),
     ("compiled_after_ddp", "live"),
+    ("calls_past_the_kernel", "live"),
 }
 #: wrong scripts that every run records on real ranks; all of them on fake ones
 ALWAYS_LIVE = {"never_joins", "collective_in_finally", "autocast_on_some", "other_model"}
@@ -107,3 +109,20 @@ def test_an_error_that_a_rank_handles_while_it_waits_is_told(recording: Recordin
     live = recording.of("wrong/collective_in_finally.py", *HOW["live"])
     told = "while it handles RuntimeError: bad batch (collective_in_finally.py:17)"
     assert f"rank 1: in barrier (collective_in_finally.py:19), {told}" in live.output
+
+
+def test_a_call_that_waits_for_its_work_at_once_is_two_lines(recording: Recording) -> None:
+    ran = recording.of("right/calls_past_the_kernel.py", *HOW["live"])
+    lines = [*lines_of(ran.folder / "rank-00000.jsonl")][1:]
+    kinds = {line[1]: line for line in lines if line[0] == "k"}
+    at_once = {number for number, line in kinds.items() if line[-1]}
+    called = {kinds[number][2] for number in at_once}
+    assert called == {"allreduce_", "broadcast_", "reduce_", "send", "recv_"}
+    calls = {line[1]: line[2] in at_once for line in lines if line[0] == "c"}
+    of_call: dict[int, list[str]] = {number: [] for number in calls}
+    for line in lines:
+        if line[0] in {"c", "r", "w", "x"}:
+            of_call[line[1]].append(line[0])
+    assert len(calls) == 60 * 10
+    for number, is_at_once in calls.items():
+        assert of_call[number] == (["c", "x"] if is_at_once else ["c", "r", "w", "x"])
