@@ -461,7 +461,9 @@ class Evaluator:
         """Note the undefined values that a form depends on; of an argument, if it is a copy."""
         if is_empty(value):
             return
-        for name in sorted(form.reads & (self.undefined.keys() | self.busy.keys())):
+        for name in sorted(form.reads):
+            if name not in self.undefined and name not in self.busy:
+                continue
             if self._gives and shares(value, self.scope.get(name)):
                 continue
             left = self.undefined.get(name)

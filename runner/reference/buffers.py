@@ -218,11 +218,9 @@ def _low(entry: tuple[int, int, NDArray[Any], bool]) -> int:
 
 def _collide(state: RankState, call: Call, memory: tuple[Any, ...], *, writes: bool) -> bool:
     raced = False
-    state.ledger.account.spend(LOOK_WORK * len(state.flying), call.step.mark)
-    span = span_of(memory)
-    for flight in state.flying:
-        if span and flight.span and (span[1] <= flight.span[0] or flight.span[1] <= span[0]):
-            continue
+    near = state.flying.near(memory)
+    state.ledger.account.spend(LOOK_WORK * len(near), call.step.mark)
+    for flight in near:
         if (writes or flight.writes) and overlap(flight.memory, memory):
             raced = True
             state.ledger.account.spend(RACE_WORK, call.step.mark)
@@ -329,7 +327,7 @@ def _fly(state: RankState, call: Call, work: Work, given: Any, *, writes: bool) 
     flight = InFlightAccess(
         work=work, memory=memory, names=names, writes=writes, whole=whole, span=span_of(memory)
     )
-    state.flying.append(flight)
+    state.flying.add(flight)
     if writes and whole:
         for name in names:
             state.process.undefined[name] = running(flight)
@@ -367,10 +365,9 @@ def _size(memory: tuple[Any, ...]) -> int:
 
 def give_back(state: RankState, work: Work) -> None:
     """Take the tensors of a work that was waited for back."""
-    if not state.flying:
-        return
-    for flight in [flight for flight in state.flying if flight.work is work]:
-        state.flying.remove(flight)
+    ended = state.flying.of(work)
+    state.flying.end(work)
+    for flight in ended:
         if flight.writes and flight.whole:
             for name in flight.names:
                 state.process.undefined.pop(name, None)

@@ -386,6 +386,95 @@ class InFlightAccess(Struct, frozen=True, kw_only=True, eq=False):
     span: tuple[int, int] | None = None
 
 
+#: bytes of a page of addresses, and pages of an access at most: a larger one is looked at each time
+_PAGE, _MOST_PAGES = 1 << 10, 64
+
+
+class Accesses:
+    """The accesses in flight of a rank, in the order in which they began.
+
+    Those that may share memory with something are found by pages of addresses: a program may have
+    thousands of them, and each call looks at those that are near to its tensors.
+    """
+
+    __slots__ = ("_begun", "_every", "_large", "_of_work", "_pages")
+
+    def __init__(self) -> None:
+        """Have none."""
+        self._begun = 0
+        self._every: dict[int, InFlightAccess] = {}
+        self._pages: dict[int, dict[int, InFlightAccess]] = {}
+        self._large: dict[int, InFlightAccess] = {}
+        self._of_work: dict[int, list[int]] = {}
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._every)
+
+    def __iter__(self) -> Iterator[InFlightAccess]:
+        """Yield each one."""
+        return iter(self._every.values())
+
+    def add(self, access: InFlightAccess) -> None:
+        """Let an access begin."""
+        number = self._begun
+        self._begun += 1
+        self._every[number] = access
+        self._of_work.setdefault(id(access.work), []).append(number)
+        for held in self._held(access):
+            held[number] = access
+
+    def of(self, work: Work) -> list[InFlightAccess]:
+        """Return what a work still uses."""
+        return [self._every[number] for number in self._of_work.get(id(work), ())]
+
+    def end(self, work: Work) -> None:
+        """Let all that a work uses end."""
+        for number in self._of_work.pop(id(work), ()):
+            access = self._every.pop(number)
+            for held in self._held(access):
+                del held[number]
+            for page in _pages(access.span) or ():
+                if not self._pages[page]:
+                    del self._pages[page]
+
+    def near(self, memory: tuple[Any, ...]) -> list[InFlightAccess]:
+        """Return those that may share memory with arrays, or plain objects."""
+        span = span_of(memory)
+        pages = _pages(span)
+        if span is None:
+            return list(self)
+        if pages is None or len(pages) > len(self._every):
+            found: Iterable[InFlightAccess] = self
+        else:
+            numbered = dict(self._large)
+            for page in pages:
+                numbered |= self._pages.get(page, {})
+            found = [numbered[number] for number in sorted(numbered)]
+        low, high = span
+        return [
+            each
+            for each in found
+            if each.span is None or (low < each.span[1] and each.span[0] < high)
+        ]
+
+    def _held(self, access: InFlightAccess) -> Iterator[dict[int, InFlightAccess]]:
+        """Yield where an access is found by its addresses."""
+        pages = _pages(access.span)
+        if pages is None:
+            yield self._large
+        else:
+            yield from (self._pages.setdefault(page, {}) for page in pages)
+
+
+def _pages(span: tuple[int, int] | None) -> range | None:
+    """Return the pages that a span touches; None where they are too many, or there is no span."""
+    if span is None:
+        return None
+    pages = range(span[0] // _PAGE, (span[1] - 1) // _PAGE + 1)
+    return pages if len(pages) <= _MOST_PAGES else None
+
+
 def links_of(works: Sequence[Work]) -> dict[int, tuple[str, ...]]:
     """Return the meetings in which each event took part; several of a compound operation."""
     found: dict[int, tuple[str, ...]] = {}
@@ -428,7 +517,7 @@ class RankState(Struct, kw_only=True, eq=False):
     touched: set[Touched] = field(default_factory=set)
     racing: bool = False
     misread: Undefined | None = None
-    flying: list[InFlightAccess] = field(default_factory=list)
+    flying: Accesses = field(default_factory=Accesses)
     #: whether its program goes on beyond what is written
     truncated: bool = False
 
