@@ -233,7 +233,8 @@ def failed(folder: Path, name: str = RUN) -> tuple[frozenset[Key], list[str]]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         return frozenset(), [f"what failed the last time is not known: {folder / name} {reason}"]
-    return frozenset(_key(folder, file, case) for file, case in entries), []
+    real = RealPaths()
+    return frozenset((real.of(folder.parent / file), case) for file, case in entries), []
 
 
 class LastRun(AtEnd):
@@ -248,11 +249,12 @@ class LastRun(AtEnd):
         """Write what is known now."""
         known, _ = failed(self._folder, self._name)
         bad: set[Key] = set()
+        real = RealPaths()
         for result in outcome.results:
             failing = result.verdict.status in _BAD
             if not known and not failing:
                 continue  # there is nothing to forget of it
-            path = str(Path(result.file).resolve())
+            path = real.of(Path(result.file))
             case = _WHOLE if result.case == result.file else result.case
             known -= {(path, case), (path, _WHOLE)}
             if failing:
@@ -287,10 +289,6 @@ def _entries(folder: Path, name: str) -> list[tuple[str, str]]:
     except (KeyError, TypeError, ValueError) as error:
         message = "is not as it was written"
         raise ValueError(message) from error
-
-
-def _key(folder: Path, file: str, case: str) -> Key:
-    return str((folder.parent / file).resolve()), case
 
 
 # -------------------------------------------------------------------------------------------------
