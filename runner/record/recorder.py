@@ -34,9 +34,10 @@ import traceback
 import types
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter, call
 from typing import Any
+
+from msgspec import Struct
 
 from runner.record.mapped_file import MappedFile
 
@@ -93,8 +94,7 @@ class Sink:
         return (time.perf_counter_ns() - self.began) // 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CallSite:
+class CallSite(Struct, frozen=True, eq=False):
     """A place that calls: its number, what makes the call, and the function of torch's Python.
 
     `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
@@ -1058,8 +1058,7 @@ def _each(tensors: Any) -> str:
     return f"[{','.join(map(_tensor, tensors))}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Straight:
+class _Straight(Struct, frozen=True, kw_only=True, eq=False):
     """A method of a process group that may go past the kernel, and what its call passes.
 
     `options` is the class of its last argument, `fields` those that matter of that; without one the
