@@ -28,6 +28,7 @@ from runner.expressions.values import (
     Typed,
     Undefined,
     data_at,
+    expressions_in,
     has_depth,
     wrong_value,
 )
@@ -388,6 +389,15 @@ CANNOT_COMPUTE = (
 _FIXED_NAMES = frozenset({"rank", "world_size"})
 _FIXED_CALLS = frozenset({"abs", "len", "max", "min", "range", "sum"})
 
+
+def is_fixed(form: Any) -> bool:
+    """Return whether a form has one value on a rank, whatever that holds."""
+    return all(
+        each.names <= _FIXED_NAMES and each.calls <= _FIXED_CALLS and not each.before
+        for each in expressions_in(form)
+    )
+
+
 #: part of what every function raises for a name without a value
 _NOT_HERE = "no value on this rank"
 
@@ -503,11 +513,7 @@ class Evaluator:
         if known is not None:
             return known[1]
         found = self._answer(selector)
-        if (
-            isinstance(form, Expression)
-            and form.names <= _FIXED_NAMES
-            and form.calls <= _FIXED_CALLS
-        ):
+        if isinstance(form, Expression) and is_fixed(form):
             self._selected[key] = (form, found)
         return found
 

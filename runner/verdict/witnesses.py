@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from runner.errors import Clause, Mark, Problem, ScenarioError, warning
+from runner.expressions.evaluator import is_fixed
 from runner.expressions.functions import NumpyArrays, numpy_arrays
 from runner.expressions.values import Expression, Form, PerRank, Typed, Undefined
 from runner.limits import Limits
@@ -240,6 +241,14 @@ class Memories:
 
     # ------------------------------------------------------------------ evaluation
 
+    def idle(self, rank: int) -> Process:
+        """Return a process of `rank` for what depends on nothing that it holds."""
+        process = self._processes.get(rank)
+        if process is None:
+            process = Process(self.plan, rank, self.arrays, initialise=False)
+            self._processes[rank] = process
+        return process
+
     def process(
         self, rank: int, memory: Mapping[str, Value], event: Event | None, moment: Moment | None
     ) -> Process:
@@ -247,10 +256,7 @@ class Memories:
 
         It serves until the next call for the same rank. Its `before(x, r)` looks at `moment`.
         """
-        process = self._processes.get(rank)
-        if process is None:
-            process = Process(self.plan, rank, self.arrays, initialise=False)
-            self._processes[rank] = process
+        process = self.idle(rank)
         process.scope["before()"] = self._before_function(moment)
         process.held.clear()
         process.undefined.clear()
@@ -372,7 +378,7 @@ class RankView(Struct, frozen=True, kw_only=True):
     def wanted(self, expectation: ValueExpectation) -> Wanted | None:
         """Return what the author wants here; None where the rank is asked nothing."""
         form: Any = expectation.wanted
-        process = self.process()
+        process = self.memories.idle(self.rank) if is_fixed(form) else self.process()
         while isinstance(form, PerRank):
             form = self._chosen(process, form)
             self.memories.chosen.add(id(form))
