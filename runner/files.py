@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -118,7 +117,7 @@ def _linked(descriptor: int, path: Path) -> bool:
 
 
 def _part(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
 
 
 def _named(path: Path) -> tuple[Path, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -274,7 +273,7 @@ def _seed(ctx: click.Context, param: click.Parameter, value: str | None) -> int 
     if value is None:
         return None
     if value == "random":
-        return secrets.randbelow(_SEEDS)
+        return int.from_bytes(os.urandom(4)) % _SEEDS
     try:
         return int(value)
     except ValueError:
