@@ -41,13 +41,16 @@ WORTHWHILE = 16
 EACH = 8
 
 #: orders that a worker has before it, at most, so that it need not wait for the next one
-MOST_AHEAD = 8
+MOST_AHEAD = 16
 
 #: parts of the orders of a worker that are given out one after the other, so that all end together
 _PORTIONS = 4
 
 #: seconds between two looks at workers that give nothing
 LOOK_S = 1.0
+
+#: seconds after which results are taken together: a look at each would take a core from a worker
+TOGETHER_S = 0.002
 
 _LENGTH = struct.Struct("=Q")
 _CHUNK = 1 << 16
@@ -121,6 +124,7 @@ class Crew:
 
     def _result(self, found: _Round[T, R], at: int) -> R:
         while at not in found.done and self._all():
+            time.sleep(TOGETHER_S)
             self._hear(LOOK_S)
             self._end_late()
         if at not in found.done:
