@@ -320,6 +320,8 @@ class Process(Membership):
         """
         super().__init__(plan, rank, arrays)
         self.numbers = plan.numbers
+        #: the way in which what it computes of a model is moved by its rounding; None: it is not
+        self.way: int | None = None
         #: hears of each store into a part of a tensor, before and after it
         self.storing: Storing | None = None
         self.held: set[str] = set()

@@ -253,6 +253,8 @@ class Caller(Protocol):
     """The rank that takes a step, as an operation asks it: its values, names and handles."""
 
     rank: int
+    #: the way in which what it computes of a model is moved by its rounding; None: it is not
+    way: int | None
     scope: dict[str, Any]
     handles: set[str]
     #: what it knows of the tensors that are distributed, by the names that hold their local part

@@ -1178,6 +1178,7 @@ class Simulation:
         schedule: tuple[int, ...] = (),
         limits: Limits = DEFAULT,
         way: int | None = None,
+        trained: bool = False,
         choosing: Choosing | None = None,
         reads: Reads | None = None,
         start: StartState | None = None,
@@ -1185,7 +1186,8 @@ class Simulation:
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
-        `way` lets every reduction be off by its slack (:mod:`runner.model.tolerance`).
+        `way` lets every reduction be off by its slack (:mod:`runner.model.tolerance`), and, where
+        `trained` says so, what ranks compute of a model by its rounding.
         `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
         none of them the run is `cut` there. `reads` lets the run note what is read and written.
         With a `start` the ranks go on from where that has them; the reading must let pass all that
@@ -1225,8 +1227,9 @@ class Simulation:
         #: the collectives that ranks waited in before they went on by themselves
         self.entered: set[Joining] = set()
         self.way = way
+        self._trained = trained and bool(plan.scenario.models)
         #: whether some result was off by its slack
-        self.moved = False
+        self.moved = self._trained
         #: the sends that a buffer took before their receive was posted
         self.early: list[Posted] = []
         #: where a rank waits again for a message's work: its place
@@ -1246,6 +1249,7 @@ class Simulation:
         plan, ledger = self.plan, self.ledger
         for rank in range(plan.world_size):
             process = Process(plan, rank, arrays, ledger=ledger)
+            process.way = self.way if self._trained else None
             state = RankState(
                 rank=rank,
                 process=process,

@@ -56,7 +56,7 @@ def simulate(plan: Plan, *, limits: Limits = DEFAULT) -> Trace:
     """
     with accounted(limits):
         trace, together = _read(plan, limits)
-    drift = Drifts(plan, limits)
+    drift = Drifts(plan, limits, wrong=any(each.name == UNEQUAL for each in trace.diagnoses))
     return replace(trace, forecasts=Forecasts(plan, trace, limits, together), drift=drift)
 
 
@@ -183,7 +183,11 @@ def _warnings(simulation: Simulation) -> Iterator[Problem]:
 # (:func:`runner.model.tolerance.slack_of`). What later steps make of that depends on them:
 # they may double it, carry it to another rank, or subtract what is nearly equal. The program is
 # run again with every such result moved by its slack, to one side, to the other, and to either in
-# turn; a value that moves may be off by twice as far as it moved most.
+# turn; a value that moves may be off by twice as far as it moved most. A model that is not trained
+# as one process would has roundings of its own: its weights and gradients are moved alike.
+
+#: the diagnosis of a model that is not what one process makes of it
+UNEQUAL = "not_equivalent"
 
 #: ways in which every reduction is moved: up, down, up and down in turn, and three at random
 WAYS = 6
@@ -194,9 +198,10 @@ Place = tuple[int, tuple[int, ...]]
 class Drifts:
     """How far the values of one program may drift; nothing is computed before a caller asks."""
 
-    def __init__(self, plan: Plan, limits: Limits) -> None:
-        """Run nothing yet."""
+    def __init__(self, plan: Plan, limits: Limits, *, wrong: bool) -> None:
+        """Run nothing yet; `wrong` is a program that trains a model as no process would alone."""
         self._asked = plan, limits
+        self._wrong = wrong
         self._runs: list[Simulation] | None = None
 
     def __call__(self, rank: int, place: Place | None, key: str) -> Any:
@@ -221,7 +226,12 @@ class Drifts:
             try:
                 runs.append(
                     Simulation(
-                        plan, numpy_arrays(limits), reading=Reading(), limits=limits, way=way
+                        plan,
+                        numpy_arrays(limits),
+                        reading=Reading(),
+                        limits=limits,
+                        way=way,
+                        trained=self._wrong,
                     ).run()
                 )
             except BoundError:

@@ -18,6 +18,7 @@ from zlib import crc32
 import ml_dtypes
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from runner.errors import DataError, Mark, Marked
 from runner.expressions.values import Form
@@ -124,6 +125,10 @@ class Model(Marked, frozen=True, kw_only=True):
     def where(self) -> str | None:
         """The group, or the mesh, whose members train it; None is the world."""
         return self.parallel[0].where if self.parallel else None
+
+    def as_trained(self) -> Model:
+        """Return the model without what one process uses in the place of its loss and optimizer."""
+        return replace(self, oracle_loss=None, oracle_optimizer=None, moments={})
 
     @property
     def coarse(self) -> Sequential:
@@ -600,7 +605,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     model: Model
     weights: Arrays
     states: Mapping[str, Mapping[str, Any]]
-    trained: Moment
+    trained: Oracle
 
     @staticmethod
     def of(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
@@ -630,15 +635,29 @@ class Oracle:
         if key not in model.moments:
             model.moments[key] = Moment.first(model, weights)
         self._now: Moment = model.moments[key]
+        self._own: Oracle | None = None
+        if model.oracle_loss is not None or model.oracle_optimizer is not None:
+            own = model.moments.setdefault("own", model.as_trained())
+            self._own = Oracle(own, weights)
 
     @property
-    def now(self) -> Moment:
-        """Where one process stands."""
-        return self._now
+    def own(self) -> Oracle:
+        """One process with the loss and the optimizer of the ranks, whatever `oracle:` says.
+
+        Rounding leads the ranks as far as it leads this one.
+        """
+        return self._own or self
 
     def train(self, order: TrainStep) -> None:
         """Take one step on the whole batch."""
         self._now = self._now.after(order)
+        if self._own is not None:
+            self._own.train(order)
+
+    def terms(self, order: TrainStep, name: str) -> float:
+        """Return what the terms of a gradient of a step amount to, at most."""
+        sizes = self._now.after(order).processes[0].sizes
+        return float(sizes[name].max()) if name in sizes and sizes[name].size else 0.0
 
     @property
     def loose(self) -> Mapping[str, str]:
@@ -648,11 +667,14 @@ class Oracle:
     def copy(self) -> Oracle:
         """Return one that stands where this one does."""
         other: Oracle = copy(self)
+        other._own = None if self._own is None else self._own.copy()
         return other
 
-    def load(self, model: Model, saved: Moment) -> None:
+    def load(self, model: Model, saved: Oracle) -> None:
         """Go on from where another process, or this one, was saved."""
-        self._now = self._now.loaded(model, saved)
+        self._now = self._now.loaded(model, saved._now)
+        if self._own is not None:
+            self._own.load(model, saved.own)
 
     def loss(self, x: Any, y: Any) -> tuple[Array, Off]:
         """Return the loss of some rows, and its tolerance."""
@@ -903,7 +925,7 @@ class Trainee(ABC):
         x, y = order.local(self.caller.group, self.rank)
         x, y = typed(x), typed(y)
         charge(sum(value.size for value in self.whole.values()), x)
-        loss = yield from self.learn(order, x, y)
+        loss = yield from self._learned(order, x, y)
         if order.clip is not None and order.sync:
             yield from self.clip(order.clip)
         if order.step:
@@ -914,7 +936,8 @@ class Trainee(ABC):
         values: dict[str, Any] = {f"{name}.loss": loss, f"{name}.memory": self.memory()}
         slack: dict[str, Any] = {}
         if loss is not None:
-            slack[f"{name}.loss"] = bound_of(loss, *self.loss_before)
+            slack[f"{name}.loss"] = bound_of(loss, *self.loss_own)
+        rounded = self.oracle.own
         for each in self.model.parameters:
             grad = self.visible_grad(each)
             values[f"{name}.{each}.grad"] = None if grad is None else grad.copy()
@@ -922,14 +945,36 @@ class Trainee(ABC):
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             more = self.rounding(each)
             for key, value, wanted, own in (
-                (f"{name}.{each}.grad", grad, self.oracle.grad(each), more[0]),
-                (f"{name}.{each}", mine, self.oracle.param(each), more[1]),
+                (f"{name}.{each}.grad", grad, rounded.grad(each), more[0]),
+                (f"{name}.{each}", mine, rounded.param(each), more[1]),
             ):
                 if value is not None and wanted is not None:
                     slack[key] = bound_of(value, *self.part(each, wanted, own))
         kept, off = self._kept_of_batches()
         notes = self._new_notes()
         return {"values": values | kept, "slack": slack | off, "unequal": found, "notes": notes}
+
+    def _learned(self, order: TrainStep, x: Array, y: Array) -> Generator[Part, None, Array | None]:
+        """Go forward and backward, off by rounding where the run is one that tries that out."""
+        if self.caller.way is not None:
+            self._move_weights(self.caller.way)
+        loss = yield from self.learn(order, x, y)
+        if self.caller.way is not None:
+            self._move_gradients(self.caller.way, order)
+        return loss
+
+    def _move_weights(self, way: int) -> None:
+        """Let each weight be off by last bits, in some direction: half of SLACK times one."""
+        for name, value in self.params.items():
+            off = SLACK / 2 * EPSILON * np.abs(value) * _turns(way, name, value)
+            self.params[name] = (value + off).astype(value.dtype)
+
+    def _move_gradients(self, way: int, order: TrainStep) -> None:
+        """Let each gradient be off by last bits of what its terms amount to: half of ULPS."""
+        for name, value in self.grads.items():
+            terms = max(self.oracle.own.terms(order, name), float(np.abs(value).max(initial=0.0)))
+            off = ULPS / 2 * EPSILON * terms * _turns(way, f"{name}.grad", value)
+            self.grads[name] = (value + off).astype(value.dtype)
 
     def _new_notes(self) -> tuple[str, ...]:
         """Return what is known less closely than rounding alone has it, each value once."""
@@ -942,7 +987,7 @@ class Trainee(ABC):
         name = self.model.name
         values = {f"{name}.{each}": value.copy() for each, value in self.buffers.items()}
         slack = {
-            f"{name}.{each}": bound_of(value, *self.oracle.buffer(each))
+            f"{name}.{each}": bound_of(value, *self.oracle.own.buffer(each))
             for each, value in self.buffers.items()
             if value.dtype.kind == "f"
         }
@@ -962,7 +1007,7 @@ class Trainee(ABC):
             numbers = np.arange(prod(shapes[name])).reshape(shapes[name])
             states = {key: copied(value) for key, value in self.states[name].items()}
             parts[name] = self.share(name, numbers), self.params[name].copy(), states
-        return {"parts": parts, "trained": self.oracle.now}
+        return {"parts": parts, "trained": self.oracle.copy()}
 
     @staticmethod
     def joined(model: Model, pieces: Sequence[Mapping[str, Any]]) -> Checkpoint:
@@ -1011,7 +1056,8 @@ class Trainee(ABC):
             mine = self.params.get(each)
             values[f"{name}.{each}"] = None if mine is None else mine.copy()
             if mine is not None:
-                slack[f"{name}.{each}"] = bound_of(mine, *self.part(each, self.oracle.param(each)))
+                known = self.part(each, self.oracle.own.param(each))
+                slack[f"{name}.{each}"] = bound_of(mine, *known)
         kept, off = self._kept_of_batches()
         return {"values": values | kept, "slack": slack | off}
 
@@ -1119,10 +1165,12 @@ class Trainee(ABC):
 
     #: what one process has for a loss of this rank's rows, and its tolerance; set by `learn`
     loss_before: tuple[Array, Off] = (np.zeros(()), 0.0)
+    #: and what it has with the loss and the optimizer of the ranks
+    loss_own: tuple[Array, Off] = (np.zeros(()), 0.0)
 
     def know_loss(self, order: TrainStep, x: Array, y: Array) -> None:
         """Ask one process, before it steps, for the loss of these rows."""
-        self.loss_before = self.oracle.loss(x, y)
+        self.loss_before, self.loss_own = self.oracle.loss(x, y), self.oracle.own.loss(x, y)
 
 
 def copied(value: Any) -> Any:

@@ -549,9 +549,10 @@ class DataParallel(Alone):
         shaken, dy = self.model.loss.value(given, doubled(y))
         for name, value in network.backward(params, saved, dy)[1].items():
             self._exact[name] = self._exact.get(name, 0.0) + value
-        wanted, off = self.loss_before
         if self._reached and loss is not None:
-            self.loss_before = wanted, off + apart(loss, shaken)
+            more = apart(loss, shaken)
+            known = self.loss_before, self.loss_own
+            self.loss_before, self.loss_own = ((value, off + more) for value, off in known)
 
     def _off_weight(self, name: str) -> Array | float:
         """Return how far off a weight may be by what the hook made more of."""

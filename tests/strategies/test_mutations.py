@@ -237,6 +237,9 @@ UNTOLD = {
     "bound_of_step": "held to its numbers by test_low_rank",
     "_inverse": "held to its numbers by test_low_rank",
     "shake": "any signs shake the weights",
+    "_move_weights": "a few last bits more tell as well what follows: test_wrong_values",
+    "_move_gradients": "a few last bits more tell as well what follows: test_wrong_values",
+    "wanted": "reading",
     "unequal": "held to its numbers by test_tolerance",
     "factor": "held to its numbers by test_tolerance",
 }
