@@ -37,16 +37,18 @@ def planned(program: RandomTraining, folder: Path) -> Any:
 
 
 def told(prepared: Any, observed: Any) -> tuple[str, list[str]]:
-    """Return the verdict on a run, and what is found."""
+    """Return the verdict on a run, and what is found but for what the analysis has found."""
     verdict = judge(prepared, simulate(prepared), observed, observed.backend)
-    return verdict.status, [each.prose for each in verdict.findings]
+    found = [each for each in verdict.findings if each.code != "diagnosis_undeclared"]
+    return verdict.status, [each.prose for each in found]
 
 
 def hold(seed: str, strategy: str, launcher: Launcher, folder: Path) -> None:
     """Hold a right program, two others that its run is not of, and a wrong one.
 
-    The run of a wrong one ends as predicted. Its values are not compared: how far rounding may lead
-    is that of the right program, and a loss or a rate that is larger makes more of it.
+    The run of a wrong one ends as predicted, with the values that are: torch is not what is wrong.
+    Under tensor parallelism values are not held, where ranks that hold different tensors are taken
+    to hold the same.
     """
     random = Random(seed)  # noqa: S311 -- a program, and no secret
     program = random_training(random, strategy)
@@ -60,7 +62,10 @@ def hold(seed: str, strategy: str, launcher: Launcher, folder: Path) -> None:
     predicted = simulate(prepared)
     found = tuple(dict.fromkeys(each.name for each in predicted.diagnoses))
     assert found == ("not_equivalent",), wrong.text
-    assert launcher.run(prepared, predicted).outcome == predicted.outcome, wrong.text
+    observed = launcher.run(prepared, predicted)
+    assert observed.outcome == predicted.outcome, wrong.text
+    if strategy != "tp":
+        assert told(prepared, observed) == ("FAILED", []), wrong.text
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "tp", "pp"])
