@@ -1186,8 +1186,8 @@ class Simulation:
     ) -> None:
         """Bind every rank's initial values; raises ScenarioError where one cannot be computed.
 
-        `way` lets every reduction be off by its slack (:mod:`runner.model.tolerance`), and, where
-        `trained` says so, what ranks compute of a model by its rounding.
+        `way` lets every reduction be off by its error bound (:mod:`runner.model.tolerance`), and
+        with it, where `trained` says so, what ranks compute of a model by its rounding.
         `choosing` is asked, at a choice that the schedule leaves open, which options to try; with
         none of them the run is `cut` there. `reads` lets the run note what is read and written.
         With a `start` the ranks go on from where that has them; the reading must let pass all that
