@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,11 +250,24 @@ class Exchange:
         self._whole = len(told["ranks"]) == told["world_size"]
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._keys: dict[str, str] = {}
-        self._number = -1
+        self._number, self._is_awaited = -1, True
 
-    def answer(self, number: int, name: str, group: Any, args: tuple[Any, ...], go_on: Any) -> Any:
-        """Return what a call returns: its tensors, and work that is done."""
-        self._number = number
+    def answer(
+        self,
+        number: int,
+        name: str,
+        group: Any,
+        args: tuple[Any, ...],
+        go_on: Any,
+        *,
+        is_awaited: bool,
+    ) -> Any:
+        """Return what a call returns: its tensors, and work that is done.
+
+        A message that is not waited for at once is taken when it is: its rank may send meanwhile
+        what the other one waits for.
+        """
+        self._number, self._is_awaited = number, is_awaited
         if name == "monitored_barrier_":
             return None
         # torch's fake backend copies some inputs to outputs: what is exchanged comes over that
@@ -427,12 +441,24 @@ class Exchange:
         elif not exchanged:
             self._guess(name, args)
         elif ranks[peer] in self._ranks:
-            content = self._mailbox.take(place)
-            if len(content) == tensor.nbytes:
-                given = _flat(content, tensor.dtype, self._torch)
-                tensor.copy_(given.reshape(tensor.shape))
+            if self._is_awaited or name != "recv_":
+                self._take(place, tensor)
+            else:
+                self._recorder.late[self._number] = partial(self._take_late, place, tensor)
         else:
             raise NeverError(name)
+
+    def _take(self, place: str, tensor: Any) -> None:
+        content = self._mailbox.take(place)
+        if len(content) == tensor.nbytes:
+            given = _flat(content, tensor.dtype, self._torch)
+            tensor.copy_(given.reshape(tensor.shape))
+
+    def _take_late(self, place: str, tensor: Any) -> None:
+        try:
+            self._take(place, tensor)
+        except NeverError:
+            self._stand()
 
     def _anyone(self, key: str, ranks: list[int], me: int, tag: int) -> int:
         """Return the member whose message a receive from anyone takes: the first that is there.

@@ -37,6 +37,10 @@ _DISAGREEMENTS = frozenset({"dtype_mismatch", "shape_mismatch", "op_mismatch", "
 #: diagnoses that say in which order a rank comes to its calls
 _ORDERS = frozenset({"group_order", "circular_wait"})
 
+#: a rank of a ring and its step; a step that is a message
+_WAITS = re.compile(r"rank (\d+) waits in `([^`]+)`")
+_MESSAGE = re.compile(r"i?(send to|recv from) (\d+)")
+
 OUT_OF_STEP = "the ranks are out of step: calls of different lines meet in one operation"
 #: what torch says of a rank of the world that a group does not have
 _NOT_A_MEMBER = re.compile(r"Global rank (\d+) is not part of group")
@@ -62,11 +66,12 @@ def verdict_on_records(
     told = []
     for finding in (*_in_step(findings, records, folder), *rest):
         prose, more = finding.prose, finding.help
+        fix = _mended_ring(finding) if finding.diagnosis == "circular_wait" else finding.fix
         if finding.diagnosis is not None:
-            more = (*filter(None, (finding.fix,)), *more[:1])
+            more = (*filter(None, (fix,)), *more[:1])
         elif finding.code in _ENDINGS:
             prose = prose.partition("; you expect")[0]
-        told.append(replace(finding, witness="program", prose=prose, help=more))
+        told.append(replace(finding, witness="program", prose=prose, help=more, fix=fix))
     causes, results = _endings(records, told, folder)
     if causes or results:
         told = [*causes, *(each for each in told if each.code != "outcome_differs"), *results]
@@ -157,7 +162,7 @@ def _in_step(
             parted.append((parting, [finding]))
             found.append(parted[-1])
     for each in found:
-        yield each if isinstance(each, Finding) else _out_of_step(*each, folder)
+        yield each if isinstance(each, Finding) else _out_of_step(*each, records, folder)
 
 
 def _parting_of(
@@ -236,14 +241,18 @@ def _handled(parting: _Parting) -> dict[int, tuple[str, ScriptPlace]]:
     }
 
 
-def _out_of_step(parting: _Parting, findings: Sequence[Finding], folder: str) -> Finding:
+def _out_of_step(
+    parting: _Parting,
+    findings: Sequence[Finding],
+    records: Mapping[int, RankRecord],
+    folder: str,
+) -> Finding:
     """Return the finding that ranks are out of step: what each side passes, with its place."""
     finding = findings[0]
     notes, prose = finding.notes, finding.prose
     if finding.diagnosis in _DISAGREEMENTS:
         prose = OUT_OF_STEP
-        head = replace(notes[0], words=f"{notes[0].words.partition(' with ')[0]} from other lines")
-        notes = (head, *_passing([each.notes[1:] for each in findings]))
+        notes = tuple(_passing(parting, findings))
     handled = _handled(parting)
     fix = None  # that two operations differ has a page of its own
     if handled:
@@ -254,30 +263,75 @@ def _out_of_step(parting: _Parting, findings: Sequence[Finding], folder: str) ->
             f"rank {rank} handles {raised}: in a `finally` or `except` call nothing that waits for "
             "ranks without that error."
         )
+    elif (own := _of_threads(parting, records, folder)) is not None:
+        fix = (
+            f"two threads of rank {own} communicate in one group, and which of them comes first "
+            "is a matter of time: give each thread a group of its own."
+        )
     elif finding.diagnosis in _DISAGREEMENTS:
-        (ranks, own), (others, other) = parting.sides[0], parting.sides[-1]
+        (ranks, one), (others, other) = parting.sides[0], parting.sides[-1]
         fix = (
             f"find why {ranks_text(ranks)} {'comes' if len(ranks) == 1 else 'come'} to "
-            f"{_line(own)} when {ranks_text(others)} {'comes' if len(others) == 1 else 'come'} to "
+            f"{_line(one)} when {ranks_text(others)} {'comes' if len(others) == 1 else 'come'} to "
             f"{_line(other)} (a `return`, a condition, an error, data of another length), and let "
             "every rank make the same calls in the same order."
         )
     return replace(finding, prose=prose, notes=notes, fix=fix)
 
 
-def _passing(told: Sequence[Sequence[Clause]]) -> list[Clause]:
-    """Return what each side passes: the dtype and the shape of a call in one clause."""
+def _passing(parting: _Parting, findings: Sequence[Finding]) -> Iterator[Clause]:
+    """Yield where the ranks meet, and what each side passes: dtype and shape in one clause."""
+    head, *sides = findings[0].notes
+    marks = {each.mark.at: each.mark for each in findings[0].notes if each.mark is not None}
+    if head.mark is not None or len(sides) != len(parting.sides):  # of several meetings
+        for ranks, place in parting.sides:
+            call = parting.calls[ranks[0]]
+            verb = "passes" if len(ranks) == 1 else "pass"
+            passed = ", ".join(f"{each.dtype} {list(each.shape)}" for each in call.inputs[:1])
+            yield Clause(f"{ranks_text(ranks)} {verb} {passed}", marks.get(place))
+        return
+    yield replace(head, words=f"{head.words.partition(' with ')[0]} from other lines")
     found: dict[str, Clause] = {}
-    for clause in (each for clauses in told for each in clauses):
+    first = findings[0].index, findings[0].iteration
+    of_meeting = [each for each in findings if (each.index, each.iteration) == first]
+    for clause in (each for finding in of_meeting for each in finding.notes[1:]):
         who, _, value = clause.words.replace(" passes ", " pass ", 1).partition(" pass ")
         before = found.get(who)
         found[who] = clause if before is None else replace(before, words=f"{before.words}, {value}")
-    return list(found.values())
+    yield from found.values()
+
+
+def _of_threads(parting: _Parting, records: Mapping[int, RankRecord], folder: str) -> int | None:
+    """Return a rank that makes the calls of both sides, each in a thread of its own; or None."""
+    met = set(parting.places.values())
+    for rank in parting.calls:
+        threads: dict[str, set[int]] = {}
+        for call in records[rank].calls if records[rank].threaded else ():
+            threads.setdefault(call.place.short(folder), set()).add(call.thread)
+        own = [threads[place] for place in met if place in threads]
+        if len(own) > 1 and not set.intersection(*own):
+            return rank
+    return None
 
 
 def _line(place: str) -> str:
     """Return `train.py:19`, without what calls it."""
     return place.partition(" ")[0]
+
+
+def _mended_ring(finding: Finding) -> str | None:
+    """Return what mends a ring of a message and something else; None for any other ring."""
+    waits = [found for each in finding.notes if (found := _WAITS.match(each.words))]
+    messages = [found for each in waits if (found := _MESSAGE.match(each[2])) is not None]
+    if len(waits) != 2 or len(messages) != 1:
+        return None
+    (way, peer), other = (
+        messages[0].groups(),
+        next(each for each in waits if not _MESSAGE.match(each[2])),
+    )
+    rank = next(each[1] for each in waits if _MESSAGE.match(each[2]))
+    answer = f"receive it from rank {rank}" if way == "send to" else f"send it to rank {rank}"
+    return f"let rank {peer} {answer} before its `{other[2]}`, or leave that message out."
 
 
 # -------------------------------------------------------------------------------------------------

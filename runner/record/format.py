@@ -534,6 +534,8 @@ class _Reader:
         self._backward: list[RecordedCall] = []
         self._before: tuple[Any, ...] = ()
         self._open: set[tuple[str, int]] = set()
+        #: calls that were asked whether they are over, and were
+        self._asked: set[int] = set()
         self._takes: dict[str, Callable[..., None]] = {
             name.removeprefix("_take_"): getattr(self, name)
             for name in dir(self)
@@ -579,7 +581,7 @@ class _Reader:
             batch=None if batch is None else _whole(batch),
             **found,
         )
-        if call.waited and self._threaded:  # it stands where its wait ends
+        if call.waited and self._threaded:  # its place is where its wait ends
             call.completes = call.waited = False
             self._waiting[number] = us
         record, maker = self.record, call.maker
@@ -656,6 +658,9 @@ class _Reader:
     def _await(self, call: RecordedCall, us: int) -> None:
         if call.completes:
             return
+        if call.number in self._asked:  # whether it is over; then its wait is no second one
+            self._asked.remove(call.number)
+            return
         if not call.waited and self._before == ("r", call.number) and call.batch is None:
             call.completes = call.waited = True
             return
@@ -694,6 +699,7 @@ class _Reader:
         call = self._calls[number]
         if not call.waited:
             self._await(call, us)
+            self._asked.add(number)
         self.record.last_us = us
 
     def _take_d(self, number: int) -> None:

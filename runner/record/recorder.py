@@ -100,11 +100,13 @@ class CallSite(Struct, frozen=True, eq=False):
     `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
     makes, `bw` for one of a backward pass, `fn` for a functional one, `cc` for one that C++ makes
     and waits for. `function` is empty where no function of `torch.distributed` makes the call.
+    `is_own` says whether a file of the user's own is among the frames.
     """
 
     number: int
     maker: str
     function: str
+    is_own: bool
 
 
 class Sites:
@@ -119,6 +121,9 @@ class Sites:
         self._codes: dict[int, tuple[types.CodeType, bool]] = {}
         #: what was found for frames: their code objects, and where the user's own stand in theirs
         self._found: dict[tuple[int, ...], CallSite] = {}
+        #: the place of the backward pass that runs now, by its number; -1 for none
+        self.backward = -1
+        self._of_backward: dict[tuple[CallSite, int], CallSite] = {}
         self._lock = threading.Lock()
 
     def of(self, frame: Any) -> CallSite:
@@ -141,7 +146,18 @@ class Sites:
         site = self._found.get(key)
         if site is None:
             site = self._found[key] = self._look(inner)
+        if not site.is_own and self.backward >= 0:
+            return self._called_for(site)
         return site
+
+    def _called_for(self, site: CallSite) -> CallSite:
+        """Return the place of the backward pass that a thread without one of its own works for."""
+        known = site, self.backward
+        found = self._of_backward.get(known)
+        if found is None:
+            found = CallSite(self.backward, site.maker, site.function, is_own=False)
+            self._of_backward[known] = found
+        return found
 
     def _is_foreign(self, file: str) -> bool:
         found = self._foreign.get(file)
@@ -171,7 +187,7 @@ class Sites:
         if number is None:
             number = self._write(key, api, found)
         maker = _maker(inner, self._foreign)
-        return CallSite(number, maker, _function(_behind_method(inner)))
+        return CallSite(number, maker, _function(_behind_method(inner)), is_own=bool(found))
 
     def _write(self, key: Any, api: str, found: list[tuple[str, int]]) -> int:
         with self._lock:
@@ -358,8 +374,11 @@ class Recorder:
         self._pid = os.getpid()
         self._put = self.sink.put
         self._now = self.sink.now_us
-        #: may answer a call in place of the backend: (operation, arguments, go on) -> result
+        #: may answer a call in place of the backend: (number, operation, group, arguments, go on,
+        #: whether it is waited for at once) -> result
         self.answer: Callable[..., Any] | None = None
+        #: what has to be done before the work of a call that was answered is over
+        self.late: dict[int, Callable[[], None]] = {}
         #: where an answer was a receive from anyone: its number -> the group rank that sent
         self.sources: dict[int, int] = {}
         self._libraries: list[Any] = []
@@ -439,7 +458,7 @@ class Recorder:
                     result = redispatch(keyset & after, *args, **kwargs)
                 else:
                     go_on = functools.partial(redispatch, keyset & after, *args, **kwargs)
-                    result = answer(number, name, group, args, go_on)
+                    result = answer(number, name, group, args, go_on, is_awaited=is_awaited)
             except BaseException as error:
                 self._put(json.dumps(["e", number, self._now(), _words(error)]))
                 raise
@@ -496,7 +515,8 @@ class Recorder:
         options = getattr(dist, way.options) if way.options else None
         fields = [each for each in (*way.fields, *_ASYNC) if hasattr(options and options(), each)]
         ask = attrgetter(*fields) if len(fields) > 1 else None
-        if options is not None and (ask is None or not _has_value(ask(options()))):
+        whole = len(fields) > len(way.fields)  # torch 2.6 does not say whether it waits at once
+        if options is not None and not (whole and ask and _has_value(ask(options()))):
             return otherwise
         length = 2 if options is not None else 3
         exclude, selection = (
@@ -640,6 +660,7 @@ class Recorder:
             tracked = works.get(id(work))
             if tracked is not None:
                 put(f'["f",{tracked.number},{now()}]')
+                self.late.pop(tracked.number, lambda: None)()
                 tracked.is_over = True
 
         kind.wait, kind.get_future, kind.is_completed = self._waiting(wait), getting, asking
@@ -647,7 +668,7 @@ class Recorder:
 
     def _waiting(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         """Return a wait for a work that is written when it begins and ends."""
-        works, put, now, held = self._works, self._put, self._now, self._held
+        works, put, now, held, late = self._works, self._put, self._now, self._held, self.late
         append, clock, began = self.sink.append, time.perf_counter_ns, self.sink.began
 
         def waiting(work: Any, *args: Any, **kwargs: Any) -> Any:
@@ -667,6 +688,8 @@ class Recorder:
                 return wait(work, *args, **kwargs)
             number = tracked.number
             append(f'["w",{number},{(clock() - began) // 1000}]\n'.encode())
+            if number in late:
+                late.pop(number)()
             try:
                 result = wait(work, *args, **kwargs)
             except BaseException as error:
@@ -697,10 +720,12 @@ class Recorder:
         kind._source_rank = sourced
 
     def _watch_backward(self) -> None:
-        graph = self.torch.autograd.graph
+        graph, sites = self.torch.autograd.graph, self.sites
         run = graph._engine_run_backward
 
         def backward(*args: Any, **kwargs: Any) -> Any:
+            before = sites.backward
+            sites.backward = sites.of(sys._getframe(1)).number
             try:
                 result = run(*args, **kwargs)
             except BaseException as error:
@@ -709,6 +734,8 @@ class Recorder:
                     self._backward.clear()
                     self._put(json.dumps(["e", last, self._now(), _words(error)]))
                 raise
+            finally:
+                sites.backward = before
             if self._backward:
                 self._backward.clear()
                 self._put(f'["bw",{self._now()}]')

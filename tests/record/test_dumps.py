@@ -61,6 +61,14 @@ def test_a_record_of_version_1_says_what_one_of_version_2_does(tmp_path: Path) -
     assert records[0].items == records[1].items
 
 
+def test_a_wait_for_a_message_that_was_asked_for_before_is_no_second_one(tmp_path: Path) -> None:
+    written(tmp_path, 0, sending(1), ["r", 0, 11], ["bw", 11], ["f", 0, 12], ["w", 0, 13])
+    taking = ["c", 0, "recv_", 0, 0, 10, 1, "py", [], [["float32", [4], 64, 16]]]
+    written(tmp_path, 1, [*taking, {"peer": 0, "tag": 0}], ["r", 0, 11], ["w", 0, 12], ["x", 0, 14])
+    said = imported(tmp_path)
+    assert "double_wait" not in said.output
+
+
 def test_two_ranks_that_send_to_each_other_first_are_a_ring(tmp_path: Path) -> None:
     written(tmp_path, 0, sending(1), ["r", 0, 11], ["w", 0, 12])
     written(tmp_path, 1, sending(0), ["r", 0, 11], ["w", 0, 12])

@@ -7,6 +7,7 @@ the lines that a report must name.
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ ALWAYS = {
     ("lets_go", "live"),
     ("compiled_after_ddp", "live"),
     ("calls_past_the_kernel", "live"),
+    ("receives_begin_first", "fake"),
 }
 #: wrong scripts that every run records on real ranks; all of them on fake ones
 ALWAYS_LIVE = {"never_joins", "collective_in_finally", "autocast_on_some", "other_model"}
@@ -117,7 +119,10 @@ def test_a_call_that_waits_for_its_work_at_once_is_two_lines(recording: Recordin
     kinds = {line[1]: line for line in lines if line[0] == "k"}
     at_once = {number for number, line in kinds.items() if line[-1]}
     called = {kinds[number][2] for number in at_once}
-    assert called == {"allreduce_", "broadcast_", "reduce_", "send", "recv_"}
+    known = {"broadcast_", "send", "recv_"}
+    if not version("torch").startswith("2.6."):  # its reductions do not say that they are
+        known |= {"allreduce_", "reduce_"}
+    assert called == known
     calls = {line[1]: line[2] in at_once for line in lines if line[0] == "c"}
     of_call: dict[int, list[str]] = {number: [] for number in calls}
     for line in lines:

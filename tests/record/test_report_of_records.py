@@ -197,3 +197,30 @@ def test_a_rank_outside_of_one_of_several_groups_is_told_without_a_guess(tmp_pat
     groups = [["g", 1, "1", [2, 3], "", "gloo"], ["g", 2, "2", [0, 2], "", "gloo"]]
     said = refused(folder, "dist.reduce(x, 1, group=hi)", *groups)
     assert "pass a rank that is in it, or its number in the group as `group_dst`." in said
+
+
+def test_a_message_and_a_barrier_that_wait_for_each_other_are_mended_at_the_message(
+    tmp_path: Path,
+) -> None:
+    sends: tuple[Any, ...] = ("send", [["float32", [4], 64, 16]], [], {"peer": 1, "tag": 0}, 14)
+    folder = recorded(tmp_path / "a", (sends, BARRIER), (BARRIER,))
+    for rank in range(2):
+        ended_by(folder, rank)
+    fix = "let rank 1 receive it from rank 0 before its `barrier`, or leave that message out."
+    assert f"    fix: {fix}" in said_of(folder)
+
+
+def test_two_threads_on_one_group_are_told_to_have_a_group_each(tmp_path: Path) -> None:
+    calls = (ALL_REDUCE, ELSEWHERE)
+    folder = recorded(tmp_path / "a", calls, calls[::-1])
+    for rank in range(2):
+        path = folder / f"rank-{rank:05d}.jsonl"
+        lines = [json.loads(each) for each in path.read_text(encoding="utf-8").splitlines()]
+        for line in lines[1:]:
+            if line[0] == "c" and line[8][0][0] == "int64":
+                line[6] = 2
+        path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), encoding="utf-8")
+    told = "\n".join(said_of(folder))
+    assert "fix: two threads of rank 0 communicate in one group" in told
+    assert "rank 0 passes" in told
+    assert "rank 1 passes" in told

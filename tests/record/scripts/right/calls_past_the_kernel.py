@@ -18,7 +18,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
 
 weight = torch.nn.Parameter(torch.ones(3))
 for _ in range(60):
-    x = torch.full((2, 2), float(rank))
+    x = torch.full((2, 2), rank)
     dist.all_reduce(x)
     assert x.eq(sum(range(world))).all()
     x = torch.full((4,), rank)
@@ -32,7 +32,7 @@ for _ in range(60):
     with torch.no_grad():
         dist.broadcast(weight, src=0)
     assert weight.eq(1).all()
-    x = torch.full((3,), rank, dtype=torch.complex64)
+    x = torch.full((3,), rank)
     dist.reduce(x, dst=0)
     assert rank or x.eq(sum(range(world))).all()
     sent, taken = torch.full((5,), rank), torch.zeros(5, dtype=torch.int64)
