@@ -286,7 +286,7 @@ def _found(
 def project_root(path: Path) -> Path:
     """Return the nearest folder above with a pyproject.toml or .git, else the file's own."""
     own = folder = os.path.realpath(path.parent)
-    while not any(os.path.exists(f"{folder}/{sign}") for sign in _ROOT_SIGNS):  # noqa: PTH110
+    while not any(os.path.exists(f"{folder}/{sign}") for sign in _ROOT_SIGNS):
         folder, below = os.path.split(folder)
         if not below:
             return Path(own)
@@ -342,7 +342,7 @@ def _because(error: OSError | ValueError) -> str:
 def _place(opened: int, path: Path) -> str:
     """Return where an open file lies; by its name again where the system does not tell."""
     try:
-        return os.readlink(f"/proc/self/fd/{opened}")  # noqa: PTH115 -- once a file: no Path
+        return os.readlink(f"/proc/self/fd/{opened}")
     except OSError:
         return os.path.realpath(path)
 
@@ -351,7 +351,7 @@ def _is_inside(place: str, path: Path, root: Path | None) -> bool:
     """Return whether a real path lies in the project of the file that is named `path`."""
     if root is not None:
         return Path(place).is_relative_to(root)
-    folder = os.path.dirname(place)  # noqa: PTH120 -- the same
+    folder = os.path.dirname(place)
     # a file in the folder where it is named is inside of that folder's project, whichever that is
     return folder == os.path.realpath(path.parent) or Path(place).is_relative_to(project_root(path))
 
@@ -414,13 +414,13 @@ def _below(
         folders[:] = sorted(
             name for name in folders if not name.startswith(".") and name not in _SKIPPED
         )
-        for name in [name for name in folders if os.path.splitext(name)[1] in SUFFIXES]:  # noqa: PTH122
+        for name in [name for name in folders if os.path.splitext(name)[1] in SUFFIXES]:
             folders.remove(name)
             if passed_over is not None:
                 path = Path(where, name)
                 passed_over.append(_passed_over(path, _no_regular_file(path, stat.S_IFDIR)))
         for name in sorted(files):
-            if os.path.splitext(name)[1] in SUFFIXES and not name.startswith("."):  # noqa: PTH122
+            if os.path.splitext(name)[1] in SUFFIXES and not name.startswith("."):
                 yield Path(where, name)
 
 

@@ -39,7 +39,7 @@ class ExoticLayoutError(Exception):
     """A layout that is valid YAML and too rare to be touched."""
 
 
-class _Block(Struct):
+class _Block(Struct, kw_only=True):
     """An open block collection: the column where it begins, and where it should."""
 
     sequence: bool
@@ -111,7 +111,7 @@ class Lines(Struct):
             self._in_flow(token)
         elif isinstance(token, _STARTING):
             sequence = isinstance(token, yaml.BlockSequenceStartToken)
-            self._blocks.append(_Block(sequence, column, self._below()))
+            self._blocks.append(_Block(sequence=sequence, old=column, new=self._below()))
         elif isinstance(token, yaml.BlockEndToken):
             self._leave_indentless()
             self._blocks.pop()
@@ -140,7 +140,9 @@ class Lines(Struct):
 
     def _dash(self, line: int, column: int) -> None:
         if not self._blocks[-1].sequence:
-            self._blocks.append(_Block(True, column, self._below(), indentless=True))  # noqa: FBT003
+            self._blocks.append(
+                _Block(sequence=True, old=column, new=self._below(), indentless=True)
+            )
         self._place(line, column, self._blocks[-1].new)
         row = self.rows[line]
         row.dashes += 1
@@ -191,7 +193,7 @@ class Lines(Struct):
 
     def _block_scalar(self, header: int, column: int) -> None:
         found = _HEADER.match(self.lines[header], column)
-        outer = self._blocks[-1] if self._blocks else _Block(False, 0, -STEP)  # noqa: FBT003
+        outer = self._blocks[-1] if self._blocks else _Block(sequence=False, old=0, new=-STEP)
         given = int(found.group(1) or 0) if found else 0
         old, new = outer.old + given, max(outer.new, 0) + given
         last = header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -459,7 +459,7 @@ class Beginning:
         if operation is None:
             self._notes.note(instance, scene, Said())
             return None
-        for shape, begin in _SHAPES:
+        for shape, begin in self._shapes:
             if isinstance(operation, shape):
                 blocked: NDArray[np.int64] | None = begin(self, instance, scene, operation)
                 return blocked
@@ -539,7 +539,7 @@ class Beginning:
     def _posted(
         self, instance: Instance, scene: Scene, operation: PointToPoint, items: Items | None
     ) -> NDArray[np.int64] | None:
-        """PostColumn the messages of ranks that all have the same items."""
+        """Post the messages of ranks that all have the same items."""
         posts, arguments, group = self._envelopes.of(instance.step, operation, scene, items)
         keys = tuple(each.key for each in self._memory.groups[group])
         numbers = self._memory.group_numbers(group)
@@ -656,19 +656,18 @@ class Beginning:
                 blocked.append(left)
         return _all_of(blocked)
 
+    _shapes: ClassVar[tuple[tuple[type[Operation], Any], ...]] = (
+        (Local, _local),
+        (Collective, _collective),
+        (PointToPoint, _messages),
+        (Waiting, _wait),
+        (GroupCreation, _creation),
+    )
+
 
 def _all_of(parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
     """Return the ranks that parts of a step block; None for none of them."""
     return np.sort(np.concatenate(parts)) if parts else None
-
-
-_SHAPES: tuple[tuple[type[Operation], Any], ...] = (
-    (Local, Beginning._local),  # noqa: SLF001 -- its own table
-    (Collective, Beginning._collective),  # noqa: SLF001
-    (PointToPoint, Beginning._messages),  # noqa: SLF001
-    (Waiting, Beginning._wait),  # noqa: SLF001
-    (GroupCreation, Beginning._creation),  # noqa: SLF001
-)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Mail:
         return not any(self._waiting.values())
 
     def post(self, group: str, post: Messages) -> Iterator[tuple[Messages, Any]]:
-        """PostColumn messages; yield every post of which rows are done by that, with these rows.
+        """Post messages; yield every post of which rows are done by that, with these rows.
 
         None are all rows. What a receive gets is in its `arrived` before.
         """
