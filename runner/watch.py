@@ -18,7 +18,7 @@ from rich.rule import Rule
 from watchfiles import DefaultFilter, watch
 
 from runner.errors import ScenarioError
-from runner.execution.launcher import Launcher
+from runner.execution import Launcher
 from runner.files import SUFFIXES, discover, project_root, read_file
 from runner.limits import Limits
 from runner.model.scenario import Scenario
@@ -29,7 +29,7 @@ from runner.report.terminal import WORDS, TerminalReport
 from runner.report.text import Line, details, headline, milliseconds, more
 from runner.source.tree import Mapping, Node, Scalar, key_text, read_tree
 from runner.source.tree import Sequence as TreeSequence
-from runner.verdict.finding import Verdict
+from runner.verdict import Verdict
 
 # -------------------------------------------------------------------------------------------------
 # `scenario run --watch`: run again what a save changes, in workers that stay warm.

@@ -62,7 +62,7 @@ LARGEST = 16
 BESIDE = 6
 #: what one other module alone imports is a section of that module, unless it is a real seam, or has
 #: a floor of its own
-SINGLE_IMPORTER = 27
+SINGLE_IMPORTER = 26
 #: seams: what runs in a process of its own, or is an entry of a table outside of a package of them
 SEAMS = {
     "record.fake": "all ranks in one process of the user's",
@@ -74,7 +74,7 @@ SEAMS = {
 #: what the command line's start imports: there NumPy, rich and most of this package are for types
 STARTING = {"", "cli", "pytest_plugin", "report"}
 #: rules of the linter that a line switches off for itself, in the whole package
-SUPPRESSIONS = 60
+SUPPRESSIONS = 44
 #: places at which cohorts leave a program to the engine that walks rank by rank
 LEFT_TO_WALKING = 92
 
@@ -247,8 +247,47 @@ def test_no_module_is_a_ring_when_it_runs() -> None:
     assert rings(arrows) == []
 
 
+@cache
+def faces() -> Mapping[str, frozenset[str]]:
+    """Return the names that each package lists in `__all__`."""
+    found: dict[str, frozenset[str]] = {}
+    for path in FILES:
+        if path.name != "__init__.py":
+            continue
+        for statement in trees()[module_of(path)].body:
+            if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+                found[module_of(path)] = frozenset(ast.literal_eval(statement.value))
+    return found
+
+
+@cache
+def origins() -> Mapping[str, str]:
+    """Return, for each name that a package lists and imports, the module that it comes from."""
+    return {
+        f"{package}.{alias.name}": statement.module.removeprefix("runner.")
+        for package, names in faces().items()
+        for statement in trees()[package].body
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names
+        if alias.name in names
+    }
+
+
 def test_modules_with_one_importer_only_get_fewer() -> None:
-    importers = Counter(other for found in imports().values() for other in found)
+    """Who imports a name from a package imports the module that it comes from, too."""
+    through = {
+        module: {
+            origins()[name]
+            for statement in ast.walk(tree)
+            if isinstance(statement, ast.ImportFrom) and statement.module is not None
+            for alias in statement.names
+            if (name := f"{statement.module.removeprefix('runner.')}.{alias.name}") in origins()
+        }
+        for module, tree in trees().items()
+    }
+    importers = Counter(
+        other for module, found in imports().items() for other in found | through[module]
+    )
     single = [
         module
         for module in MODULES
@@ -256,9 +295,30 @@ def test_modules_with_one_importer_only_get_fewer() -> None:
         and not in_table(module)
         and module not in SEAMS
         and module not in FLOOR_OF
+        and module not in faces()
         and "__" not in module
     ]
     assert len(single) <= SINGLE_IMPORTER, sorted(single)
+
+
+def test_what_a_package_lists_is_imported_from_it() -> None:
+    past = []
+    for module, tree in trees().items():
+        for statement in module_level(tree):
+            if not isinstance(statement, ast.ImportFrom) or statement.module is None:
+                continue
+            head, _, room = statement.module.partition(".")
+            packages = [
+                ".".join(room.split(".")[:depth]) for depth in range(1, room.count(".") + 1)
+            ]
+            past += [
+                f"{module}: {alias.name} from {room}"
+                for package in packages
+                if head == "runner" and not f"{module}.".startswith(f"{package}.")
+                for alias in statement.names
+                if alias.name in faces().get(package, ())
+            ]
+    assert past == []
 
 
 def test_few_modules_stand_beside_the_packages() -> None:

@@ -34,7 +34,7 @@ from runner.model.trace import Value
 from runner.operations.base import dtype_name
 from runner.pipeline.attempts import analyse, execute
 from runner.pipeline.results import Analysis, Executor
-from runner.reference.simulate import simulate
+from runner.reference import simulate
 from runner.source.edit import (
     Edit,
     Span,
@@ -48,8 +48,7 @@ from runner.source.edit import (
     worded,
 )
 from runner.source.tree import decoded, parse
-from runner.verdict import judge
-from runner.verdict.finding import Finding, Verdict
+from runner.verdict import Finding, Verdict, judge
 
 # -------------------------------------------------------------------------------------------------
 # Answers -> edits: the value spans that are open or wrong, stated anew.

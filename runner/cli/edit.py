@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from runner.bless.draft import Objection
-from runner.bless.rewrite import Proposal
+from runner.bless import Objection, Proposal
 from runner.cli.options import (
     HOW,
     INVALID_EXIT,
@@ -505,7 +504,7 @@ def bless_files(**options: Any) -> None:
     Exit codes: 0 everything is blessed or as it should be; 1 a file was refused or, with
     --dry-run, would change; 2 a file or the command line is invalid, and nothing was written;
     3 the environment could not run it; 5 nothing was selected; 130 interrupted.
-    """  # noqa: D301 -- Click asks for a real backspace
+    """
     _police(options)
     interrupt_on_termination()
     blessing = _Blessing(options)
@@ -711,7 +710,7 @@ def minimize_file(**options: Any) -> None:
     Exit codes: 0 the result is printed; 1 the scenario shows no fault that could be kept; 2 the
     file or the command line is invalid; 3 the environment could not run it; 130 interrupted, and
     the smallest so far is printed.
-    """  # noqa: D301 -- Click asks for a real backspace
+    """
     interrupt_on_termination()
     limits = limits_of(options)
     path, cases = _cases(options["target"], limits)

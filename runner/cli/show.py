@@ -27,9 +27,8 @@ from runner.errors import LaunchError, ScenarioError
 from runner.files import schema_file
 from runner.pipeline.interruption import interrupt_on_termination
 from runner.pipeline.results import Result
-from runner.report.diagram.lanes import Line, Piece, Printer, picture
-from runner.report.diagram.layout import NoStepsError, PictureView
-from runner.timeline.model import Timeline
+from runner.report.diagram import Line, NoStepsError, PictureView, Piece, Printer, picture
+from runner.timeline import Timeline
 
 if TYPE_CHECKING:
     from runner.model.scenario import Scenario
@@ -152,7 +151,7 @@ def show(**options: Any) -> None:
     \b
     Exit codes: 0 it is drawn, with any verdict; 2 a file or the command line is invalid; 3 the
     environment could not run it; 5 there is no such case.
-    """  # noqa: D301 -- click wants the character itself
+    """
     if options["last"] and options["runs"]:
         message = "--last draws the latest run; --run makes a new one"
         raise click.UsageError(message)
@@ -488,7 +487,7 @@ def completion(context: click.Context, *, shell: str) -> None:
     bash  scenario completion bash > ~/.local/share/bash-completion/completions/scenario
     zsh   scenario completion zsh > "${fpath[1]}/_scenario"
     fish  scenario completion fish > ~/.config/fish/completions/scenario.fish
-    """  # noqa: D301 -- Click's mark for a paragraph whose lines stay
+    """
     from click.shell_completion import get_completion_class
 
     generator = get_completion_class(shell)

@@ -16,7 +16,7 @@ from runner.model.scenario import Scenario, steps_of
 from runner.model.trace import RankTrace
 from runner.pipeline.attempts import analyse, execute
 from runner.pipeline.results import Analysis, Executor
-from runner.reference.simulate import simulate
+from runner.reference import simulate
 from runner.source.edit import (
     Edit,
     Stated,
@@ -28,7 +28,7 @@ from runner.source.edit import (
     stated,
     without,
 )
-from runner.verdict.finding import Finding, Verdict
+from runner.verdict import Finding, Verdict
 
 # -------------------------------------------------------------------------------------------------
 # What must stay while a scenario shrinks: its verdict, what it is called, how it ends.

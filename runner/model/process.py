@@ -49,8 +49,8 @@ from runner.operations.base import (
     Part,
     RefusedError,
 )
-from runner.strategies import trainee_of
-from runner.strategies.base import Model, WeightError
+from runner.strategies import Model, trainee_of
+from runner.strategies.base import WeightError
 from runner.vocabulary import WORLD
 
 # -------------------------------------------------------------------------------------------------

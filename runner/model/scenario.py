@@ -17,7 +17,7 @@ from runner.errors import Marked, Problem, Source
 from runner.expressions.values import Expression, Form, PerRank, Selector
 from runner.model.versions import VersionRange, release_of
 from runner.operations.base import Issued, Operation
-from runner.strategies.base import Model
+from runner.strategies import Model
 
 
 class Unchanged(Struct, frozen=True, kw_only=True):

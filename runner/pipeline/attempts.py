@@ -17,8 +17,7 @@ from runner.language.document import cases_as_written
 from runner.limits import DEFAULT, Limits, beyond
 from runner.model.scenario import Scenario
 from runner.pipeline.results import Analysis, Executor, Result
-from runner.verdict import judge
-from runner.verdict.finding import Status, Verdict
+from runner.verdict import Status, Verdict, judge
 
 #: held by whoever judges: one account is open in a process at a time, whose time is a case's own
 _JUDGES = threading.Lock()

@@ -13,7 +13,7 @@ from runner.limits import DEFAULT, Limits
 from runner.model.plan import Plan
 from runner.model.scenario import Scenario
 from runner.model.trace import Trace
-from runner.verdict.finding import STATUSES, Status, Verdict
+from runner.verdict import STATUSES, Status, Verdict
 
 # -------------------------------------------------------------------------------------------------
 # What is kept of a verdict once its reports are written: no tensor outlives its case.

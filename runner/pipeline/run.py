@@ -43,7 +43,7 @@ from runner.pipeline.results import (
     slimmed,
 )
 from runner.pipeline.selection import NamedFiles, file_loader, files_of, gathered, load_all
-from runner.verdict.finding import Verdict
+from runner.verdict import Verdict
 
 __all__ = [
     "FAILED",

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError, nearest
 from runner.files import RealPaths, discover, replace_file
-from runner.language.document import load
+from runner.language import load
 from runner.limits import OverdueError, uncollected
 from runner.model.scenario import Scenario, Step, steps_of
 from runner.pipeline.attempts import our_fault, overdue
@@ -35,7 +35,7 @@ from runner.pipeline.results import (
     Selection,
     Shard,
 )
-from runner.verdict.finding import Verdict
+from runner.verdict import Verdict
 
 C = TypeVar("C", bound=Selectable)
 

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 
 from runner.display import short
 from runner.errors import Mark, Problem, ScenarioError, nearest
-from runner.execution.backends import LaunchOptions, unknown
-from runner.execution.launcher import Launcher
+from runner.execution import Launcher, LaunchOptions
+from runner.execution.backends import unknown
 from runner.files import SUFFIXES, read_file
-from runner.language.document import load, load_content
+from runner.language import load
+from runner.language.document import load_content
 from runner.limits import FLAGS, Limits
 from runner.model.scenario import Scenario
 from runner.pipeline.attempts import analyse, execute, result_of
@@ -27,7 +28,7 @@ from runner.pipeline.results import Analysis, Result
 from runner.pipeline.run import TRIES
 from runner.pipeline.selection import with_timeout
 from runner.report.text import details, warning_lines
-from runner.verdict.finding import Verdict
+from runner.verdict import Verdict
 
 # -------------------------------------------------------------------------------------------------
 # What a session chose: the command line first, then the configuration.

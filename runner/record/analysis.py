@@ -34,7 +34,7 @@ from runner.record.format import (
 )
 from runner.record.live import JOIN_S, JOINED, Order, Ran, Start, place_of, prepare, run
 from runner.record.program import RecordedProgram, program_of
-from runner.verdict.finding import Verdict
+from runner.verdict import Verdict
 
 
 class Judged(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from runner.errors import Problem, ScenarioError
 from runner.expressions.functions import numpy_arrays
-from runner.language.document import load, load_content
+from runner.language import load
+from runner.language.document import load_content
 from runner.limits import DEFAULT
 from runner.model.groups import plan
 from runner.model.process import Call, Process

@@ -28,7 +28,8 @@ from runner.record.format import (
     ScriptPlace,
     names_lost_peer,
 )
-from runner.verdict.finding import Finding, Verdict, among_text, ranks_text
+from runner.verdict import Finding, Verdict
+from runner.verdict.finding import among_text, ranks_text
 
 #: findings that say how the program ends: where a diagnosis says why, they say nothing more
 _ENDINGS = frozenset({"outcome_differs", "blocked_differs"})

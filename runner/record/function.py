@@ -13,7 +13,8 @@ from runner.model.scenario import Scenario
 from runner.record.analysis import NothingRecordedError, recorded
 from runner.record.difference import as_scenario, difference_words, differences
 from runner.record.live import Order, WarmLaunch
-from runner.verdict.finding import Verdict, ranks_text
+from runner.verdict import Verdict
+from runner.verdict.finding import ranks_text
 
 #: seconds after which ranks that are not over are ended
 MOST_SECONDS = 300.0

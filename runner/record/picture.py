@@ -20,7 +20,7 @@ from runner.record.analysis import judged, observed_of
 from runner.record.fold import Item
 from runner.record.format import RankRecord
 from runner.record.program import RecordedProgram
-from runner.timeline.model import STUCK
+from runner.timeline import STUCK
 
 _PLACE = re.compile(r"^(?P<file>[^\s:]+):(?P<line>[0-9]{1,7})\b")
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from runner.display import clean_json
 from runner.pipeline.results import Outcome, Result
 from runner.report.output import timeline
-from runner.timeline.model import At, Lane, Match, StepSpan, Timeline
+from runner.timeline import At, Lane, Match, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # Timeline -> events of the Chrome trace format, which Perfetto and `chrome://tracing` open.

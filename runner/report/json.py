@@ -19,7 +19,8 @@ from runner.model.trace import Diagnosis, Event, Failure, RankTrace, Trace
 from runner.model.traffic import Structure, Traffic
 from runner.pipeline.results import AtEnd, Outcome, Result, Shard, environment
 from runner.report.text import blocked_of, details, structure_in
-from runner.verdict.finding import Difference, Finding, StatedCost, Verdict
+from runner.verdict import Difference, Finding, Verdict
+from runner.verdict.finding import StatedCost
 from runner.vocabulary import DIAGNOSES
 
 T = TypeVar("T")

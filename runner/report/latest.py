@@ -18,7 +18,7 @@ from msgspec import Struct
 from runner.display import clean_json
 from runner.errors import Problem, ScenarioError
 from runner.pipeline.results import AtEnd, Outcome, Result
-from runner.timeline.model import Timeline
+from runner.timeline import Timeline
 
 FILE = "timelines.jsonl"
 VERSION = 1

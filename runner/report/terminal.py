@@ -27,7 +27,7 @@ from runner.report.text import (
     together,
     warning_lines,
 )
-from runner.verdict.finding import Status
+from runner.verdict import Status
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,8 +19,9 @@ from runner.model.traffic import Structure
 from runner.pipeline.results import AtEnd, Outcome, Result
 from runner.pipeline.selection import step_at
 from runner.report.output import timeline
-from runner.timeline.model import Lane, StepSpan
-from runner.verdict.finding import Difference, Finding, StatedCost, Verdict, ranks_text
+from runner.timeline import Lane, StepSpan
+from runner.verdict import Difference, Finding, Verdict
+from runner.verdict.finding import StatedCost, ranks_text
 
 # -------------------------------------------------------------------------------------------------
 # What differed, as a grid of ranks and indices: expected against got, of a size a person reads.

@@ -23,10 +23,11 @@ from msgspec.structs import replace
 from runner.errors import DataError, Mark, Marked
 from runner.expressions.values import Form
 from runner.limits import MATMUL, account
+from runner.modules import Sequential
 from runner.modules.base import Array, Declared
 from runner.modules.loss import Loss
 from runner.modules.optimizer import Optimizer, Reached
-from runner.modules.sequential import Coarse, Sequential, coarse
+from runner.modules.sequential import Coarse, coarse
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call, chunks
 

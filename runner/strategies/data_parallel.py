@@ -19,9 +19,9 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from runner.modules import Sequential
 from runner.modules.base import Array
 from runner.modules.optimizer import Reached
-from runner.modules.sequential import Sequential
 from runner.operations.base import Caller, Group, Part
 from runner.operations.placement import call
 from runner.operations.save import told

@@ -18,8 +18,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from runner.modules import Sequential
 from runner.modules.base import Array
-from runner.modules.sequential import Sequential
 from runner.operations.base import Group, Part
 from runner.operations.placement import call, chunks, padded
 from runner.strategies.alone import Alone

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from runner.errors import DataError
+from runner.modules import Sequential
 from runner.modules.base import Array
-from runner.modules.sequential import Sequential
 from runner.operations.base import Group, Part, operation_named
 from runner.operations.placement import call
 from runner.strategies.base import Arrays, Calls, Strategy, Trainee, TrainStep

@@ -17,15 +17,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct, field
 
+from runner.modules import Layer, Residual, Sequential
 from runner.modules.attention import ENTRIES, EXIT, CausalSelfAttention
-from runner.modules.base import Array, Layer, Params, flat, inner
+from runner.modules.base import Array, Params, flat, inner
 from runner.modules.embedding import Embedding
 from runner.modules.layer_norm import LayerNorm
 from runner.modules.linear import Linear
 from runner.modules.loss import CrossEntropy, MseLoss
 from runner.modules.optimizer import SGD
 from runner.modules.rms_norm import RMSNorm
-from runner.modules.sequential import Residual, Sequential
 from runner.operations.base import Group, Part
 from runner.operations.placement import (
     REPLICATE,

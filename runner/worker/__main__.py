@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from runner.cli.run import plugins, read, spmd
 from runner.errors import LaunchError
-from runner.execution.backends import LaunchOptions
+from runner.execution import LaunchOptions
 from runner.execution.nodes import placement
 from runner.execution.supervisor import Conductor
 from runner.worker.frontend import CommandLine

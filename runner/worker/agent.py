@@ -35,8 +35,7 @@ import torch.distributed
 from msgspec import Struct, field
 
 from runner.errors import LaunchError
-from runner.execution import backends
-from runner.execution.backends import LaunchOptions
+from runner.execution import LaunchOptions, backends
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import FRONT, Leader
 from runner.execution.protocol import Supervision

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from msgspec import Struct
 
-from runner.execution.backends import LaunchOptions
+from runner.execution import LaunchOptions
 from runner.execution.heartbeat import SILENT_S
 from runner.execution.nodes import SILENCE_S, TOLD_TO_END, Leader, end_agent
 from runner.execution.protocol import Store, Supervision

@@ -36,7 +36,7 @@ from runner.operations.base import (
     Waiting,
 )
 from runner.operations.wait import held_by
-from runner.strategies.base import Model
+from runner.strategies import Model
 from runner.strategies.real import Real, recorder
 from runner.vocabulary import WORLD
 from runner.worker import device

@@ -16,7 +16,7 @@ from rich.text import Text
 from runner.display import clean_line
 from runner.report.diagram.layout import Arrow, Bar, Packing, PictureView, Row, ordered
 from runner.report.text import milliseconds
-from runner.timeline.model import At, DrawnDiagnosis, Edge, Lane, StepSpan, Timeline
+from runner.timeline import At, DrawnDiagnosis, Edge, Lane, StepSpan, Timeline
 
 # -------------------------------------------------------------------------------------------------
 # The characters of the picture, and what stands for them where a stream has only ASCII.

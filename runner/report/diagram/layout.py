@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct, field
 
-from runner.timeline.build import columns_of, ends_of
-from runner.timeline.model import At, Match, Timeline
+from runner.timeline import At, Match, Timeline, ends_of
+from runner.timeline.build import columns_of
 
 # -------------------------------------------------------------------------------------------------
 # What is asked of a picture: how wide, which ranks and steps, with values or without.

@@ -25,9 +25,9 @@ from runner.pipeline.results import Outcome, Result, environment
 from runner.report.output import timeline
 from runner.report.terminal import summary_lines
 from runner.report.text import MOST_FINDINGS, Line, cost_lines, details, warning_lines
-from runner.timeline.codec import TimelineError, packed, unpacked
-from runner.timeline.model import Lane, StepSpan, Timeline
-from runner.verdict.finding import Finding, Verdict, ranks_text
+from runner.timeline import Lane, StepSpan, Timeline, TimelineError, packed, unpacked
+from runner.verdict import Finding, Verdict
+from runner.verdict.finding import ranks_text
 
 # -------------------------------------------------------------------------------------------------
 # Result -> what the page knows of it: a head for the list, and a body, read once it is opened.
