@@ -208,6 +208,16 @@ def test_everything_but_the_worker_imports_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_recorder_needs_the_standard_library_alone() -> None:
+    """It is imported by the ranks of a user's own launcher, in an environment of theirs."""
+    subprocess.run(
+        [sys.executable, "-S", "-c", "import runner.record.recorder"],
+        check=True,
+        cwd=PACKAGE.parent,
+        stdin=subprocess.DEVNULL,
+    )
+
+
 def test_every_package_has_a_floor() -> None:
     assert {package_of(module) for module in MODULES} - {""} == FLOOR_OF.keys()
 

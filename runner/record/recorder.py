@@ -14,7 +14,8 @@ and goes past the kernel::
 
 The record is a file a rank, a line an event (:mod:`runner.record.format`), written through memory
 before and after the call: it is whole after SIGKILL. No value of a tensor is in it. Nothing
-here keeps a tensor alive after its wait, catches a signal or prints.
+here keeps a tensor alive after its wait, catches a signal or prints. It runs in the user's own
+environment, which may have nothing but torch: it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -36,8 +37,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from operator import attrgetter, call
 from typing import Any
-
-from msgspec import Struct
 
 from runner.record.mapped_file import MappedFile
 
@@ -94,7 +93,7 @@ class Sink:
         return (time.perf_counter_ns() - self.began) // 1000
 
 
-class CallSite(Struct, frozen=True, eq=False):
+class CallSite:
     """A place that calls: its number, what makes the call, and the function of torch's Python.
 
     `maker` is `py` for a call whose work returns to Python, `to` for one that torch's own Python
@@ -103,10 +102,14 @@ class CallSite(Struct, frozen=True, eq=False):
     `is_own` says whether a file of the user's own is among the frames.
     """
 
-    number: int
-    maker: str
-    function: str
-    is_own: bool
+    __slots__ = ("function", "is_own", "maker", "number")
+
+    def __init__(self, number: int, maker: str, function: str, *, is_own: bool) -> None:
+        """Keep what is known of the place."""
+        self.number = number
+        self.maker = maker
+        self.function = function
+        self.is_own = is_own
 
 
 class Sites:
@@ -1085,7 +1088,7 @@ def _each(tensors: Any) -> str:
     return f"[{','.join(map(_tensor, tensors))}]"
 
 
-class _Straight(Struct, frozen=True, kw_only=True, eq=False):
+class _Straight:
     """A method of a process group that may go past the kernel, and what its call passes.
 
     `options` is the class of its last argument, `fields` those that matter of that; without one the
@@ -1093,12 +1096,24 @@ class _Straight(Struct, frozen=True, kw_only=True, eq=False):
     tensors.
     """
 
-    method: str
-    operation: str
-    options: str = ""
-    fields: tuple[str, ...] = ()
-    tell: Callable[..., str | None]
-    takes: bool = False
+    __slots__ = ("fields", "method", "operation", "options", "takes", "tell")
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        operation: str,
+        tell: Callable[..., str | None],
+        options: str = "",
+        fields: tuple[str, ...] = (),
+        takes: bool = False,
+    ) -> None:
+        self.method = method
+        self.operation = operation
+        self.tell = tell
+        self.options = options
+        self.fields = fields
+        self.takes = takes
 
 
 #: reduce ops that Gloo has no tensor to make for
