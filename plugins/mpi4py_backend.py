@@ -60,7 +60,7 @@ OPS = {
     dist.ReduceOp.BOR: MPI.BOR,
     dist.ReduceOp.BXOR: MPI.BXOR,
 }
-#: how many works a group keeps alive, whoever else holds them
+#: how many works a group keeps alive, held by others or not
 KEPT = 32
 #: seconds between two looks at a request: soon at first, then seldom
 FIRST_LOOK_S, LOOK_S = 0.00002, 0.0005

@@ -1,4 +1,4 @@
-"""The gate runs the few that fail once more: what passes then is told as flaky, the rest is red."""
+"""The gate runs the few that fail once more: those that pass then are flaky, the rest is red."""
 
 from __future__ import annotations
 

@@ -464,7 +464,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _one_by_one(path: Path, lines: list[bytes], before: int) -> Iterator[Any]:
-    """Yield the documents of lines behind others, up to one that is none: that is refused."""
+    """Yield the documents of lines behind others, and refuse the first that holds none."""
     for number, line in enumerate(lines, before + 1):
         try:
             yield json.loads(line)

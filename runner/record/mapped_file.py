@@ -6,8 +6,8 @@ r"""A file that is written through memory: whole after SIGKILL, and no system ca
     |<------------------- written ------------------->|<-- room -->|
 
 What is written to shared memory is the file's own, whatever ends the process, but for the machine.
-A file that is written is locked (`flock`), so that nobody else begins it anew. Behind its last line
-it has room, of zeros, which is cut off at its end.
+A file that is written is locked (`flock`), so that no other process begins it anew. Behind
+its last line it has room, of zeros, which is cut off at its end.
 """
 
 from __future__ import annotations

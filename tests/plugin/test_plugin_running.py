@@ -227,7 +227,7 @@ def test_a_session_stops_at_the_first_failure_and_takes_it_up_again(
     assert "passed" not in again.stdout
 
 
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next(
+def test_an_answer_that_no_request_waited_for_is_not_taken_for_the_next(
     tmp_path: Path, session: Session
 ) -> None:
     write(tmp_path, a_hangs=HANGS, b_wrong=FILES["wrong.yaml"], c=GOOD)
